@@ -1,4 +1,4 @@
-//! Checks of what is committed: results computed again, sentinels, audits, bounds of the oracle.
+//! Checks of committed results: recomputation, sentinels, audits, bounds of the oracle.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn swept(bench: &Bench, variants: &[Variant], file: &Path) -> Results {
 }
 
 #[test]
-fn results_computed_again_are_the_same_and_a_changed_number_is_found() {
+fn recomputed_results_are_equal_and_a_changed_value_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let bench = stable();
     let mut results = swept(&bench, &variants(&bench, true), &folder.path().join("r.csv"));
@@ -78,7 +78,7 @@ fn results_computed_again_are_the_same_and_a_changed_number_is_found() {
 }
 
 #[test]
-fn a_sentinel_is_a_number_of_the_run_that_it_names() {
+fn a_sentinel_has_the_value_of_its_run() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     std::fs::copy(root().join("calibration.toml"), file("calibration.toml")).unwrap();
@@ -133,7 +133,7 @@ fn the_first_replications_are_audited() {
     assert!(audited.requests > 6 * 300 && audited.records > 7 * audited.requests, "{audited:?}");
 }
 
-/// Replays too: a trace that is not there would not be seen by the accountant.
+/// Replays are audited too.
 #[test]
 fn replays_are_audited() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn replays_are_audited() {
 }
 
 #[test]
-fn brackets_stand_beside_what_came_out_and_what_has_none_is_named() {
+fn brackets_are_stored_and_cells_without_one_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("r.csv");
     let bench = stable();

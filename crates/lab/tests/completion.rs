@@ -1,16 +1,17 @@
-//! Mechanisms of completion with the real fio on a made-up kernel: what is set for them comes back, what ran is judged by what that kernel
-//! counts, and results are called by it. Skipped, with the reason printed, where there is no fio. Real kernels: tests/linux.
+//! Completion mechanisms with the real fio on a simulated kernel: settings are restored, the actual mechanism is verified by counts that kernel
+//! counts, and results are called by it. Skipped with a message without fio. Real kernels: tests/linux.
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 
 use pilotlight_input::{Merged, file as read};
-use pilotlight_lab::experiment::{self, Asked};
-use pilotlight_lab::given::Given;
+use pilotlight_lab::experiment::{self, Overrides};
 use pilotlight_lab::plan::Plan;
+use pilotlight_lab::result_set::ResultSet;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_lab::study::map::{Question, maps};
 use pilotlight_sensors::Roots;
 
@@ -64,17 +65,17 @@ fn kernel(folder: &Path) -> (Roots, PathBuf) {
 
 fn run(folder: &Path, roots: Roots) -> Result<Results, String> {
     let merged = Merged::single("e.toml", read::parse("e.toml", &text(folder)).unwrap());
-    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = experiment::from_merged(merged, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = Plan::new(&loaded);
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let changes = Some(folder.join("changes.jsonl"));
     let out = Folder::new(&folder.join("out"));
     let settings = Settings { folder: out, may_overwrite: None, format: Format::Csv, roots, changes };
-    run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ()).map_err(|error| error.to_string())
+    run::run(&loaded, &plan, &sensors, &settings, &StopFlag::default(), &mut |_| ()).map_err(|error| error.to_string())
 }
 
 #[test]
-fn what_ran_is_what_was_counted_and_settings_come_back() {
+fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
     if run::find("fio").is_none() {
         eprintln!("SKIPPED: there is no fio");
         return;
@@ -94,20 +95,23 @@ fn what_ran_is_what_was_counted_and_settings_come_back() {
 
     let of = |at: usize| results.points[at].completion.clone().unwrap();
     // Without one interrupt for as many reads the counts prove nothing; that is what this kernel is like.
-    assert_eq!((of(0).asked.as_str(), of(0).ran.as_deref()), ("interrupt", None), "{}", of(0).why);
+    assert_eq!((of(0).requested.as_str(), of(0).actual.as_deref()), ("interrupt", None), "{}", of(0).why);
     assert_eq!(results.points[0].knobs["mechanism"].to_string(), "interrupt (not verified)");
-    // fio's thread slept for each read: the real kernel below did not poll. That is not taken for classic polling.
-    assert_eq!((of(1).io_poll, of(1).io_poll_delay, of(1).ran.as_deref()), (Some(true), Some(-1), None));
+    // fio's thread slept for each read, because the real kernel did not poll; this is not classic polling.
+    assert_eq!((of(1).io_poll, of(1).io_poll_delay, of(1).actual.as_deref()), (Some(true), Some(-1), None));
     assert!(of(1).why.contains("the threads slept"), "{}", of(1).why);
-    // Told to sleep, it slept: all that can be seen on this kernel is as it was asked for.
-    assert_eq!((of(2).io_poll, of(2).io_poll_delay, of(2).ran.as_deref()), (Some(true), Some(7), Some("hybrid 7us")));
+    // Requested to sleep, it slept: all evidence on this kernel fits the request.
+    assert_eq!(
+        (of(2).io_poll, of(2).io_poll_delay, of(2).actual.as_deref()),
+        (Some(true), Some(7), Some("hybrid 7us"))
+    );
     assert_eq!(results.points[1].values["drive_interrupts_per_io"].mean, 0.0);
     let table = results.table().csv(&[]);
     assert!(table.contains("interrupt (not verified)") && !table.contains("\ninterrupt,"), "{table}");
-    assert!(results.notes.iter().any(|note| note.contains("these counts prove nothing")), "{:?}", results.notes);
+    assert!(results.notes.iter().any(|note| note.contains("the counts are inconclusive")), "{:?}", results.notes);
 
-    let given = Given::read(&folder.path().join("out")).unwrap();
-    let map = maps(&given, &Question::default()).unwrap().remove(0);
+    let result_set = ResultSet::read(&folder.path().join("out")).unwrap();
+    let map = maps(&result_set, &Question::default()).unwrap().remove(0);
     let names: Vec<&str> = map.cells[0].means.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["hybrid 7us"]);
     let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();

@@ -1,5 +1,4 @@
-//! The runner on what the kernel really has: a loop device that is filled, scheduled and put back, and a cgroup that commands run in.
-//! Skipped, with the reason printed, where there is neither (no root, or a container without them).
+//! The runner with a loop device and a cgroup of the kernel. Skipped with a message without them (no root, or a container).
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -8,24 +7,25 @@ use std::process::Command;
 
 use pilotlight_actuators::{Change, Changes};
 use pilotlight_input::{Merged, file as read};
-use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::experiment::{self, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, RunError, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_sensors::Roots;
 
 const MIB: u64 = 1 << 20;
 
 fn bench(text: &str, folder: &Path, may_overwrite: Option<&Path>) -> Result<Results, RunError> {
     let merged = Merged::single("e.toml", read::parse("e.toml", text).unwrap());
-    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = experiment::from_merged(merged, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let (out, changes) = (Folder::new(&folder.join("out")), Some(folder.join("changes.jsonl")));
     let may_overwrite = may_overwrite.map(Path::to_owned);
     let settings = Settings { folder: out, may_overwrite, format: Format::Csv, roots, changes };
-    run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ())
+    run::run(&loaded, &plan, &sensors, &settings, &StopFlag::default(), &mut |_| ())
 }
 
 /// A loop device of 3.5 MiB of zeroes; detached when dropped.
@@ -86,7 +86,7 @@ impl Drop for Loop {
 const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
 
 #[test]
-fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
+fn a_confirmed_device_is_filled_and_its_scheduler_restored() {
     let folder = tempfile::tempdir().unwrap();
     let Some(disk) = Loop::new(folder.path()) else { return };
     let before = disk.schedulers();
@@ -119,7 +119,7 @@ fn a_device_that_was_named_twice_is_filled_and_its_scheduler_put_back() {
 }
 
 #[test]
-fn commands_run_in_the_cgroup_that_was_made_for_the_run() {
+fn commands_run_in_the_cgroup_of_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let name = format!("try-{}", std::process::id());
     let tried = Changes::begin(&folder.path().join("try.jsonl"), pilotlight_actuators::Roots::default())

@@ -1,4 +1,4 @@
-//! Every committed experiment is read, expands, and makes scenarios that a policy of the program can be started on.
+//! Every committed experiment loads, expands and gives valid scenarios.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ fn every_experiment_can_be_run() {
 }
 
 #[test]
-fn every_chart_shows_what_there_is() {
+fn parameters_and_metrics_of_every_chart_exist() {
     for path in files() {
         let bench = experiment::load(&path, &Request::default()).unwrap_or_else(|error| panic!("{error}"));
         let axes: Vec<&str> = bench.experiment.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
@@ -79,7 +79,7 @@ fn every_chart_shows_what_there_is() {
 }
 
 #[test]
-fn every_experiment_is_written_and_read_back() {
+fn every_experiment_is_equal_after_a_round_trip() {
     for path in files() {
         let first: Experiment = read::table(include::load(&path).unwrap().table, "file").unwrap();
         let again = toml::to_string(&first).unwrap();

@@ -1,4 +1,4 @@
-//! Hosts with one drive, as their profiles have them: closed forms, laws that any run obeys, and the same outcome twice.
+//! Hosts with one drive: closed forms, invariants, and determinism.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ fn machine(name: &str) -> Host {
 }
 
 #[test]
-fn a_figure_that_no_host_has_is_refused_by_its_key() {
+fn a_value_above_its_limit_is_refused_with_its_key() {
     let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let text = |folder: &str| std::fs::read_to_string(root.join(folder).join("poll-optane-900p.toml")).unwrap();
     let (profile, free) = (text("profiles"), text("profiles/calibration"));
@@ -69,7 +69,7 @@ fn sum(host: &Host, load: &Load, of: fn(&JobStretch) -> u64) -> f64 {
 }
 
 #[test]
-fn one_job_that_looks_takes_the_sum_of_its_parts() {
+fn the_latency_of_a_polling_job_is_the_sum_of_its_parts() {
     let mut host = polling();
     let controller = host.drive.controller.as_mut().unwrap();
     controller.random_ppm = 0;
@@ -92,7 +92,7 @@ fn the_paper_s_order_of_mechanisms_at_one_thread() {
 }
 
 #[test]
-fn switches_are_one_for_each_request_that_waits_and_none_for_who_looks() {
+fn waiting_requests_cause_one_switch_and_polling_ones_none() {
     let host = polling();
     let per_io = |way| {
         let load = load(way, 4, 1, 4_096);
@@ -116,7 +116,7 @@ fn hybrid_polling_sleeps_half_of_the_mean() {
 }
 
 #[test]
-fn the_buffer_takes_a_gibibyte_and_flash_the_rest() {
+fn the_buffer_absorbs_a_gibibyte_and_flash_the_rest() {
     let host = thesis();
     for (state, rates) in host.drive.state.iter().enumerate() {
         let jobs = run(&host, &writes(state, 15_000_000_000, 0)).jobs;
@@ -164,7 +164,7 @@ fn programs_of_writes_delay_reads_of_the_thesis_s_drive() {
 }
 
 #[test]
-fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
+fn an_idle_drive_empties_its_buffer_and_then_sleeps() {
     let host = thesis();
     let load = writes(0, 1_000_000_000, 3_000_000_000);
     let (step_ns, outcome) = (host.scenario(&load).series_ns, run(&host, &load));
@@ -179,7 +179,7 @@ fn left_alone_a_drive_moves_what_it_owes_and_then_rests() {
 }
 
 #[test]
-fn a_drive_at_rest_answers_later_by_its_start_up() {
+fn a_sleeping_drive_adds_its_exit_latency() {
     let host = thesis();
     let greatest = |think_ns| {
         let load = load(Way::Uring, 1, 1, 16_384);
@@ -190,7 +190,7 @@ fn a_drive_at_rest_answers_later_by_its_start_up() {
 }
 
 #[test]
-fn a_lock_lets_through_one_at_a_time() {
+fn a_lock_serializes_requests() {
     let host = thesis();
     let load = load(Way::Uring, 64, 1, 4_096);
     let load = Load { job: Job { scheduler: Scheduler::Deadline, ..load.job }, ..load };
@@ -199,7 +199,7 @@ fn a_lock_lets_through_one_at_a_time() {
 }
 
 #[test]
-fn cores_without_a_job_are_left_out_until_siblings_are_needed() {
+fn siblings_are_used_only_if_all_cores_have_a_job() {
     let cores = |host: &Host, load: &Load| host.scenario(load).topology.len();
     assert_eq!(cores(&polling(), &load(Way::Classic, 3, 1, 4_096)), 3);
     assert_eq!(cores(&polling(), &load(Way::UringPolled, 3, 1, 4_096)), 8);

@@ -1,5 +1,5 @@
 //! PACER's server as it is simulated: what Table I fixes of its watts, that power is that of the paper's models (errata 16), and what it does at the
-//! paper's two pressures (`-- --nocapture` prints it). What constants were fitted on is no evidence for them.
+//! paper's two pressures (`-- --nocapture` prints it). Agreement with fitted values is not evidence.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn drive() -> SsdModel {
     SsdModel::parse(&text("profiles/ssd/pacer-ssd.toml")).unwrap()
 }
 
-/// 900 threads of hosts, 8 KiB at random, 70 % reads: so many requests a second, or as many as there can be.
+/// 900 host threads, random 8 KiB, 70 % reads: at a rate or unlimited.
 fn scenario(rate: Rate, duration_ms: u64) -> Scenario {
     let threads = 900;
     let each = match rate {
@@ -80,7 +80,7 @@ fn fact(key: &str) -> Vec<f64> {
     value.as_array().unwrap().iter().map(number).collect()
 }
 
-/// The check that stands beside the constants in the profile.
+/// The check described beside the constants in the profile.
 #[test]
 fn table_1_fixes_the_server() {
     let (load_w, idle_w, saves) = (fact("drive.load_w"), fact("drive.idle_w"), fact("drive.idle_saving_percent"));
@@ -98,9 +98,9 @@ fn table_1_fixes_the_server() {
     assert!((power.others_uw.poll as f64 / 1e6 - rest_w).abs() < 1.0, "{rest_w}");
 }
 
-/// What CPUs draw less in a member of the family, others draw more: Table I has the sum.
+/// Lower CPU power in a family member is compensated by `others`: Table I has the sum.
 #[test]
-fn every_member_of_the_family_draws_as_much_without_load() {
+fn every_member_of_the_family_has_equal_idle_power() {
     let files = files();
     let unloaded_w = |changes: &[(String, toml::Value)]| {
         let power = files.machine(changes).unwrap().power;
@@ -114,7 +114,7 @@ fn every_member_of_the_family_draws_as_much_without_load() {
 }
 
 #[test]
-fn drives_draw_what_table_1_says() {
+fn power_of_drives_matches_table_1() {
     let energy = drive().energy.unwrap();
     let bytes = |load: f64| 600e3 * load * 8_192.0 / 24.0;
     for (load, watts) in [0.1, 0.5, 1.0].into_iter().zip(&fact("drive.load_w")[1..]) {
@@ -128,7 +128,7 @@ fn drives_draw_what_table_1_says() {
     assert!((watts(outcome.energy.system_uj(), &outcome) - 607.5).abs() < 1.5, "Table I: 606 to 609 W");
 }
 
-/// Errata 16: power is linear in cores that are on, and what a lower frequency saves is scaled by their share.
+/// Errata 16: power is linear in active cores, and savings by frequency scale with their fraction.
 #[test]
 fn cpu_power_is_that_of_the_papers_models() {
     let power = files().machine(&[]).unwrap().power.cpu_uw;

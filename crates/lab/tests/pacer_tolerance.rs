@@ -25,12 +25,12 @@ const CAPACITY: f64 = 600e3 / 96.0 * CORES as f64;
 const SLOT_NS: u64 = 100 * MS;
 const INTERVAL_NS: u64 = 500 * MS;
 const REACTION_NS: u64 = 3 * INTERVAL_NS;
-/// Without a change of the load, the policy takes so long at the start until it has a baseline.
+/// Time until the policy has a baseline, without a change of the load.
 const START_SLOTS: usize = 100;
 const RUNS: u64 = 12;
-/// Fewer slots than these have no loss of their own.
+/// Minimum number of slots with a loss of their own.
 const LEAST_SLOTS: usize = 20;
-/// With a smaller share of the cores' capacity awake a run saves.
+/// A run with a smaller fraction of awake capacity saves.
 const SAVING: f64 = 0.9;
 
 /// Load of a slot.
@@ -38,7 +38,7 @@ const SAVING: f64 = 0.9;
 struct Slot {
     /// Share of the capacity.
     load: f64,
-    /// What is asked for: an index into the requests of a run.
+    /// Index of the kind of request.
     what: usize,
 }
 
@@ -174,7 +174,7 @@ fn simulated(policy: &str, loads: &Loads, plf_ppm: u32, seed: u64, series_ns: u6
     run(&scenario, pilotlight_policy::build(policy, &[]).unwrap()).unwrap()
 }
 
-/// Answers and their latencies in some stretches.
+/// Completions and their latencies in some stretches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     answered: u64,
@@ -219,7 +219,7 @@ impl Pair {
         Self { loads, plf, pacer, native }
     }
 
-    /// The loss in the slots that are chosen; `None` if there are fewer than [`LEAST_SLOTS`].
+    /// The loss in the selected slots; `None` if there are fewer than [`LEAST_SLOTS`].
     fn loss(&self, is_in: impl Fn(usize) -> bool) -> Option<f64> {
         let is_in = |at: usize| at >= START_SLOTS && is_in(at);
         let slots = (0..self.loads.slots.len()).filter(|&at| is_in(at)).count();

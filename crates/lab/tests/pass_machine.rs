@@ -1,4 +1,4 @@
-//! PASS's server as it is simulated, beside what the paper's artifact measured: `cargo test -p pilotlight-lab --test pass_machine -- --nocapture` prints
+//! PASS's simulated server compared with measurements of the paper's artifact: `cargo test -p pilotlight-lab --test pass_machine -- --nocapture` prints
 //! each row with its deviation. Constants were fitted on these rows (the calibration says which), so that agreement is no evidence; the limits
 //! below only say how good the fit is.
 
@@ -110,7 +110,7 @@ fn simulated(cores: u16, limit_w: Option<u64>, quota_percent: Option<u64>) -> [f
 }
 
 #[test]
-fn the_simulated_server_is_near_the_rows_that_it_was_fitted_on() {
+fn the_simulated_server_is_close_to_its_fitted_rows() {
     println!(
         "cores  limit  quota |   p99 us measured |  kIOPS measured deviation |  watts measured deviation |    CPU others"
     );

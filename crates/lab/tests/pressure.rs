@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Two segments of 8 KiB, at 60 k requests a second with 70 % reads, and at half of that in order and reads alone.
 #[test]
-fn a_trace_at_a_tenth_of_the_machine_has_a_tenth_of_its_pressure() {
+fn a_trace_at_a_tenth_of_the_maximum_rate_has_a_pressure_of_10_percent() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/pacer/pressure.toml");
     let bench = load(&path, &Request { smoke: true, ..Request::default() }).unwrap();
     let mut segments = Segments::new(SECOND);

@@ -1,20 +1,21 @@
-//! `experiments/quick.toml` with the real fio, shortened. Skipped, with the reason printed, where there is no fio or no io_uring.
+//! `experiments/quick.toml` with the real fio, shortened. Skipped with a message without fio or io_uring.
 
 use std::path::Path;
 
 use pilotlight_input::{Merged, file as read, include};
-use pilotlight_lab::experiment::{self, Asked};
+use pilotlight_lab::experiment::{self, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::report;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_sensors::Roots;
 
 /// As `shortened` says it, in seconds.
 const DURATION_S: f64 = 0.3;
 
-/// The file, with less of everything, and watts of a model.
+/// The file with short times and modelled power.
 fn shortened() -> Merged {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/quick.toml");
     let mut merged = include::load(&path).unwrap();
@@ -42,7 +43,7 @@ fn has_io_uring() -> bool {
 }
 
 #[test]
-fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
+fn fio_on_a_file_gives_every_metric_and_only_modelled_power() {
     if run::find("fio").is_none() || !has_io_uring() {
         println!("skipped: there is no fio here (apt install fio), or io_uring is disabled");
         return;
@@ -50,24 +51,24 @@ fn fio_on_a_file_gives_every_metric_and_watts_only_as_modelled() {
     // On this file system, not in memory: tmpfs has no O_DIRECT on older kernels.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let out = Folder::new(&folder.path().join("out"));
-    let asked = Asked { sensors: vec!["modelled".into()], ..Asked::default() };
+    let asked = Overrides { sensors: vec!["modelled".into()], ..Overrides::default() };
     let loaded = experiment::from_merged(shortened(), &asked).unwrap_or_else(|error| panic!("{error}"));
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let changes = Some(folder.path().join("changes.jsonl"));
     let settings = Settings { folder: out.clone(), may_overwrite: None, format: Format::Parquet, roots, changes };
-    let results = run::run(&loaded, &plan, &senses, &settings, &StopFlag::default(), &mut |_| ()).unwrap();
+    let results = run::run(&loaded, &plan, &sensors, &settings, &StopFlag::default(), &mut |_| ()).unwrap();
 
     assert!(results.complete);
     check_work(&results);
-    check_watts(&results, &senses);
+    check_watts(&results, &sensors);
     report::write(out.root()).unwrap();
     let page = std::fs::read_to_string(out.report()).unwrap();
     assert!(page.contains("I/Os per second over rw") && page.contains("throughput of drives"), "charts are there");
     assert!(!out.root().join("data.bin").exists());
 }
 
-/// What fio's own output says, read again by hand.
+/// Values of fio's own output, parsed separately.
 fn check_work(results: &Results) {
     let reads = results.points.iter().find(|point| point.knobs["rw"].to_string() == "randread").unwrap();
     let mixed = results.points.iter().find(|point| point.knobs["rw"].to_string() != "randread").unwrap();
@@ -91,17 +92,17 @@ fn check_work(results: &Results) {
     }
 }
 
-fn check_watts(results: &Results, senses: &Senses) {
+fn check_watts(results: &Results, sensors: &SensorSet) {
     let point = &results.points[0];
     assert!(point.values["cpu_modelled_generic_power_w"].mean > 10.0);
     assert!(point.values.contains_key("io_per_j_cpu_modelled_generic"));
-    // On a machine that others keep busy nothing is above idle; then there is the reason instead.
+    // On a busy machine power may not be above idle; then there is a reason.
     let above = "io_edp_p99_js_cpu_modelled_generic_above_idle";
     assert!(point.values.contains_key(above) || point.missing[above].contains("not above zero"), "{:?}", point.missing);
-    if senses.has_measured_power() {
+    if sensors.has_measured_power() {
         return;
     }
-    assert!(results.notes.iter().any(|note| note.contains("no measured watts")), "{:?}", results.notes);
+    assert!(results.notes.iter().any(|note| note.contains("no power is measured")), "{:?}", results.notes);
     assert!(results.notes.iter().any(|note| note.contains("ipmi")), "{:?}", results.notes);
     let measured = results.metrics.iter().filter(|about| about.unit == "W" && !about.modelled);
     for about in measured {

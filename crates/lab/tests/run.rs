@@ -1,20 +1,21 @@
-//! The runner on real short processes: everything is measured, an interrupted run goes on, nothing is left behind.
+//! The runner with short processes: measurements, resumption, cleanup.
 
 use std::path::Path;
 use std::time::Duration;
 
 use pilotlight_input::{Merged, file as read, include};
-use pilotlight_lab::experiment::{self, Asked, Loaded};
+use pilotlight_lab::experiment::{self, Loaded, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::plan::steps::Step;
 use pilotlight_lab::results::journal::Finished;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
-use pilotlight_lab::run::{self, Event, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, Event, RunError, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_results::values;
 use pilotlight_sensors::Roots;
 
-/// Two knobs, two repeats: eight measurements of a tenth of a second. Each prints how much it did and leaves a line.
+/// Two knobs, two repeats: eight measurements of 0.1 s. Each prints its work and appends a line to a file.
 fn experiment(folder: &Path) -> String {
     let log = folder.join("log").display().to_string();
     format!(
@@ -63,7 +64,7 @@ field = "latency-mean"
 struct Bench {
     loaded: Loaded,
     plan: Plan,
-    senses: Senses,
+    sensors: SensorSet,
     settings: Settings,
 }
 
@@ -71,25 +72,25 @@ fn bench(text: &str, folder: &Path) -> Bench {
     bench_on(text, folder, Roots::default())
 }
 
-/// Runs everything once and waits for nothing, except where the text says so: defaults are tested where they are defined.
+/// Runs everything once without waits unless the text sets them; defaults are tested with their definition.
 const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
 
 fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
     let mut table = read::parse("quick", QUICK).unwrap();
     include::merge(&mut table, read::parse("e.toml", text).unwrap());
     let merged = Merged::single("e.toml", table);
-    let loaded = experiment::from_merged(merged, &Asked::default()).unwrap_or_else(|error| panic!("{error}"));
+    let loaded = experiment::from_merged(merged, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
     let plan = Plan::new(&loaded);
-    let senses = Senses::find(&loaded.experiment, &roots).unwrap();
+    let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let folder = Folder::new(&folder.join("out"));
     let changes = Some(folder.root().with_file_name("changes.jsonl"));
     let settings = Settings { folder, may_overwrite: None, format: Format::Csv, roots, changes };
-    Bench { loaded, plan, senses, settings }
+    Bench { loaded, plan, sensors, settings }
 }
 
 impl Bench {
     fn run(&self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<Results, RunError> {
-        run::run(&self.loaded, &self.plan, &self.senses, &self.settings, stop, watch)
+        run::run(&self.loaded, &self.plan, &self.sensors, &self.settings, stop, watch)
     }
 
     fn log(&self) -> Vec<String> {
@@ -129,7 +130,7 @@ fn everything_is_measured_and_summarised() {
 }
 
 #[test]
-fn the_folder_holds_all_of_it() {
+fn the_folder_has_all_files() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&experiment(folder.path()), folder.path());
     let results = bench.run(&StopFlag::default(), &mut |_| ()).unwrap();
@@ -153,7 +154,7 @@ fn the_folder_holds_all_of_it() {
         assert!(results.points.iter().any(|point| point.values["iops"].values.iter().any(same)), "{key:?} {rate}");
     }
     let samples = read("samples/p000-r00/modelled.csv");
-    assert!(samples.starts_with("since_start_ns,monotonic_ns,unix_ns,cpu_modelled_test_uj\n"), "{samples}");
+    assert!(samples.starts_with("since_start_ns,cpu_modelled_test_uj\n"), "{samples}");
     assert!(read("samples/p000-r00/markers.csv").contains("measure"));
     assert!(read("samples/idle-0/markers.csv").contains("idle"));
     assert!(read("raw/p003-r01/stdout").contains("did 10002"));
@@ -161,7 +162,7 @@ fn the_folder_holds_all_of_it() {
 }
 
 #[test]
-fn an_interrupted_run_goes_on_where_it_was() {
+fn an_interrupted_run_is_resumed() {
     let (folder, whole) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let uninterrupted = bench(&experiment(whole.path()), whole.path());
     uninterrupted.run(&StopFlag::default(), &mut |_| ()).unwrap();
@@ -268,7 +269,7 @@ fn a_folder_of_another_experiment_is_refused() {
 }
 
 #[test]
-fn the_stop_rule_ends_what_is_narrow_and_goes_on_with_what_is_not() {
+fn the_stop_rule_ends_only_points_with_a_narrow_interval() {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
         r#"
@@ -295,7 +296,7 @@ metric = [{{ name = "score", unit = "points", regex = "([0-9]+)" }}]
 }
 
 #[test]
-fn a_rule_whose_metric_has_no_value_is_said_and_not_taken_for_narrow() {
+fn a_rule_without_values_is_noted_and_does_not_stop() {
     let folder = tempfile::tempdir().unwrap();
     let text = "title = 'r'\ntarget = { nothing = true }\n\
                 stop = { metric = 'system_power_w', within = '5%', at_least = 2, at_most = 3 }\n\
@@ -314,7 +315,7 @@ fn a_rule_whose_metric_has_no_value_is_said_and_not_taken_for_narrow() {
     assert!(note.contains("measured 3 times"), "{note}");
 }
 
-/// Progress as it is told: which of how many, and for how long still.
+/// Reported progress: number, total and remaining time.
 fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
     let mut told = Vec::new();
     let _ = bench.run(&StopFlag::default(), &mut |event| {
@@ -326,7 +327,7 @@ fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
 }
 
 #[test]
-fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
+fn progress_counts_failures_and_estimates_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let text = "title = 'p'\ntarget = { nothing = true }\nrepeats = 3\non_failure = 'continue'\n\
                 [workload]\nkind = 'command'\nargv = ['sh', '-c', 'sleep 0.5; [ {a} = 1 ]']\nknobs = { a = [1, 2] }\n";
@@ -343,7 +344,7 @@ fn progress_counts_what_failed_and_learns_how_long_a_measurement_takes() {
 }
 
 #[test]
-fn whoever_watches_may_panic_and_the_workload_still_cleans_up() {
+fn the_workload_cleans_up_after_a_panic() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&experiment(folder.path()), folder.path());
     let watch = |event| assert!(!matches!(event, Event::Measuring { finished: 1, .. }), "a watcher fails");
@@ -357,7 +358,7 @@ fn whoever_watches_may_panic_and_the_workload_still_cleans_up() {
 }
 
 #[test]
-fn a_failing_point_ends_the_run_or_leaves_its_reason() {
+fn a_failed_point_ends_the_run_or_leaves_its_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = r#"
 title = "failing"
@@ -421,18 +422,18 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
 }
 
 #[test]
-fn what_is_stuck_is_ended() {
+fn a_step_over_its_limit_is_ended() {
     let folder = tempfile::tempdir().unwrap();
     let text = "title = 't'\ntarget = { nothing = true }\n\
                 [workload]\nkind = 'command'\nargv = ['sleep', '30']\nlimit = '200ms'\n";
     let began = std::time::Instant::now();
     let error = bench(text, folder.path()).run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
-    assert!(error.contains("timed out"), "{error}");
+    assert!(error.contains("timeout"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(10));
 }
 
 #[test]
-fn the_machine_is_as_it_was_after_every_way_out() {
+fn the_machine_is_restored_after_every_kind_of_exit() {
     for way in ["end", "failure", "signal"] {
         let folder = tempfile::tempdir().unwrap();
         let knob = folder.path().join("sys/kernel/knob");

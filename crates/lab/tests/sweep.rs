@@ -1,4 +1,4 @@
-//! Sweeps: the same file of results with one worker and with two, after an interruption, and on the simulator itself.
+//! Sweeps: equal results with one and two workers, after an interruption, and with the simulator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -37,7 +37,7 @@ fn variants(bench: &Bench) -> Vec<Variant> {
     variant::variants(&bench.machine.calibration, &Choice::default()).unwrap()
 }
 
-/// A run that takes no time: numbers that follow from scenario and seed.
+/// A run without simulation: values derived from scenario and seed.
 fn stand_in(scenario: &Scenario) -> Outcome {
     let mut latency = Histogram::default();
     latency.record(10_000 + scenario.seed * 100);
@@ -73,7 +73,7 @@ fn packed(file: &Path) -> Vec<u8> {
     std::fs::read(values::packed_path(file)).unwrap()
 }
 
-/// Where the numbers of an experiment of this name go.
+/// The results file of an experiment.
 fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
     let folder = folder.path().join(name);
     std::fs::create_dir_all(&folder).unwrap();
@@ -81,7 +81,7 @@ fn place(folder: &tempfile::TempDir, name: &str) -> PathBuf {
 }
 
 #[test]
-fn one_worker_and_two_leave_the_same_file() {
+fn results_are_independent_of_the_number_of_workers() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let files = [1, 2].map(|workers| {
@@ -97,7 +97,7 @@ fn one_worker_and_two_leave_the_same_file() {
 }
 
 #[test]
-fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_alone() {
+fn variants_that_differ_only_in_power_ride_with_equal_results() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let choice = Choice { family: true, ..Choice::default() };
@@ -125,7 +125,7 @@ fn members_of_the_family_that_differ_in_power_alone_ride_and_come_out_as_if_run_
 }
 
 #[test]
-fn a_constant_of_power_that_is_moved_rides_too() {
+fn a_changed_constant_of_power_rides_too() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let choice = Choice { perturb: Some(20), ..Choice::default() };
@@ -148,7 +148,7 @@ fn a_constant_of_power_that_is_moved_rides_too() {
 }
 
 #[test]
-fn an_interrupted_sweep_goes_on_and_ends_the_same() {
+fn an_interrupted_sweep_gives_the_same_results() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let (whole, broken) = (place(&folder, "whole"), place(&folder, "broken"));
@@ -175,7 +175,7 @@ fn an_interrupted_sweep_goes_on_and_ends_the_same() {
 }
 
 #[test]
-fn more_replications_add_to_what_is_packed_and_nothing_to_do_changes_nothing() {
+fn more_replications_extend_packed_results() {
     let folder = tempfile::tempdir().unwrap();
     let (bench, longer) = (bench(&[]), bench(&[("repeats", "3")]));
     let fewer =
@@ -217,7 +217,7 @@ fn runs_in_both_files_count_once() {
 }
 
 #[test]
-fn a_place_is_one_sweeps_at_a_time() {
+fn results_are_locked_by_a_sweep() {
     let folder = tempfile::tempdir().unwrap();
     let (bench, file) = (bench(&[]), place(&folder, "r"));
     let meanwhile = |scenario: &Scenario| {
@@ -229,9 +229,9 @@ fn a_place_is_one_sweeps_at_a_time() {
     run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
 }
 
-/// One policy of two has other values: its runs are set aside and run again, the other's stay.
+/// One of two policies has changed: its runs are set aside and repeated, the others are kept.
 #[test]
-fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
+fn only_stale_runs_are_set_aside_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let file = place(&folder, "r");
     let before = run(&bench(&[]), &file, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
@@ -264,7 +264,7 @@ fn what_is_stale_is_set_aside_and_run_again_and_nothing_else() {
 }
 
 #[test]
-fn seeds_follow_from_the_replication_alone() {
+fn seeds_depend_on_the_replication_only() {
     let folder = tempfile::tempdir().unwrap();
     let file = place(&folder, "r");
     let results = run(&bench(&[]), &file, 2, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
@@ -272,7 +272,7 @@ fn seeds_follow_from_the_replication_alone() {
 }
 
 #[test]
-fn the_report_holds_every_chart_and_what_is_saturated() {
+fn the_report_has_every_chart_and_saturated_points() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
@@ -280,7 +280,7 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
         report(&Read::of(&bench, results, Folder::new(folder.path()), vec!["not bounded: x".into()])).html()
     };
     let saturated = page(&results);
-    for part in ["could not keep up in 1 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
+    for part in ["saturated in 1 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
         assert!(saturated.contains(part), "{part}");
     }
     let kept =
@@ -293,7 +293,7 @@ fn the_report_holds_every_chart_and_what_is_saturated() {
 }
 
 #[test]
-fn a_warm_up_that_the_file_cuts_short_is_told() {
+fn a_warm_up_at_its_limit_gives_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let told = |name: &str, growth: u64| {
@@ -312,7 +312,7 @@ fn a_warm_up_that_the_file_cuts_short_is_told() {
 /// Under one policy the whole fits its own `exact_time`, under the other nothing does. Percentiles of a bursty trace depend on which windows
 /// they are of: all policies replay the same ones, or a slower policy may have the lower p99.
 #[test]
-fn the_least_exact_time_decides_whether_all_policies_replay_windows() {
+fn the_minimum_exact_time_applies_to_all_policies() {
     let folder = tempfile::tempdir().unwrap();
     let sample =
         "{ windows = 4, window = '10ms', run_in = '10ms', strata = 2, exact_requests = 1000000, exact_time = '1s' }";
@@ -355,7 +355,7 @@ fn windows_under(folder: &tempfile::TempDir, trace: &str, policies: &str) -> BTr
 }
 
 #[test]
-fn a_policy_s_own_times_are_those_of_its_runs_alone() {
+fn times_of_a_policy_apply_to_its_runs_only() {
     let folder = tempfile::tempdir().unwrap();
     let policies = "[{ label = 'static', name = 'static' }, \
                     { label = 'slow', name = 'hybrid-poll', duration = '4ms', warm_up = '2ms' }]";
@@ -371,9 +371,9 @@ fn a_policy_s_own_times_are_those_of_its_runs_alone() {
     assert_eq!((times["static"], times["hybrid-poll"]), ((3_000_000, 1_000_000), (4_000_000, 2_000_000)));
 }
 
-/// A member that the calibration has no more is set aside by the next sweep, whatever else that runs.
+/// A family member no longer in the calibration is set aside by the next sweep.
 #[test]
-fn members_that_are_gone_are_set_aside() {
+fn removed_members_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let family = variant::variants(&bench.machine.calibration, &Choice { family: true, ..Choice::default() }).unwrap();
@@ -391,7 +391,7 @@ fn members_that_are_gone_are_set_aside() {
 }
 
 #[test]
-fn a_sweep_of_some_points_runs_them_alone_and_keeps_the_others() {
+fn a_sweep_of_some_points_keeps_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
     let variants = variants(&bench);

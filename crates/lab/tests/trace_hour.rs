@@ -1,4 +1,4 @@
-//! A replay by windows against the same time replayed exactly: `experiments/traces/trace-hour.toml`. CI runs its short form; the
+//! A sampled replay compared with an exact one: `experiments/traces/trace-hour.toml`. CI runs its short form; the
 //! whole hour by `cargo test --release -p pilotlight-lab --test trace_hour -- --ignored --nocapture`.
 
 use std::num::NonZeroUsize;
@@ -47,7 +47,7 @@ fn differences(smoke: bool, slack: f64) -> Vec<(String, f64)> {
 }
 
 #[test]
-fn a_short_time_by_windows_is_as_exactly() {
+fn a_short_sampled_replay_matches_the_exact_one() {
     for (policy, difference) in differences(true, 0.02) {
         assert!(difference.abs() < 0.03, "{policy}: {difference}"); // 10 windows of 30: the hour has more
     }
@@ -55,7 +55,7 @@ fn a_short_time_by_windows_is_as_exactly() {
 
 #[test]
 #[ignore = "replays an hour exactly: minutes in a release build"]
-fn an_hour_by_windows_is_within_1_percent() {
+fn a_sampled_hour_is_within_1_percent() {
     for (policy, difference) in differences(false, 0.005) {
         assert!(difference.abs() < 0.01, "{policy}: {difference}");
     }

@@ -1,4 +1,4 @@
-//! `pilotlab advise`: the best setting of each knob, as far as the data support one.
+//! `pilotlab advise`: recommends a value of each knob.
 
 pub(crate) mod map;
 
@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::Args;
 use pilotlight_input::Time;
 use pilotlight_lab::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
-use pilotlight_lab::given::Given;
-use pilotlight_lab::study::map::{By, Question as MapQuestion};
+use pilotlight_lab::result_set::ResultSet;
+use pilotlight_lab::study::map::{Measure, Question as MapQuestion};
 use pilotlight_report::table::short;
 use pilotlight_stats::Estimate;
 
@@ -51,38 +51,38 @@ pub(crate) struct AdviseArgs {
     /// Results of `pilotlab run`
     results: PathBuf,
 
-    /// The setting that savings are told against; repeatable [default: the worst one]
+    /// Setting that savings refer to; repeatable [default: the worst one]
     #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
     baseline: Vec<(String, String)>,
 
-    /// Recommend nothing whose p99 latency is above this anywhere, such as 2ms
+    /// Upper limit of the p99 latency of recommended settings, such as 2ms
     #[arg(long, value_name = "TIME", value_parser = time_us)]
     p99_at_most: Option<f64>,
 
-    /// Whose energy counts [default: the widest that was measured]
+    /// Scope of energy [default: the widest measured one]
     #[arg(long, value_parser = ["system", "ssd_cpu", "ssd", "cpu"])]
     scope: Option<String>,
 
-    /// Points with fewer repeats do not count
+    /// Minimum number of repeats of a point
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..))]
     at_least: u16,
 
-    /// Which value of this knob wins, by two other knobs
+    /// Show the most efficient value of this knob by two other knobs
     #[arg(long, value_name = "KNOB", conflicts_with_all = ["baseline", "p99_at_most"])]
     map: Option<String>,
 
-    /// What a map is judged by [default: energy where there are watts, else CPU time and latency]
+    /// Measure of a map [default: energy if power is known, otherwise CPU time and latency]
     #[arg(long, requires = "map", value_enum)]
-    by: Option<JudgedBy>,
+    by: Option<MeasureArg>,
 
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
 }
 
-/// What a map is judged by.
+/// The measure of a map.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum JudgedBy {
+enum MeasureArg {
     /// Bytes per joule
     Energy,
     /// Bytes per second of CPU time
@@ -91,27 +91,28 @@ enum JudgedBy {
     Latency,
 }
 
-impl From<JudgedBy> for By {
-    fn from(by: JudgedBy) -> Self {
+impl From<MeasureArg> for Measure {
+    fn from(by: MeasureArg) -> Self {
         match by {
-            JudgedBy::Energy => Self::Energy,
-            JudgedBy::CpuTime => Self::CpuTime,
-            JudgedBy::Latency => Self::Latency,
+            MeasureArg::Energy => Self::Energy,
+            MeasureArg::CpuTime => Self::CpuTime,
+            MeasureArg::Latency => Self::Latency,
         }
     }
 }
 
 fn time_us(text: &str) -> Result<f64, String> {
     let time = Time::parse(text).filter(|time| time.0 > 0);
-    time.map(|time| time.seconds() * 1e6).ok_or_else(|| "write a time with its unit, such as 2ms".to_owned())
+    time.map(|time| time.seconds() * 1e6).ok_or_else(|| "expected a time with its unit, such as 2ms".to_owned())
 }
 
-/// Advises.
+/// Runs the command.
 pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
-    let given = Given::read(&args.results).map_err(|error| unreadable(&args.results, error))?;
+    let result_set = ResultSet::read(&args.results).map_err(|error| unreadable(&args.results, error))?;
     if let Some(knob) = &args.map {
-        let question = MapQuestion { knob: Some(knob.clone()), by: args.by.map(By::from), scope: args.scope.clone() };
-        return map_of(&given, &question, args.json);
+        let question =
+            MapQuestion { knob: Some(knob.clone()), by: args.by.map(Measure::from), scope: args.scope.clone() };
+        return map_of(&result_set, &question, args.json);
     }
     let question = Question {
         at_least: usize::from(args.at_least),
@@ -119,41 +120,47 @@ pub(crate) fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         p99_at_most_us: args.p99_at_most,
         scope: args.scope.clone(),
     };
-    if let Some(wrong) = unknown(&given, &args.baseline) {
+    if let Some(wrong) = unknown(&result_set, &args.baseline) {
         console::eprintln(format_args!("error: {wrong}"));
         return Ok(Exit::Refused.into());
     }
-    let advice = advise(&given, &question);
+    let advice = advise(&result_set, &question);
     if advice.works.is_empty() {
         let name = args.results.display();
-        console::eprintln(format_args!("error: {name}: no I/Os, transactions or operations were counted"));
+        console::eprintln(format_args!(
+            "error: {name}: no I/Os, transactions or operations were counted, so nothing can be recommended"
+        ));
         return Ok(Exit::Refused.into());
     }
     console::print(if args.json { serde_json::to_string_pretty(&advice)? + "\n" } else { text(&advice) })?;
     Ok(Exit::Clean.into())
 }
 
-fn map_of(given: &Given, question: &MapQuestion, as_json: bool) -> anyhow::Result<ExitCode> {
-    match map::told(given, question, as_json) {
+fn map_of(result_set: &ResultSet, question: &MapQuestion, as_json: bool) -> anyhow::Result<ExitCode> {
+    match map::render(result_set, question, as_json) {
         Ok(text) => console::print(text).map(|()| Exit::Clean.into()),
         Err(error) => {
-            console::eprintln(format_args!("error: {}: {error}", given.name));
+            console::eprintln(format_args!("error: {}: {error}", result_set.name));
             Ok(Exit::Refused.into())
         }
     }
 }
 
-/// A baseline that no point has.
-fn unknown(given: &Given, baseline: &[(String, String)]) -> Option<String> {
+/// A message about a baseline that no point has.
+fn unknown(result_set: &ResultSet, baseline: &[(String, String)]) -> Option<String> {
     let stands = |knob: &str, value: &str| {
-        given.results.points.iter().any(|point| point.knobs.get(knob).is_some_and(|stands| stands.to_string() == value))
+        result_set
+            .results
+            .points
+            .iter()
+            .any(|point| point.knobs.get(knob).is_some_and(|stands| stands.to_string() == value))
     };
     let wrong = baseline.iter().find(|(knob, value)| !stands(knob, value))?;
     Some(format!(
         "--baseline {}={}: no point has that; the knobs are {}",
         wrong.0,
         wrong.1,
-        given.results.knobs.join(", ")
+        result_set.results.knobs.join(", ")
     ))
 }
 
@@ -163,9 +170,9 @@ fn text(advice: &Advice) -> String {
         text += &format!("\n{} ({} points)\n", work.about, work.points);
         text += &match &work.by {
             _ if work.points == 0 && !work.rows.iter().any(is_judged) => "  no such points were measured\n".to_owned(),
-            None => "  nothing was measured by which it could be judged\n".to_owned(),
+            None => "  no measure of efficiency is known\n".to_owned(),
             Some(by) => {
-                format!("judged by {by}\n\n{}{}{}", table(work), exceptions(work), reasons(work, advice.at_least))
+                format!("measure: {by}\n\n{}{}{}", table(work), exceptions(work), reasons(work, advice.at_least))
             }
         };
     }
@@ -181,7 +188,7 @@ fn table(work: &Work) -> Table {
     let saves = match (work.is_energy, work.modelled) {
         (true, false) => "saves energy",
         (true, true) => "saves energy (modelled)",
-        _ => "saves (no power)",
+        _ => "saves (power unknown)",
     };
     let headings = [
         "<  variable",
@@ -209,9 +216,11 @@ fn cells(row: &Row) -> [String; 10] {
     let (said, against, rest) = match &row.outcome {
         Outcome::NotVaried => ("not varied".to_owned(), nothing(), None),
         Outcome::NotDerived(_) => ("not derived".to_owned(), nothing(), None),
-        Outcome::TooLittle(_) => ("too little measured".to_owned(), nothing(), None),
-        Outcome::NoneWithinLimit => ("none within the limit of latency".to_owned(), nothing(), None),
-        Outcome::NoDifference { p: least, .. } => (format!("no difference shown (p {})", p(*least)), nothing(), None),
+        Outcome::InsufficientData(_) => ("insufficient data".to_owned(), nothing(), None),
+        Outcome::NoneWithinLimit => ("none within the latency limit".to_owned(), nothing(), None),
+        Outcome::NoDifference { p: least, .. } => {
+            (format!("no significant difference (p {})", p(*least)), nothing(), None)
+        }
         Outcome::Best(best) => (settings(best), best.against.clone(), Some(best)),
     };
     let [saves, mean, p99, p, holds] = rest.map_or_else(|| [(); 5].map(|()| nothing()), |best| figures(best));
@@ -242,13 +251,13 @@ fn is_judged(row: &Row) -> bool {
     matches!(row.outcome, Outcome::Best(_) | Outcome::NoDifference { .. } | Outcome::NoneWithinLimit)
 }
 
-/// Why nothing is said, and what is left out: too long for a table.
+/// Reasons for missing recommendations, too long for the table.
 fn reasons(work: &Work, at_least: usize) -> String {
     let mut text = String::new();
     for row in &work.rows {
         match &row.outcome {
             Outcome::NotDerived(why) => text += &format!("  {}: {why}\n", row.variable),
-            Outcome::TooLittle(why) => text += &format!("  {}: {why}\n", row.variable),
+            Outcome::InsufficientData(why) => text += &format!("  {}: {why}\n", row.variable),
             _ if row.left_out > 0 && is_judged(row) => {
                 text += &format!(
                     "  {}: circumstances that do not count, because some value was measured in them fewer than {at_least} times: {}\n",
@@ -261,7 +270,7 @@ fn reasons(work: &Work, at_least: usize) -> String {
     text
 }
 
-/// Where another setting is better.
+/// Combinations in which another setting is better.
 fn exceptions(work: &Work) -> String {
     let mut text = String::new();
     for row in &work.rows {

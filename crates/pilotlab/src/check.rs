@@ -1,4 +1,4 @@
-//! `pilotlab check`: checks of what is committed: results computed again, and numbers of short runs.
+//! `pilotlab check`: recomputes committed results, and compares values of short runs.
 
 mod restamp;
 
@@ -29,7 +29,7 @@ Examples:
   pilotlab check results                1 % of the runs in results/ again, numbers compared exactly
   pilotlab check results --share 5% --seed 7 --at-most 10min
   pilotlab check sentinels              short runs, pinned in experiments/sentinels.toml
-  pilotlab check sentinels --bless      pin today's numbers, after a change that was meant
+  pilotlab check sentinels --bless      record the current values after an intended change
 
 Exit codes:
   0  every number is as committed
@@ -43,21 +43,21 @@ pub(crate) struct CheckArgs {
     #[command(subcommand)]
     what: What,
 
-    /// Runs at a time [default: one a core]
+    /// Parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT", global = true)]
     workers: Option<NonZeroUsize>,
 }
 
-/// What is checked.
+/// The kind of check.
 #[derive(Clone, Debug, Subcommand)]
 enum What {
-    /// Compute a random share of simulated results again, and compare each number exactly
+    /// Recompute a random share of simulated results and compare each value exactly
     #[command(after_long_help = EXAMPLES)]
     Results(ResultsArgs),
-    /// Compare numbers of short runs with those pinned in experiments/sentinels.toml
+    /// Compare values of short runs with those in experiments/sentinels.toml
     #[command(after_long_help = EXAMPLES)]
     Sentinels {
-        /// Pin what comes out now, after a change that was meant
+        /// Update the values after an intended change
         #[arg(long)]
         bless: bool,
     },
@@ -69,37 +69,37 @@ struct ResultsArgs {
     #[arg(value_name = "DIR", default_value = "results")]
     folder: PathBuf,
 
-    /// Which share of the runs, as 1% or 0.01
+    /// Share of the runs, such as 1% or 0.01
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
     share: f64,
 
-    /// Seed of the choice of runs
+    /// Seed of the selection of runs
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 
-    /// Leave out runs that are estimated not to fit into so much time, such as 60s
+    /// Total time; runs that do not fit by estimate are left out, such as 60s
     #[arg(long, value_name = "TIME", value_parser = time)]
     at_most: Option<Duration>,
 
-    /// Give results the fingerprints of today's values, if each number of the share is equal; the numbers stay (docs/simulator.md)
+    /// Update fingerprints of results if all values of the share are equal; values are unchanged (docs/simulator.md)
     #[arg(long, hide = true)]
     restamp: bool,
 }
 
-/// A share, as `1%` or 0.01.
+/// Parses a share, such as `1%` or 0.01.
 fn share(text: &str) -> Result<f64, String> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let share = text.strip_suffix('%').map_or_else(|| number(text), |percent| Some(number(percent)? / 100.0));
     let within = |share: &f64| *share > 0.0 && *share <= 1.0;
-    share.filter(within).ok_or_else(|| "write a share of at most everything, as 1% or 0.01".to_owned())
+    share.filter(within).ok_or_else(|| "expected a share of at most 1, such as 1% or 0.01".to_owned())
 }
 
 fn time(text: &str) -> Result<Duration, String> {
     let time = Time::parse(text).map(|time| Duration::from_nanos(time.0));
-    time.ok_or_else(|| "write a time, as 60s or 5min".to_owned())
+    time.ok_or_else(|| "expected a time, such as 60s or 5min".to_owned())
 }
 
-/// Checks.
+/// Runs the command.
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let workers = workers(args.workers);
     match &args.what {
@@ -109,10 +109,10 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Where sentinels are.
+/// The file with sentinels.
 const SENTINELS: &str = "experiments/sentinels.toml";
 
-/// Looks at every sentinel; with `bless` writes them again.
+/// Checks every sentinel; with `bless` updates them.
 fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let path = found(SENTINELS)?;
     let watched = sentinel::watched(&path, &sentinel::read(&path)?)?;
@@ -138,14 +138,14 @@ fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
         console::println(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
     } else if !changed.is_empty() {
         console::println(
-            "if the simulator, a policy or an experiment was meant to change: pilotlab check sentinels --bless",
+            "after an intended change of the simulator, a policy or an experiment: pilotlab check sentinels --bless",
         )?;
         return Ok(Exit::Failed.into());
     }
     Ok(Exit::Clean.into())
 }
 
-/// A file of results with what made it.
+/// A results file with its experiment.
 pub(super) struct Committed {
     pub(super) path: PathBuf,
     pub(super) results: Results,
@@ -153,15 +153,12 @@ pub(super) struct Committed {
     pub(super) variants: Vec<Variant>,
 }
 
-/// Names what is stale in the folder of results, and computes a share of the rest again. Fails if anything is stale or differs.
+/// Lists stale results and recomputes a share of the others. Fails if any is stale or differs.
 fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let (committed, stale) = committed(&args.folder)?;
     let equal = committed.is_empty() || compared(args, workers, &committed)?;
     if committed.is_empty() {
-        console::println(format_args!(
-            "{} has no results of today's files: nothing is computed again",
-            args.folder.display()
-        ))?;
+        console::println(format_args!("{} has no current results: nothing is computed again", args.folder.display()))?;
     }
     if stale > 0 {
         console::println(format_args!("{stale} files contain stale results: run the commands above"))?;
@@ -169,7 +166,7 @@ fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode
     Ok(if equal && stale == 0 { Exit::Clean } else { Exit::Failed }.into())
 }
 
-/// Whether a share of these results, computed again, is equal.
+/// Recomputes a share of these results; returns whether all values are equal.
 fn compared(args: &ResultsArgs, workers: NonZeroUsize, committed: &[Committed]) -> anyhow::Result<bool> {
     let begun = Instant::now();
     let sweeps: Vec<Sweep<'_>> = committed.iter().map(|file| Sweep::new(&file.bench, &file.variants)).collect();
@@ -185,7 +182,7 @@ fn compared(args: &ResultsArgs, workers: NonZeroUsize, committed: &[Committed]) 
     Ok(equal.iter().all(|&equal| equal))
 }
 
-/// Whether a run comes out as the file says; tells what came of it.
+/// Recomputes a run; returns whether it is equal and prints differences.
 fn one(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow::Result<bool> {
     let (file, sweep) = (&committed[run.file], &sweeps[run.file]);
     let compared = recheck::compare(sweep, run.job, &file.results, &sweep::simulator)?;
@@ -205,7 +202,7 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
     let late = sample.chosen.len() - equal.len();
     let (all, drawn) = (sample.of, sample.chosen.len() + sample.left_out);
     console::println(format_args!(
-        "of {all} runs {drawn} were drawn with seed {seed}; {} computed again in {:.0} s, {same} equal",
+        "of {all} runs {drawn} were selected with seed {seed}; {} recomputed in {:.0} s, {same} equal",
         equal.len(),
         took.as_secs_f64()
     ))?;
@@ -217,13 +214,13 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
     }
     if same < equal.len() {
         console::println(
-            "results are not of this program: run the experiments again with --fresh, or find what changed",
+            "results differ from those of this program: run the experiments again with --fresh, or find the cause",
         )?;
     }
     Ok(())
 }
 
-/// What is not stale of the files of results in a folder and in those below it; tells what is, and returns of how many files.
+/// The current results in a folder and its subfolders. Prints stale ones, and returns the number of their files.
 fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     let calibration = found("calibration.toml")?;
     let home = calibration.parent().unwrap_or(Path::new("."));
@@ -233,26 +230,26 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
         if results.about.is_measured() {
             continue; // only a machine could measure it again
         }
-        let today = stale::today(&results.about, &results.cells, home);
-        if let Some(reason) = lab_stale::reason(&results.cells, &today) {
+        let current = stale::current_cells(&results.about, &results.cells, home);
+        if let Some(reason) = lab_stale::reason(&results.cells, &current) {
             let remedy = stale::remedy(&results.about, &results.cells, &path, home);
             console::println(format_args!("stale: {}: {reason}: {remedy}", path.display()))?;
             stale += 1;
         }
-        // those of machines with one drive are compared by tests
-        let (Ok(today), false) = (today, stale::is_of_host(&results.about, home)) else { continue };
-        let results = today.sort(results).current;
+        // results of machines with one drive are checked by tests
+        let (Ok(current), false) = (current, stale::is_of_host(&results.about, home)) else { continue };
+        let results = current.sort(results).current;
         files.extend(of_bench(path, results, home)?);
     }
     Ok((files, stale))
 }
 
-/// Files of results in a folder and everywhere below it.
+/// Results files in a folder and its subfolders.
 pub(super) fn below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     values::files_below(folder).with_context(|| format!("folder {}", folder.display()))
 }
 
-/// Results with what runs them again; `None` if there are none.
+/// Results with their experiment; `None` if there are none.
 fn of_bench(path: PathBuf, results: Results, home: &Path) -> anyhow::Result<Option<Committed>> {
     let Some(most) = results.runs.keys().map(|key| key.replication + 1).max() else { return Ok(None) };
     let Some(bench) = lab_stale::asked_again(&results.about, home)? else { return Ok(None) };

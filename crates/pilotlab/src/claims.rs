@@ -1,12 +1,11 @@
-//! `pilotlab claims`: what the papers report, row by row, beside what comes out of the simulator.
+//! `pilotlab claims`: compares values of the papers with results of the simulator.
 //!
-//! The files are found here and handed to `pilotlight_claims`, which judges; `text` prints for people, `tables` makes the
-//! tables of the documentation.
+//! Reads the files for `pilotlight_claims`, which assesses them; `text` renders the report, `tables` the tables of the documentation.
 
 mod demo;
 mod inert;
 mod tables;
-/// The text of a file of the project; of an experiment with what it includes.
+/// The text of a file of the project; experiments with their includes.
 fn project_file(path: &Path) -> Option<String> {
     let is_experiment = path.extension().is_some_and(|ending| ending == "toml")
         && path.components().any(|part| part.as_os_str() == "experiments");
@@ -49,12 +48,12 @@ use crate::stale;
 use tables::Table;
 
 const CLAIMS: &str = "experiments/claims.toml";
-/// The map that tells the repository's root; the others need not be there.
+/// The map that identifies the root of the repository; the others are optional.
 const MAP: &str = map::PROJECT[0];
 const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
-/// What names of tables of draws end with; they stand beside the results.
+/// Suffix of tables of draws beside the results.
 const DRAWS: &str = "draws.csv";
 const CALIBRATION: &str = "calibration.toml";
 
@@ -82,24 +81,24 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct ClaimsArgs {
-    /// What papers report; repeatable [default: experiments/claims.toml]
+    /// Claims of the papers; repeatable [default: experiments/claims.toml]
     #[arg(long, value_name = "FILE")]
     claims: Vec<PathBuf>,
 
-    /// Which output answers which row; repeatable [default: experiments/claims-map.toml, and with it claims-map-machines.toml, -pass.toml and -pacer.toml]
+    /// Map from claims to results; repeatable [default: experiments/claims-map.toml, and with it claims-map-machines.toml, -pass.toml and -pacer.toml]
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
-    /// Results: an experiment's folder, or one with such folders in it; repeatable [default: results, and results/short for what is moved, drawn
-    /// or left out]
+    /// Results: the folder of an experiment or a folder of such folders; repeatable [default: results, and results/short for variants of
+    /// constants]
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
 
-    /// Which constants were drawn for the variants lhs:N; repeatable [default: draws.csv beside the results]
+    /// Constants of the variants lhs:N; repeatable [default: draws.csv beside the results]
     #[arg(long, value_name = "FILE")]
     constants: Vec<PathBuf>,
 
-    /// Where profiles/, experiments/ and calibration.toml are [default: the nearest folder upward that has
+    /// Folder of profiles/, experiments/ and calibration.toml [default: the nearest parent folder with
     /// experiments/claims-map.toml]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
@@ -108,23 +107,23 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "NAME")]
     seed_paper: Option<String>,
 
-    /// Which verdicts change where one constant is moved by 20 %
+    /// Show verdicts that change if a constant changes by 20 %
     #[arg(long)]
     perturb: bool,
 
-    /// What draws of all constants over their ranges do to each row
+    /// Show the effect of random constants on each row
     #[arg(long)]
     uncertainty: bool,
 
-    /// Print one table of the documentation, as Markdown, and nothing else
+    /// Print only one table of the documentation, as Markdown
     #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
-    /// Write every table: between its marks in results/README.md and results/constants.md, and results/claims-PAPER.md
+    /// Write all tables: between their marks in results/README.md and results/constants.md, and results/claims-PAPER.md
     #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
     write_tables: bool,
 
-    /// Also print rows that no map has yet
+    /// Also print rows without a mapping
     #[arg(long)]
     all: bool,
 
@@ -132,22 +131,22 @@ pub(crate) struct ClaimsArgs {
     #[arg(long)]
     json: bool,
 
-    /// Also write a page of HTML
+    /// Also write an HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
-/// Everything that is printed.
+/// The output.
 #[derive(Serialize)]
 struct Output {
     #[serde(flatten)]
     report: Report,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     stale: Vec<String>,
-    /// Swept parameters that change nothing.
+    /// Parameters without effect.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inert: Vec<String>,
-    /// Each figure, and what comes out where nothing was fitted on it.
+    /// Each figure with the results of constants not fitted on it.
     leave_one_out: Vec<LeftOut>,
     #[serde(skip_serializing_if = "Option::is_none")]
     perturbed: Option<Vec<Moved>>,
@@ -155,7 +154,7 @@ struct Output {
     uncertainty: Option<Vec<Spread>>,
 }
 
-/// Prints the claims as asked.
+/// Runs the command.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     let files = Files::read(args)?;
     if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
@@ -168,7 +167,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     Ok(Exit::Clean)
 }
 
-/// Why there are no rows of a paper of this name.
+/// A message about an unknown paper.
 fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
     let papers: BTreeSet<&str> = claims.iter().map(|claim| claim.seed.as_str()).collect();
     let known = || papers.iter().copied().collect::<Vec<_>>().join(", ");
@@ -203,8 +202,7 @@ fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) 
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }) + &inert)
 }
 
-/// What comes of variants of the machine: of `results/short` where it is there and no other results are named, since so many variants are
-/// affordable as short runs alone.
+/// Results of variants of the machine, by default in `results/short`, because variants are simulated by short runs.
 struct Varied {
     left_out: Vec<LeftOut>,
     moved: Option<Vec<Moved>>,
@@ -225,19 +223,19 @@ impl Varied {
     }
 }
 
-/// A policy's parameter as its paper prints it.
+/// A policy's parameter as printed in its paper.
 fn default_of(policy: &str, key: &str) -> Option<String> {
     let parameters = pilotlight_policy::registry::as_printed(policy)?;
     parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 
-/// What the draws do; nothing where nothing was drawn yet.
+/// The effect of draws, if there are any.
 fn spreads(lab: &Lab<'_>, files: &Files, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
     let tables = if args.constants.is_empty() { beside_results(&files.places)? } else { args.constants.clone() };
     Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))
 }
 
-/// Tables of draws in the folders of the results, and beside files of results.
+/// Tables of draws in the results folders.
 fn beside_results(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let mut tables = Vec::new();
     for path in places {
@@ -251,25 +249,25 @@ fn beside_results(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     Ok(tables)
 }
 
-/// What a command needs, read.
+/// The inputs of the command.
 struct Files {
     root: PathBuf,
-    /// Where its results are.
+    /// The results folders.
     places: Vec<PathBuf>,
     claims: Vec<Claim>,
     map: Map,
     store: Store,
-    /// Files of results that are not of today's profile, calibration or experiment, and why.
+    /// Stale results files, with the reason.
     stale: Vec<String>,
     calibration: Calibration,
-    /// What constants of any machine were fitted on, each with what was fitted or chosen.
+    /// Claims used for fits, with the fitted constants and choices.
     fits: BTreeMap<String, Vec<String>>,
     /// Its keys.
     calibrated: BTreeSet<String>,
 }
 
 impl Files {
-    /// Variants of the machine in `results/short`, where it is there and no other results are named.
+    /// Variants of the machine in `results/short`, if it exists and no other results are named.
     fn short(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Option<Self>> {
         let short = root.join(SHORT);
         let is_used = args.results.is_empty() && short.is_dir();
@@ -289,7 +287,7 @@ impl Files {
             if about.is_measured() {
                 continue;
             }
-            let reason = lab_stale::reason(&cells, &stale::today(&about, &cells, &root));
+            let reason = lab_stale::reason(&cells, &stale::current_cells(&about, &cells, &root));
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }
@@ -310,7 +308,7 @@ impl Files {
         Ok(Self { root, places, claims, map, store, stale, calibration, fits, calibrated })
     }
 
-    /// What `then` makes of all of it; intervals include what the constants do.
+    /// Calls `then` with all inputs; intervals include the effect of constants.
     fn judged<R>(&self, constants: Option<&Shifts>, then: impl FnOnce(&Lab<'_>) -> R) -> R {
         then(&Lab {
             claims: &self.claims,
@@ -324,22 +322,22 @@ impl Files {
     }
 }
 
-/// The folder that files named in maps are relative to.
+/// The root of paths in maps.
 fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
     if let Some(root) = &args.root {
         return Ok(root.clone());
     }
-    let here = std::env::current_dir().context("cannot tell the present folder")?;
+    let here = std::env::current_dir().context("cannot determine the current folder")?;
     let found = here.ancestors().find(|folder| folder.join(MAP).is_file()).map(Path::to_owned);
     if found.is_none() && (args.claims.is_empty() || args.map.is_empty()) {
         anyhow::bail!(
-            "there is no {MAP} here or above: run it in the repository, or say --root, or --claims and --map"
+            "there is no {MAP} in this folder or its parents: run it in the repository, or set --root, or --claims and --map"
         );
     }
     Ok(found.unwrap_or(here))
 }
 
-/// The maps that are asked for, or the project's own.
+/// The requested maps, or those of the project.
 fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
     let mut maps = or(&args.map, root.join(MAP));
     if args.map.is_empty() {
@@ -352,8 +350,7 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Files of results; a folder stands for that in it and those in the folders directly below. The default folder may be missing: then
-/// nothing was run yet.
+/// Results files in the folders and their direct subfolders. The default folder may be missing.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in or(&args.results, root.join(RESULTS)) {
@@ -366,7 +363,7 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The tables of draws in a folder, and those of the experiments in it, such as `fig3/draws.csv`.
+/// Tables of draws in a folder and its experiments, such as `fig3/draws.csv`.
 fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = |folder: &Path| -> anyhow::Result<Vec<PathBuf>> {
         let wrong = || format!("cannot read {}", folder.display());
@@ -390,7 +387,7 @@ fn texts(paths: &[PathBuf]) -> anyhow::Result<Vec<(String, String)>> {
     paths.iter().map(|path| Ok((path.display().to_string(), read(path)?))).collect()
 }
 
-/// A page that holds everything.
+/// The HTML page.
 fn page(output: &Output) -> String {
     let Output { report, stale, inert, leave_one_out, perturbed, uncertainty } = output;
     let (moved, spreads) = (perturbed.as_deref(), uncertainty.as_deref());

@@ -48,40 +48,40 @@ pub(crate) struct Cli {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
 
-    /// What to do
+    /// Command
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
-/// What the program can do.
+/// Commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run an experiment, on this machine with sensors of power beside it, or on the simulator
+    /// Run an experiment on this machine, with power sensors, or on the simulator
     Run(Box<crate::run::RunArgs>),
     /// Measure a command: time, CPU time and energy over several runs
     Measure(crate::measure::MeasureArgs),
     /// Build the power-performance models of policy `pass` for this machine
     Profile(crate::profile::ProfileArgs),
-    /// Show which sensors this machine has and what they say
+    /// Show the sensors of this machine and their values
     Sensors(crate::sensors::SensorsArgs),
 
-    /// Compare two folders of results, or two settings of one
+    /// Compare two results folders, or two settings of one
     Compare(crate::compare::CompareArgs),
-    /// Say which settings an experiment's results recommend, and what they save
+    /// Recommend settings from results, with their savings
     Advise(crate::advise::AdviseArgs),
-    /// Write the page of an experiment's results again
+    /// Write the report of an experiment again
     Report(crate::report::ReportArgs),
-    /// Compare what the papers report with what comes out here, row by row
+    /// Compare values of the papers with results
     Claims(crate::claims::ClaimsArgs),
-    /// Check committed results: compute some again, compare pinned numbers
+    /// Check committed results: recompute a share, compare reference values
     Check(crate::check::CheckArgs),
 
-    /// Read a drive of this machine by interrupt or polling, and measure it
+    /// Measure random reads of a drive by interrupt or polling
     #[command(long_about = crate::read::ABOUT)]
     Read(crate::read::ReadArgs),
-    /// Say what is in a block trace, or generate one
+    /// Describe or generate a block trace
     Trace(crate::trace::TraceArgs),
-    /// Put back what a killed run has changed on this machine
+    /// Restore settings that a killed run changed
     #[command(after_long_help = restore::examples("pilotlab"))]
     Restore(restore::RestoreArgs),
 }
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_definition_is_valid() {
         Cli::command().debug_assert();
     }
 

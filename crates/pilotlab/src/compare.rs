@@ -1,4 +1,4 @@
-//! `pilotlab compare`: two folders of results, or two settings of one, metric by metric.
+//! `pilotlab compare`: compares two results folders, or two settings of one.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilotlight_lab::compare::{Comparison, Pair, Question, Side, compare};
-use pilotlight_lab::given::Given;
+use pilotlight_lab::result_set::ResultSet;
 use pilotlight_lab::results::FolderError;
 use pilotlight_report::table::short;
 
@@ -36,24 +36,24 @@ Exit codes:
   2  the command line was refused, or there is nothing that can be compared
   3  with --exit-code: a difference is shown";
 
-/// Differences were shown, and the caller wanted to know by the exit code.
+/// Exit code for significant differences.
 const DIFFERENT: u8 = 3;
 
 /// Options of `pilotlab compare`.
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct CompareArgs {
-    /// Results to compare with
+    /// Results A, the reference
     a: PathBuf,
 
-    /// Results that are compared; A itself if not given
+    /// Results B [default: A]
     b: Option<PathBuf>,
 
-    /// Only points where a knob stands so; repeatable
+    /// Select points by the value of a knob; repeatable
     #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
     point: Vec<(String, String)>,
 
-    /// Where the knob stands in B instead; repeatable
+    /// Value of the knob in B; repeatable
     #[arg(long, value_name = "KNOB=VALUE", value_parser = pair)]
     versus: Vec<(String, String)>,
 
@@ -61,15 +61,15 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "KEY")]
     metric: Vec<String>,
 
-    /// Test whether both are equal within this share of A's mean, such as 5%
+    /// Test equivalence within this share of A's mean, such as 5%
     #[arg(long, value_name = "SHARE", value_parser = share)]
     margin: Option<f64>,
 
-    /// Compare what is modelled with what is measured or with another model, and power of different parts of the machine
+    /// Also compare metrics with different models or parts of the machine
     #[arg(long)]
     mixed: bool,
 
-    /// End with exit code 3 if a difference is shown
+    /// Exit with code 3 if a difference is significant
     #[arg(long)]
     exit_code: bool,
 
@@ -81,19 +81,19 @@ pub(crate) struct CompareArgs {
 /// A knob and its value.
 pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(knob, value)| !knob.is_empty() && !value.is_empty());
-    let (knob, value) = pair.ok_or_else(|| "write KNOB=VALUE, such as bs=4k".to_owned())?;
+    let (knob, value) = pair.ok_or_else(|| "expected KNOB=VALUE, such as bs=4k".to_owned())?;
     Ok((knob.trim().to_owned(), value.trim().to_owned()))
 }
 
 fn share(text: &str) -> Result<f64, String> {
     let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent < 100.0);
-    percent.map(|percent| percent / 100.0).ok_or_else(|| "write a share such as 5%".to_owned())
+    percent.map(|percent| percent / 100.0).ok_or_else(|| "expected a share such as 5%".to_owned())
 }
 
-/// Compares.
+/// Runs the command.
 pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
-    let read = |path: &PathBuf| Given::read(path).map_err(|error| unreadable(path, error));
+    let read = |path: &PathBuf| ResultSet::read(path).map_err(|error| unreadable(path, error));
     let a = read(&args.a)?;
     let b = args.b.as_ref().map(read).transpose()?.unwrap_or_else(|| a.clone());
     let question = Question {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
     Ok(if args.exit_code && differs { DIFFERENT.into() } else { Exit::Clean.into() })
 }
 
-/// Why there are no results to be had from a folder: none were written there, or what is there cannot be read.
+/// The error for a folder without readable results.
 pub(crate) fn unreadable(folder: &Path, error: FolderError) -> anyhow::Error {
     let folder = folder.display();
     let missing = matches!(&error, FolderError::File { error, .. } if error.kind() == ErrorKind::NotFound);
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_and_knobs_are_read() {
+    fn shares_and_knobs_are_parsed() {
         assert_eq!((share("5%"), share("5").is_err(), share("-1%").is_err()), (Ok(0.05), true, true));
         assert_eq!(pair("machine.scheduler=none"), Ok(("machine.scheduler".to_owned(), "none".to_owned())));
         assert!(pair("bs").is_err() && pair("=4k").is_err());

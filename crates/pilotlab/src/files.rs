@@ -1,4 +1,4 @@
-//! The files that commands write for their users, with the error that tells which could not be written.
+//! Output files of commands, with errors that name the file.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) fn write(path: &Path, bytes: impl AsRef<[u8]>) -> anyhow::Result<()> 
     output::write(path, bytes).map_err(|error| failed(path, error))
 }
 
-/// What it means that a file was not written: a pipe (`-o /dev/stdout | head`) ends a command as standard output does.
+/// The error of an output file. A closed pipe (`-o /dev/stdout | head`) ends a command as standard output does.
 pub(crate) fn failed(path: &Path, error: io::Error) -> anyhow::Error {
     if error.kind() == ErrorKind::BrokenPipe {
         return Closed.into();

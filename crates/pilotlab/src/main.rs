@@ -1,6 +1,6 @@
-//! `pilotlab`, the experiment program: runs experiments on this machine and on simulated ones, and evaluates their results.
+//! `pilotlab` runs experiments on this machine and on simulated ones, and evaluates their results.
 
-// A macro that panics where the reader has gone, or the disk is full: `console` prints.
+// These macros panic on a closed pipe or a full disk; use `console`.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 mod advise;

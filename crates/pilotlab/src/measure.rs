@@ -1,4 +1,4 @@
-//! `pilotlab measure -- COMMAND`: time, CPU time and energy of a command, over several runs.
+//! `pilotlab measure -- COMMAND`: measures time, CPU time and energy of a command over several runs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -14,7 +14,8 @@ use pilotlight_input::Time;
 use pilotlight_lab::experiment;
 use pilotlight_lab::experiment::schema::SensorSpec;
 use pilotlight_lab::measure::{self, Error, Event, Options, Summary, settings, text};
-use pilotlight_lab::run::{self, Senses};
+use pilotlight_lab::run::{self};
+use pilotlight_lab::sensor_set::SensorSet;
 use serde::Deserialize;
 
 use crate::console;
@@ -45,9 +46,9 @@ Exit codes:
   2  refused, nothing was run: a sensor of --sensor cannot be read, or a setting is not there
   129, 130, 143  ended by the end of the terminal, Ctrl-C or SIGTERM; settings are put back";
 
-/// The idle machine before each run: three readings of a sensor with an interval of 1 s, the fewest that give a figure.
+/// Default idle baseline: three readings of a sensor with an interval of 1 s, the minimum for a value.
 const IDLE: Time = Time(3_000_000_000);
-/// What takes longer than this is announced.
+/// Waits longer than this are announced.
 const LONG: Duration = Duration::from_secs(2);
 
 /// Options of `pilotlab measure`.
@@ -55,39 +56,39 @@ const LONG: Duration = Duration::from_secs(2);
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct MeasureArgs {
     /// Measured runs
-    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "What is measured")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Measurement")]
     repeats: u32,
 
-    /// Runs before them that are not measured
-    #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "What is measured")]
+    /// Unmeasured runs before them
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, help_heading = "Measurement")]
     warmup: u32,
 
-    /// A sensor that is read, and needed; repeatable [default: every one that is found]
-    #[arg(long, value_name = "NAME", help_heading = "What is measured")]
+    /// Required sensor; repeatable [default: every available one]
+    #[arg(long, value_name = "NAME", help_heading = "Measurement")]
     sensor: Vec<String>,
 
-    /// How long the idle machine is measured before each run; 0s if not at all [default: 3s if a sensor reads energy]
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "What is measured")]
+    /// Idle baseline before each run; 0s: none [default: 3s if a sensor reads energy]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = "Measurement")]
     idle: Option<Time>,
 
-    /// Wait after changing settings, and before the idle machine is measured after a run
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time, help_heading = "What is measured")]
+    /// Settling time after a change of settings, and before an idle baseline that follows a run
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time, help_heading = "Measurement")]
     settle: Time,
 
-    /// Measure commands that fail, too
-    #[arg(long, help_heading = "What is measured")]
+    /// Include failed runs
+    #[arg(long, help_heading = "Measurement")]
     ignore_failure: bool,
 
-    /// A setting of the machine while the command runs: a key of [machine], or a file of /sys; repeatable
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Settings of the machine")]
+    /// Setting of the machine during the measurement: a key of [machine] or a file of /sys; repeatable
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Machine settings")]
     set: Vec<String>,
 
-    /// A file (TOML) whose section [machine] has settings; other sections are not looked at
-    #[arg(long, value_name = "FILE", help_heading = "Settings of the machine")]
+    /// TOML file with settings in [machine]; other sections are ignored
+    #[arg(long, value_name = "FILE", help_heading = "Machine settings")]
     settings: Option<PathBuf>,
 
-    /// The block device, or a file on one, that `scheduler`, `power_state` and limits of I/O are about
-    #[arg(long, value_name = "PATH", help_heading = "Settings of the machine")]
+    /// Block device, or a file on one, for `scheduler`, `power_state` and I/O limits
+    #[arg(long, value_name = "PATH", help_heading = "Machine settings")]
     device: Option<PathBuf>,
 
     /// Print the results as JSON; the command's standard output then goes to standard error
@@ -100,19 +101,19 @@ pub(crate) struct MeasureArgs {
 }
 
 fn time(text: &str) -> Result<Time, String> {
-    Time::parse(text).ok_or_else(|| "give a time with its unit, such as 500ms or 10s".to_owned())
+    Time::parse(text).ok_or_else(|| "expected a time with its unit, such as 500ms or 10s".to_owned())
 }
 
-/// What is looked at in the file of settings.
+/// The used part of the settings file.
 #[derive(Deserialize)]
 struct File {
     machine: Machine,
 }
 
-/// Everything that is known before anything is changed.
+/// Everything determined before anything is changed.
 struct Prepared {
     options: Options,
-    senses: Senses,
+    sensors: SensorSet,
     changes: Vec<Change>,
 }
 
@@ -126,24 +127,24 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
             return Ok(Exit::Refused.into());
         }
     };
-    let Prepared { options, senses, .. } = &prepared;
+    let Prepared { options, sensors, .. } = &prepared;
     let (rounds, back) = under_settings(&prepared, &roots)?;
     let rounds = match rounds {
         Ok(rounds) => rounds,
         Err(error) => {
             back?;
             return if let Error::Stopped(signal) = error {
-                Ok(stopped(signal, "nothing is left changed"))
+                Ok(stopped(signal, "all settings are restored"))
             } else {
                 Err(error.into())
             };
         }
     };
-    let summary = Summary::of(options, senses, &rounds);
+    let summary = Summary::of(options, sensors, &rounds);
     if args.json {
         console::println(serde_json::to_string_pretty(&summary)?)?;
     } else {
-        console::print(text::people(&summary, console::colour()))?;
+        console::print(text::render(&summary, console::colour()))?;
     }
     back?;
     Ok(Exit::Clean.into())
@@ -155,10 +156,10 @@ fn prepare(args: &MeasureArgs, roots: &Roots) -> anyhow::Result<Prepared> {
     let changes = settings::add(&section, &args.set)?.changes(roots, args.device.as_deref(), &name)?;
     let spec = |name: &String| Ok(SensorSpec { config: experiment::sensor(name)?, interval: None, optional: false });
     let specs = args.sensor.iter().map(spec).collect::<anyhow::Result<Vec<_>>>()?;
-    let senses = Senses::of(&specs, specs.is_empty(), roots).context("a sensor that --sensor names cannot be read")?;
+    let sensors = SensorSet::of(&specs, specs.is_empty(), roots).context("a sensor of --sensor cannot be read")?;
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-    anyhow::ensure!(program.contains('/') || run::find(&program).is_some(), "there is no program {program} in PATH");
-    let idle = if senses.has_energy() { args.idle.unwrap_or(IDLE) } else { Time(0) };
+    anyhow::ensure!(program.contains('/') || run::find(&program).is_some(), "{program} is not in PATH");
+    let idle = if sensors.has_energy() { args.idle.unwrap_or(IDLE) } else { Time(0) };
     let options = Options {
         argv: args.command.clone(),
         repeats: args.repeats,
@@ -168,7 +169,7 @@ fn prepare(args: &MeasureArgs, roots: &Roots) -> anyhow::Result<Prepared> {
         ignore_failure: args.ignore_failure,
         output_to_stderr: args.json,
     };
-    Ok(Prepared { options, senses, changes })
+    Ok(Prepared { options, sensors, changes })
 }
 
 fn read(path: &Path) -> anyhow::Result<Machine> {
@@ -177,10 +178,10 @@ fn read(path: &Path) -> anyhow::Result<Machine> {
     Ok(file.machine)
 }
 
-/// What was measured, or why measuring ended early; and whether the settings are back.
+/// The results or the error of the measurement, and whether settings were restored.
 type Outcome = (Result<Vec<measure::Round>, Error>, Result<(), ChangeError>);
 
-/// Makes the settings, measures, and puts the settings back.
+/// Applies settings, measures, and restores the settings.
 fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Outcome> {
     let stop = listening()?;
     let mut changes = Changes::begin(&fresh(), roots.clone())?;
@@ -190,17 +191,17 @@ fn under_settings(prepared: &Prepared, roots: &Roots) -> anyhow::Result<Outcome>
     let (changed, cgroup) = (!prepared.changes.is_empty(), changes.cgroup());
     let (began, options) = (Instant::now(), &prepared.options);
     let mut watch = |event| announce(event, options, began.elapsed());
-    let rounds = measure::measure(options, &prepared.senses, roots, (changed, cgroup), &stop, &mut watch);
+    let rounds = measure::measure(options, &prepared.sensors, roots, (changed, cgroup), &stop, &mut watch);
     let back = changes.restore().map(|all| all.iter().for_each(|back| tracing::debug!("{back}")));
     Ok((rounds, back))
 }
 
-/// Says what takes long on standard error: waits, and the next runs once it has taken long.
+/// Announces long waits, and runs of a long measurement, on standard error.
 fn announce(event: Event, options: &Options, gone: Duration) {
     let long = |seconds: f64| seconds >= LONG.as_secs_f64();
     match event {
         Event::Settling(seconds) if long(seconds) => console::eprintln(format_args!("settling for {seconds} s")),
-        Event::Baseline(seconds) if long(seconds) => console::eprintln(format_args!("the idle machine, {seconds} s")),
+        Event::Baseline(seconds) if long(seconds) => console::eprintln(format_args!("idle baseline, {seconds} s")),
         Event::Warmup(run) if gone >= LONG => console::eprintln(format_args!("warm-up {run} of {}", options.warmup)),
         Event::Run(run) if gone >= LONG => console::eprintln(format_args!("run {run} of {}", options.repeats)),
         _ => {}

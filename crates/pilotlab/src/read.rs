@@ -1,5 +1,4 @@
-//! `pilotlab read`: random reads of a drive or a file by any way in which Linux tells of their end, and what they cost. It writes
-//! nothing, and sets nothing on the machine.
+//! `pilotlab read`: measures random reads of a drive or a file with any completion mechanism of Linux. It changes neither data nor settings.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -51,11 +50,11 @@ pub(crate) struct ReadArgs {
     #[arg(value_name = "DEVICE|FILE")]
     path: PathBuf,
 
-    /// How the end of a read is learnt of: interrupt, classic or hybrid (preadv2); "uring interrupt", "uring classic", "uring hybrid"
+    /// Completion mechanism: interrupt, classic or hybrid (preadv2); "uring interrupt", "uring classic", "uring hybrid"
     #[arg(long, value_name = "MECHANISM", default_value = "interrupt", value_parser = Mechanism::read)]
     mechanism: Mechanism,
 
-    /// Bytes of a read, a multiple of the logical block size
+    /// Size of a read in bytes, a multiple of the logical block size
     #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "4k", value_parser = units::bytes)]
     bs: u64,
 
@@ -63,24 +62,24 @@ pub(crate) struct ReadArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     numjobs: u32,
 
-    /// How long is measured
+    /// Measured time
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = units::duration_ns)]
     runtime: u64,
 
-    /// Time before that in which reads are made and not counted
+    /// Unmeasured time before that
     #[arg(long = "ramp_time", alias = "ramp-time", value_name = "TIME", default_value = "0")]
     #[arg(value_parser = units::duration_ns)]
     ramp_time: u64,
 
-    /// Where reading begins
+    /// Start of the range
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = units::bytes)]
     offset: u64,
 
-    /// Bytes from there on that are read from [default: up to the end]
+    /// Size of the range in bytes [default: up to the end]
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     size: Option<u64>,
 
-    /// Seed of the places
+    /// Seed of the addresses
     #[arg(long, alias = "seed", value_name = "NUMBER", default_value_t = 1)]
     randseed: u64,
 
@@ -89,7 +88,7 @@ pub(crate) struct ReadArgs {
     json: bool,
 }
 
-/// What came of it, with what it was called by and what the queue was set to.
+/// The result, with the options and the settings of the queue.
 #[derive(Serialize)]
 struct Printed {
     mechanism: String,
@@ -98,17 +97,17 @@ struct Printed {
     report: Report,
 }
 
-/// Settings of the device's queue, where it has them.
+/// Settings of the device's queue, if available.
 #[derive(Serialize)]
 struct Queue {
     io_poll: Option<i64>,
     io_poll_delay: Option<i64>,
 }
 
-/// Reads, and prints what came of it.
+/// Runs the command.
 ///
 /// # Errors
-/// None that are usage (those are told and make exit code 2); what cannot be opened or read.
+/// If the file cannot be opened or read. Usage errors are printed, with exit code 2.
 pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -147,7 +146,7 @@ impl ReadArgs {
     }
 }
 
-/// By which calls. Whether `preadv2` sleeps before it polls is a setting of the queue.
+/// The system calls. Whether `preadv2` sleeps before polling is a setting of the queue.
 fn method(mechanism: Mechanism) -> Method {
     match (mechanism.api, mechanism.kind) {
         (Api::Sync, Kind::Interrupt) => Method::Preadv2,
@@ -168,7 +167,7 @@ impl Printed {
         let word = |value: Option<i64>| value.map_or_else(|| "not there".to_owned(), |value| value.to_string());
         let (poll, delay) = (word(self.queue.io_poll), word(self.queue.io_poll_delay));
         format!(
-            "{}mechanism         {} was asked for; the queue's io_poll is {poll}, io_poll_delay {delay}\n",
+            "{}mechanism         requested {}; the queue's io_poll is {poll}, io_poll_delay {delay}\n",
             self.report, self.mechanism
         )
     }
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn fios_names_mean_what_they_mean_in_fio() {
+    fn names_of_fio_have_their_meaning_in_fio() {
         let args = "--bs 16k --numjobs 4 --runtime 30 --ramp_time 250ms --randseed 9 --offset 1m --size 1g";
         let s = spec(&args.split(' ').collect::<Vec<_>>()).unwrap();
         assert_eq!((s.bytes, s.jobs, s.seed, s.offset, s.size), (16 << 10, 4, 9, 1 << 20, Some(1 << 30)));

@@ -1,4 +1,4 @@
-//! `pilotlab report`: the page of a folder of results, made anew.
+//! `pilotlab report`: writes the report of a results folder again.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use pilotlight_lab::report::Read;
 use pilotlight_lab::results::{Folder, FolderError};
 use pilotlight_lab::simulated::experiment::Bench;
 use pilotlight_lab::simulated::stale as lab_stale;
-use pilotlight_lab::{given, report};
+use pilotlight_lab::{report, result_set};
 use pilotlight_results::values::About;
 
 use crate::compare::unreadable;
@@ -43,20 +43,19 @@ pub(crate) struct ReportArgs {
     /// Results of `pilotlab run`
     results: PathBuf,
 
-    /// Where to write it [default: report.html in the folder]
+    /// Output file [default: report.html in the folder]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// Also write the charts of lines as one picture that stands alone
+    /// Also write the line charts as one SVG file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
 
-/// What a folder holds; with the figures that its experiment asks for where the numbers are of policies on a simulated server, whose
-/// experiment is at hand.
+/// Reads a folder; with the charts of its experiment if results are of a simulated server and the experiment exists.
 fn read(path: &Path) -> Result<Read, FolderError> {
     let folder = Folder::new(path);
-    let numbers = given::numbers(&folder)?;
+    let numbers = result_set::committed(&folder)?;
     let experiment = |about: &About| -> Option<Bench> {
         let home = found("calibration.toml").ok()?.parent()?.to_owned();
         if about.is_measured() || stale::is_of_host(about, &home) {
@@ -70,7 +69,7 @@ fn read(path: &Path) -> Result<Read, FolderError> {
     }
 }
 
-/// Writes the page.
+/// Runs the command.
 pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let read = read(&args.results).map_err(|error| unreadable(&args.results, error))?;
     let path = args.out.clone().unwrap_or_else(|| read.folder.report());
@@ -79,7 +78,7 @@ pub(crate) fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.svg {
         let charts: Vec<_> = page.charts().cloned().collect();
         let picture =
-            pilotlight_report::chart::picture(&charts).context("the page has no chart of lines over a number")?;
+            pilotlight_report::chart::picture(&charts).context("the report has no line chart over a number")?;
         files::write(path, picture)?;
     }
     console::println(path.display())?;

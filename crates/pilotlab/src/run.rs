@@ -1,4 +1,4 @@
-//! `pilotlab run`: runs an experiment's file, on this machine or on the simulator, as the file asks.
+//! `pilotlab run`: runs an experiment on this machine or on the simulator, by its file.
 
 pub(crate) mod live;
 mod output;
@@ -65,11 +65,11 @@ pub(crate) struct RunArgs {
     #[arg(value_name = "FILE", required_unless_present_any = ["all", "replay", "resume"])]
     file: Option<PathBuf>,
 
-    /// Run each point this often [default: as the file says]
+    /// Repeats of each point [default: those of the file]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     repeats: Option<u32>,
 
-    /// A key of the file at another value, or of the machine (machine.poll.loop_ns=150, machine.governor=performance); repeatable
+    /// Override a key of the file or of the machine (machine.poll.loop_ns=150, machine.governor=performance); repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
 
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 struct OutputArgs {
-    /// Folder for results; what is there is continued [default: results for a simulated experiment,
+    /// Results folder; an earlier run in it is continued [default: results for a simulated experiment,
     /// bench-results/TITLE-DATE-TIME for a measured one]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -107,16 +107,16 @@ struct OutputArgs {
 
 /// Splits `KEY=VALUE`.
 fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("give KEY=VALUE, such as seed=3")?;
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as seed=3")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// What a file asks for.
+/// The kind of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// To be measured on this machine.
+    /// Measured on this machine.
     Live,
-    /// To be simulated: an experiment or a list of them.
+    /// Simulated: an experiment or a list of experiments.
     Simulated,
 }
 
@@ -130,7 +130,7 @@ impl Kind {
             (true, false) => Ok(Self::Simulated),
             (false, true) => Ok(Self::Live),
             _ => anyhow::bail!(
-                "{} is no experiment: one that runs a tool has a section [workload], one that runs policies has [[policy]], a list has \
+                "{} is not an experiment: one that runs a tool has a section [workload], one that runs policies has [[policy]], a list has \
                  [[pass]] (docs/experiments.md)",
                 file.display()
             ),
@@ -154,14 +154,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl RunArgs {
-    /// The file that is meant; `experiments/all` is `experiments/all.toml`.
+    /// The file of a name; `experiments/all` is `experiments/all.toml`.
     fn file(&self) -> Option<PathBuf> {
         let file = self.file.as_ref()?;
         let longer = PathBuf::from(format!("{}.toml", file.display()));
         Some(if !file.exists() && longer.is_file() { longer } else { file.clone() })
     }
 
-    /// What is to be run, if the options fit it.
+    /// The kind, if the options fit it.
     fn kind(&self) -> anyhow::Result<Kind> {
         let kind = match self.file() {
             Some(file) => Kind::of(&file)?,
@@ -170,9 +170,11 @@ impl RunArgs {
         };
         let (other, why) = match kind {
             Kind::Live => {
-                (self.simulated.first_given(), "is for simulated experiments; this one is for a real machine")
+                (self.simulated.first_set(), "applies to simulated experiments only; this one runs on a real machine")
             }
-            Kind::Simulated => (self.live.first_given(), "is for experiments on a real machine; this one is simulated"),
+            Kind::Simulated => {
+                (self.live.first_set(), "applies to experiments on a real machine only; this one is simulated")
+            }
         };
         match other {
             Some(option) => anyhow::bail!("{option} {why}"),
@@ -182,7 +184,7 @@ impl RunArgs {
 }
 
 /// The name of the first option that was given.
-fn first_given<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
+fn first_set<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
     options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
 }
 
@@ -198,7 +200,7 @@ mod tests {
         RunArgs::augment_args(Command::new("run"))
     }
 
-    /// The options that stand under a heading, those of a replay left out, which require `--replay`.
+    /// The options under a heading, without those that require `--replay`.
     fn options(headings: &[&str]) -> BTreeSet<String> {
         let command = command();
         let within = |arg: &&clap::Arg| arg.get_help_heading().is_some_and(|heading| headings.contains(&heading));
@@ -210,7 +212,7 @@ mod tests {
             .collect()
     }
 
-    /// The command line with one option of an experiment, and what it requires.
+    /// The command line with one option and those it requires.
     fn given(option: &str) -> RunArgs {
         let value = match option {
             "--i-may-overwrite" | "--program" | "--simulated" | "--sensor" | "--replay" => Some("x"),
@@ -232,22 +234,22 @@ mod tests {
     }
 
     #[test]
-    fn every_option_of_one_kind_is_noticed() {
+    fn every_option_of_the_other_kind_is_refused() {
         let live = options(&["Experiments on this machine"]);
         let simulated = options(&["Simulated experiments", "Variants of the simulated machine"]);
         assert!(live.len() > 5 && simulated.len() > 5, "{live:?} {simulated:?}");
         for option in &live {
             let args = given(option);
-            assert_eq!((args.live.first_given(), args.simulated.first_given()), (Some(option.as_str()), None));
+            assert_eq!((args.live.first_set(), args.simulated.first_set()), (Some(option.as_str()), None));
         }
         for option in &simulated {
             let args = given(option);
-            assert_eq!((args.live.first_given(), args.simulated.first_given()), (None, Some(option.as_str())));
+            assert_eq!((args.live.first_set(), args.simulated.first_set()), (None, Some(option.as_str())));
         }
     }
 
     #[test]
-    fn the_file_says_where_it_runs() {
+    fn the_file_determines_the_kind() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |text: &str| {
             let path = folder.path().join("e.toml");
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(kind("[workload]\nkind = 'fio'"), Ok(Kind::Live));
         std::fs::write(folder.path().join("common.toml"), "[workload]\nkind = 'fio'").unwrap();
         assert_eq!(kind("include = ['common.toml']"), Ok(Kind::Live));
-        assert!(kind("[[claim]]\nid = 'a'").unwrap_err().contains("is no experiment"));
+        assert!(kind("[[claim]]\nid = 'a'").unwrap_err().contains("is not an experiment"));
         assert!(kind("title = ").unwrap_err().contains("e.toml"));
     }
 }

@@ -1,4 +1,4 @@
-//! `pilotlab sensors`: which sensors this machine has, what they say now, and what would help with the others.
+//! `pilotlab sensors`: shows the sensors of this machine with their values, and remedies for missing ones.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use pilotlight_lab::measure::text;
-use pilotlight_lab::run::sense::is_power as is_power_sensor;
+use pilotlight_lab::sensor_set::is_power as is_power_sensor;
 use pilotlight_sensors::catalogue::open_live;
 use pilotlight_sensors::live::{Live, LiveReading, Value};
 use pilotlight_sensors::{Domain, Missing, Part, Roots, Timing, Unit, clock};
@@ -31,10 +31,10 @@ Examples:
 Exit codes:
   0  shown, also if there is no power sensor";
 
-/// Growth of counters is told over this time.
+/// Interval for rates of counters.
 const FIRST: Duration = Duration::from_millis(500);
 const EVERY: Duration = Duration::from_secs(1);
-/// Columns of text in which the reason of a missing sensor is wrapped.
+/// Width of the reason of a missing sensor.
 const WIDTH: usize = 100;
 
 /// Options of `pilotlab sensors`.
@@ -45,7 +45,7 @@ pub(crate) struct SensorsArgs {
     #[arg(long)]
     watch: bool,
 
-    /// Show every value, not only power and a figure of each other sensor
+    /// Show every value, not only power and one value of each other sensor
     #[arg(long)]
     all: bool,
 
@@ -54,7 +54,7 @@ pub(crate) struct SensorsArgs {
     json: bool,
 }
 
-/// Shows the sensors.
+/// Runs the command.
 pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
     let (mut live, missing) = open_live(&Roots::default());
     live.read(clock::now_ns);
@@ -62,29 +62,29 @@ pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
         return watch(args, &mut live, &missing);
     }
     std::thread::sleep(FIRST);
-    let said = live.read(clock::now_ns);
+    let reading = live.read(clock::now_ns);
     if args.json {
-        console::println(serde_json::to_string_pretty(&as_value(&said, &missing))?)?;
+        console::println(serde_json::to_string_pretty(&as_value(&reading, &missing))?)?;
     } else {
-        console::print(found(&said, args.all) + &absent(&said, &missing))?;
+        console::print(found(&reading, args.all) + &absent(&reading, &missing))?;
     }
     Ok(Exit::Clean.into())
 }
 
-/// Reads every second until the process is ended or its output is no longer read.
+/// Reads every second until the process ends or its output is closed.
 fn watch(args: &SensorsArgs, live: &mut Live, missing: &[Missing]) -> anyhow::Result<ExitCode> {
     const TOP: &str = "\x1b[H\x1b[J";
     let terminal = std::io::stdout().is_terminal();
     let began = Instant::now();
     for second in 1_u32.. {
         std::thread::sleep((EVERY * second).saturating_sub(began.elapsed()));
-        let said = live.read(clock::now_ns);
+        let reading = live.read(clock::now_ns);
         if args.json {
-            console::println(as_value(&said, missing))?;
+            console::println(as_value(&reading, missing))?;
         } else if terminal {
-            console::print(format_args!("{TOP}{}{}", found(&said, args.all), none(&said)))?;
+            console::print(format_args!("{TOP}{}{}", found(&reading, args.all), none(&reading)))?;
         } else {
-            console::println(format_args!("{second} s  {}", one_line(&said, args.all)))?;
+            console::println(format_args!("{second} s  {}", one_line(&reading, args.all)))?;
         }
     }
     Ok(Exit::Clean.into())
@@ -94,11 +94,13 @@ fn is_power(domain: &Domain) -> bool {
     domain.part != Part::None
 }
 
-fn has_power(said: &[LiveReading]) -> bool {
-    said.iter().any(|said| said.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
+fn has_power(reading: &[LiveReading]) -> bool {
+    reading
+        .iter()
+        .any(|reading| reading.values.as_ref().is_ok_and(|values| values.iter().any(|(domain, _)| is_power(domain))))
 }
 
-/// How often there is a new value, and of a power what is known of its averaging, lag and steps.
+/// The update interval, and of power the averaging time, lag and resolution.
 fn timing(domain: &Domain, every: &str) -> String {
     let known = |what: &str, ns: Option<u64>| {
         ns.filter(|ns| *ns > 0).map_or(String::new(), |ns| format!(", {what} {}", text::seconds(ns)))
@@ -109,47 +111,47 @@ fn timing(domain: &Domain, every: &str) -> String {
     format!("{every}{}{}{}", known("average of", averaging_ns), known("lag", lag_ns), steps.unwrap_or_default())
 }
 
-/// Name, value, how often it is new, and what it is of: each value of power, and one figure of every other sensor, or all of them.
-fn rows(said: &LiveReading, all: bool) -> Vec<[String; 4]> {
-    let every = text::seconds(said.interval_ns);
-    let values = match &said.values {
+/// Name, value, update interval and part: each value of power, and one or all values of other sensors.
+fn rows(reading: &LiveReading, all: bool) -> Vec<[String; 4]> {
+    let every = text::seconds(reading.interval_ns);
+    let values = match &reading.values {
         Ok(values) => values,
-        Err(why) => return vec![[said.sensor.clone(), "-".to_owned(), why.clone(), every]],
+        Err(why) => return vec![[reading.sensor.clone(), "-".to_owned(), why.clone(), every]],
     };
     let own = |(domain, value): &(Domain, Option<Value>)| {
         let of = if is_power(domain) { domain.part.to_string() } else { String::new() };
-        [format!("{}/{}", said.sensor, domain.name), shown(domain, *value), of, timing(domain, &every)]
+        [format!("{}/{}", reading.sensor, domain.name), formatted(domain, *value), of, timing(domain, &every)]
     };
     let mut rows: Vec<[String; 4]> = values.iter().filter(|(domain, _)| all || is_power(domain)).map(own).collect();
     if rows.is_empty() {
-        rows.push([said.sensor.clone(), figure(said, values), String::new(), every]);
+        rows.push([reading.sensor.clone(), figure(reading, values), String::new(), every]);
     }
     rows
 }
 
-fn found(said: &[LiveReading], all: bool) -> String {
+fn found(reading: &[LiveReading], all: bool) -> String {
     let mut table = Table::new(&["<sensor", "value", "<of", "<new value every"]);
-    for said in said {
-        for [name, value, of, timing] in rows(said, all) {
+    for reading in reading {
+        for [name, value, of, timing] in rows(reading, all) {
             table.row([name, value, of, timing]);
         }
     }
     table.to_string()
 }
 
-fn one_line(said: &[LiveReading], all: bool) -> String {
-    let rows = said.iter().flat_map(|said| rows(said, all));
+fn one_line(reading: &[LiveReading], all: bool) -> String {
+    let rows = reading.iter().flat_map(|reading| rows(reading, all));
     rows.map(|[name, value, ..]| format!("{name} {value}")).collect::<Vec<_>>().join("  ")
 }
 
-fn none(said: &[LiveReading]) -> &'static str {
-    if has_power(said) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
+fn none(reading: &[LiveReading]) -> &'static str {
+    if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
 }
 
-/// Sensors that cannot be read, with the reason and what would help: those of power first where none can be read.
-fn absent(said: &[LiveReading], missing: &[Missing]) -> String {
-    const NO_POWER: &str = "No power sensor can be read on this machine, so no watts are measured. What would help:";
-    if has_power(said) {
+/// Sensors that cannot be read, with reason and remedy; those of power first if none can be read.
+fn absent(reading: &[LiveReading], missing: &[Missing]) -> String {
+    const NO_POWER: &str = "No power is measured: no power sensor of this machine can be read. Remedies:";
+    if has_power(reading) {
         return listed("not found:", missing.iter());
     }
     let (power, others): (Vec<&Missing>, Vec<&Missing>) = missing.iter().partition(|missing| is_power_sensor(missing));
@@ -181,8 +183,8 @@ fn wrapped(words: &str) -> Vec<String> {
     lines
 }
 
-/// One figure of a sensor that has no power.
-fn figure(said: &LiveReading, values: &[(Domain, Option<Value>)]) -> String {
+/// One value of a sensor without power.
+fn figure(reading: &LiveReading, values: &[(Domain, Option<Value>)]) -> String {
     const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
     let numbers = |fits: &dyn Fn(&str) -> bool| -> Vec<f64> {
         let fitting = values.iter().filter(|(domain, _)| fits(&domain.name));
@@ -190,7 +192,7 @@ fn figure(said: &LiveReading, values: &[(Domain, Option<Value>)]) -> String {
     };
     let all = |_: &str| true;
     let busy = |name: &str| name.rsplit('/').next().is_some_and(|state| BUSY.contains(&state));
-    match said.sensor.as_str() {
+    match reading.sensor.as_str() {
         "cputime" => format!("{:.2} CPUs busy", numbers(&busy).iter().sum::<f64>() / 1e9),
         "frequency" if !values.is_empty() => {
             let khz = numbers(&all);
@@ -211,7 +213,7 @@ const fn number(value: Value) -> f64 {
 }
 
 /// A value with its unit.
-fn shown(domain: &Domain, value: Option<Value>) -> String {
+fn formatted(domain: &Domain, value: Option<Value>) -> String {
     let value = match value {
         None => return "-".to_owned(),
         Some(value) => value,
@@ -229,7 +231,7 @@ fn shown(domain: &Domain, value: Option<Value>) -> String {
     }
 }
 
-fn as_value(said: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
+fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
     let value = |(domain, value): &(Domain, Option<Value>)| {
         let (number, unit) = match value {
             None => (None, String::new()),
@@ -239,14 +241,14 @@ fn as_value(said: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
         };
         json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit })
     };
-    let sensor = |said: &LiveReading| {
-        let values = said.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
+    let sensor = |reading: &LiveReading| {
+        let values = reading.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
         json!({
-            "sensor": said.sensor, "interval_ns": said.interval_ns,
+            "sensor": reading.sensor, "interval_ns": reading.interval_ns,
             "values": values.as_ref().ok(), "error": values.as_ref().err(),
         })
     };
-    json!({ "sensors": said.iter().map(sensor).collect::<Vec<_>>(), "missing": missing })
+    json!({ "sensors": reading.iter().map(sensor).collect::<Vec<_>>(), "missing": missing })
 }
 
 #[cfg(test)]
@@ -255,16 +257,16 @@ mod tests {
 
     use super::*;
 
-    fn said(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
+    fn reading(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
         LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
     }
 
     fn machine() -> Vec<LiveReading> {
         let busy = |name: &str, ns| (Domain::counter(name, Unit::NanoSecond), Some(Value::PerSecond(ns)));
         vec![
-            said("rapl", vec![(Domain::power("package-0", Part::Package(0)), Some(Value::Watts(20.6)))]),
-            said("cputime", vec![busy("cpu0/user", 0.25e9), busy("cpu1/system", 0.5e9), busy("cpu0/idle", 9e8)]),
-            LiveReading { values: Err("no answer within 5 s".into()), ..said("ipmi", Vec::new()) },
+            reading("rapl", vec![(Domain::power("package-0", Part::Package(0)), Some(Value::Watts(20.6)))]),
+            reading("cputime", vec![busy("cpu0/user", 0.25e9), busy("cpu1/system", 0.5e9), busy("cpu0/idle", 9e8)]),
+            LiveReading { values: Err("no answer within 5 s".into()), ..reading("ipmi", Vec::new()) },
         ]
     }
 
@@ -283,16 +285,16 @@ ipmi                         -  no answer within 5 s  1 ms
     }
 
     #[test]
-    fn what_is_missing_says_what_would_help() {
+    fn missing_sensors_have_a_remedy() {
         let missing = [Missing::new("rapl", Why::Absent, "no powercap", "load the kernel module intel_rapl_msr")];
         let text = absent(&machine()[1..2], &missing);
-        assert!(text.contains("No power sensor can be read") && text.contains("intel_rapl_msr"), "{text}");
+        assert!(text.contains("No power is measured") && text.contains("intel_rapl_msr"), "{text}");
         assert!(absent(&machine(), &missing).starts_with("\nnot found:"));
         assert!(!none(&machine()[1..]).is_empty() && none(&machine()).is_empty());
     }
 
     #[test]
-    fn programs_get_numbers_with_units() {
+    fn json_has_numbers_with_units() {
         let value = as_value(&machine(), &[]);
         assert_eq!(value["sensors"][0]["values"][0]["unit"], "W");
         assert_eq!(value["sensors"][1]["values"][0]["unit"], "ns/s");
@@ -300,7 +302,7 @@ ipmi                         -  no answer within 5 s  1 ms
     }
 
     #[test]
-    fn long_reasons_are_wrapped_between_words() {
+    fn long_reasons_are_wrapped_at_words() {
         let words = "word ".repeat(50);
         let lines = wrapped(&words);
         assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");

@@ -1,4 +1,4 @@
-//! Which results are stale, whatever kind of machine they are of.
+//! Stale results of both kinds of simulated machines.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,15 +9,15 @@ use pilotlight_lab::simulated::fingerprint::Fingerprint;
 use pilotlight_lab::simulated::{host, stale};
 use pilotlight_results::values::{About, Cell, Results, ResultsError};
 
-/// Today's cells of the experiment that results name; `there` are the cells of the results.
+/// Current cells of the experiment of results; `there` are the cells of the results.
 ///
 /// # Errors
-/// In words, if it cannot be run today.
-pub(crate) fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+/// If it cannot be run any more.
+pub(crate) fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
     if is_of_host(about, home) {
-        return on_host::today(about, home).map_err(|error| format!("it cannot be run today ({error})"));
+        return on_host::current(about, home).map_err(|error| format!("its experiment cannot be run ({error})"));
     }
-    stale::today(about, there, home)
+    stale::current_cells(about, there, home)
 }
 
 /// Results of either kind of machine.
@@ -27,7 +27,7 @@ pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
     Ok(if is_whole { results } else { results.finished() })
 }
 
-/// The command that runs what is stale again, and nothing else.
+/// The command that runs only stale results again.
 pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &Path, home: &Path) -> String {
     let folder = path.parent().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).display();
@@ -37,7 +37,7 @@ pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &
     }
     if is_of_host(about, home) {
         let own = path.parent().unwrap_or(Path::new(".")).display();
-        let set: String = about.asked.set.iter().map(|(key, value)| format!(" --set '{key}={value}'")).collect();
+        let set: String = about.overrides.set.iter().map(|(key, value)| format!(" --set '{key}={value}'")).collect();
         return format!(
             "remove {own} and run `pilotlab run {file}{set} --simulated profiles/{profile}.toml --out {own}`"
         );
@@ -45,12 +45,12 @@ pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &
     let (choice, leaves_out) = stale::choice_of(there.keys().map(|cell| cell.variant.as_str()));
     let mut flags = String::new();
     let flag = |yes: bool, flag: String| if yes { flag } else { String::new() };
-    flags += &flag(about.asked.smoke, " --smoke".into());
+    flags += &flag(about.overrides.smoke, " --smoke".into());
     flags += &flag(choice.family, " --family".into());
     flags += &choice.perturb.map_or_else(String::new, |percent| format!(" --perturb {percent}"));
     flags += &flag(choice.draws > 0, format!(" --lhs {}", choice.draws));
     flags += &flag(leaves_out, " --leave-out".into());
-    about.asked.set.iter().for_each(|(key, value)| flags += &format!(" --set '{key}={value}'"));
+    about.overrides.set.iter().for_each(|(key, value)| flags += &format!(" --set '{key}={value}'"));
     format!("run `pilotlab run {file}{flags} --out {folder}`")
 }
 

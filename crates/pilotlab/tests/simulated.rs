@@ -143,7 +143,7 @@ fn everything_says_that_it_is_modelled() {
     let folder = tempfile::tempdir().unwrap();
     run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "1"]);
     let results = std::fs::read_to_string(folder.path().join("out/results.json")).unwrap();
-    assert!(results.contains("nothing was measured") && results.contains("thesis-980pro"));
+    assert!(results.contains("all values are simulated") && results.contains("thesis-980pro"));
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
     let metrics = results["metrics"].as_array().unwrap();
     let of_power = |metric: &&serde_json::Value| metric["key"].as_str().unwrap().contains("power_w");

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 
-use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as PhysicalType, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -39,7 +39,10 @@ impl Table {
         let schema = Arc::new(Type::group_type_builder("table").with_fields(fields).build()?);
         let notes =
             notes.iter().map(|(key, value)| KeyValue { key: key.clone(), value: Some(value.clone()) }).collect();
-        let properties = WriterProperties::builder().set_key_value_metadata(Some(notes)).build();
+        let properties = WriterProperties::builder()
+            .set_key_value_metadata(Some(notes))
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .build();
         let mut writer = SerializedFileWriter::new(out, schema, Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         for at in 0..self.columns.len() {

@@ -1,4 +1,4 @@
-//! Where results lie: a folder for each experiment, with `values.csv.zst` in it.
+//! Paths of results: a folder for each experiment with `values.csv.zst`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use pilotlight_report::output;
 
 use crate::values::{PACKED, Results, ResultsError, packed};
 
-/// The file with the numbers in an experiment's folder; packed with [`PACKED`] behind it.
+/// Name of the file with the values of an experiment; compressed with the suffix [`PACKED`].
 pub const FILE: &str = "values.csv";
 
-/// Whether a file holds an experiment's numbers: `values.csv` or `values.csv.zst`.
+/// Whether a file is `values.csv` or `values.csv.zst`.
 #[must_use]
 pub fn is_results(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.strip_suffix(PACKED).unwrap_or(name) == FILE
 }
 
-/// The files of results in a folder and in the folders directly below it, by name; none where there is no folder.
+/// The results files in a folder and its direct subfolders, sorted; none without the folder.
 ///
 /// # Errors
 /// If the folder cannot be read, or holds results of an earlier layout (`NAME.csv.zst`).
@@ -34,7 +34,7 @@ pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The files of results in a folder and everywhere below it, by name.
+/// The results files in a folder and all subfolders, sorted.
 ///
 /// # Errors
 /// As [`files`].
@@ -66,14 +66,14 @@ fn refuse_earlier(path: &Path) -> std::io::Result<()> {
     let stem = name.strip_suffix(".csv.zst").filter(|stem| *stem != "values" && !stem.contains('.'));
     match stem {
         Some(stem) if path.is_file() => Err(std::io::Error::other(format!(
-            "{} is of an earlier layout: results are in {stem}/{FILE}{PACKED} now; remove it and run the experiment again",
+            "{} has an earlier layout (now {stem}/{FILE}{PACKED}): remove it and run the experiment again",
             path.display()
         ))),
         _ => Ok(()),
     }
 }
 
-/// `values.csv.zst` beside `values.csv`.
+/// The compressed file of `values.csv`.
 #[must_use]
 pub fn packed_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -81,13 +81,13 @@ pub fn packed_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Makes these the packed results of a place `values.csv`, without a journal; without runs there is neither.
+/// Replaces the results at `values.csv` by a compressed file; without runs by none.
 ///
 /// # Errors
 /// If they cannot be written.
 pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
     if results.runs.is_empty() {
-        return forget(path);
+        return remove_all(path);
     }
     let failed = |error| ResultsError::file(path, error);
     let bytes = packed(&results.text()).map_err(failed)?;
@@ -95,15 +95,15 @@ pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
     remove(path)
 }
 
-/// What is at a place `values.csv`, packed or not; `None` if nothing is.
+/// Reads the results at `values.csv`, compressed and plain; `None` without a file.
 ///
 /// # Errors
-/// If a file cannot be read, or a line is no row.
+/// If a file cannot be read, or a line is invalid.
 pub fn read(path: &Path) -> Result<Option<Results>, ResultsError> {
     read_with(path, Results::read)
 }
 
-/// As [`read`], of runs that need no end ([`Results::read_whole`]).
+/// As [`read`], including runs without an end ([`Results::read_whole`]).
 ///
 /// # Errors
 /// As [`read`].
@@ -128,11 +128,11 @@ fn read_with(
     Ok(found)
 }
 
-/// Removes what is at a place.
+/// Removes the results at `values.csv`.
 ///
 /// # Errors
 /// If it cannot be removed.
-pub fn forget(path: &Path) -> Result<(), ResultsError> {
+pub fn remove_all(path: &Path) -> Result<(), ResultsError> {
     [packed_path(path), path.to_owned()].iter().try_for_each(|file| remove(file))
 }
 
@@ -150,39 +150,39 @@ mod tests {
     use crate::values::tests::results;
 
     #[test]
-    fn what_is_put_is_read_again_and_found_by_its_folder() {
+    fn results_are_equal_after_a_round_trip_and_found_in_their_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join("e").join(FILE);
+        let path_of = folder.path().join("e").join(FILE);
         fs::create_dir(folder.path().join("e")).unwrap();
-        put(&place, &results()).unwrap();
-        assert_eq!(read(&place).unwrap(), Some(results()));
-        assert_eq!(files(folder.path()).unwrap(), [packed_path(&place)]);
-        assert_eq!(files(&folder.path().join("e")).unwrap(), [packed_path(&place)], "the experiment's own folder");
+        put(&path_of, &results()).unwrap();
+        assert_eq!(read(&path_of).unwrap(), Some(results()));
+        assert_eq!(files(folder.path()).unwrap(), [packed_path(&path_of)]);
+        assert_eq!(files(&folder.path().join("e")).unwrap(), [packed_path(&path_of)], "the experiment's own folder");
         fs::create_dir_all(folder.path().join("short")).unwrap();
         fs::rename(folder.path().join("e"), folder.path().join("short/e")).unwrap();
-        assert!(files(folder.path()).unwrap().is_empty(), "further below is another set of results");
+        assert!(files(folder.path()).unwrap().is_empty(), "a subfolder is another set of results");
         assert_eq!(files_below(folder.path()).unwrap().len(), 1);
         put(&folder.path().join("short/e").join(FILE), &Results::default()).unwrap();
-        assert_eq!(read(&folder.path().join("short/e").join(FILE)).unwrap(), None, "without runs there is no file");
+        assert_eq!(read(&folder.path().join("short/e").join(FILE)).unwrap(), None, "no file without runs");
     }
 
     #[test]
-    fn what_has_come_since_is_read_beside_what_is_packed() {
+    fn a_plain_file_extends_the_compressed_one() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join(FILE);
-        put(&place, &results()).unwrap();
+        let path_of = folder.path().join(FILE);
+        put(&path_of, &results()).unwrap();
         let mut since = results();
         since.runs = since.runs.into_iter().map(|(key, run)| (RunKey { replication: 1, ..key }, run)).collect();
-        fs::write(&place, since.text()).unwrap();
-        for both in [read(&place), read_whole(&place)] {
+        fs::write(&path_of, since.text()).unwrap();
+        for both in [read(&path_of), read_whole(&path_of)] {
             assert_eq!(both.unwrap().unwrap().runs.len(), 2);
         }
-        fs::write(&place, since.text().replace("saturated", "latency_mean_us")).unwrap();
-        assert_eq!([read(&place), read_whole(&place)].map(|all| all.unwrap().unwrap().runs.len()), [1, 2]);
+        fs::write(&path_of, since.text().replace("saturated", "latency_mean_us")).unwrap();
+        assert_eq!([read(&path_of), read_whole(&path_of)].map(|all| all.unwrap().unwrap().runs.len()), [1, 2]);
     }
 
     #[test]
-    fn the_earlier_layout_is_refused_with_what_to_do() {
+    fn the_error_for_an_earlier_layout_names_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("fig3.csv.zst"), "").unwrap();
         let error = files(folder.path()).unwrap_err().to_string();

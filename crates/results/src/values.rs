@@ -1,9 +1,8 @@
-//! What every experiment leaves, measured or simulated: a folder `NAME` with all numbers of all runs in `values.csv.zst`.
+//! The values of all runs of an experiment, measured or simulated: `NAME/values.csv.zst`.
 //!
-//! *File.* A long CSV, a row for each number of each run, packed with zstd; while a sweep runs `values.csv` beside it has what has come
-//! since. Comment lines say the layout's version ([`SCHEMA`]), the machine and how to ask the same again, and before the rows of each
-//! cell the fingerprint of its values. A run's rows end with the metric `saturated` where runs are simulated one by one; one without that
-//! row was interrupted, and is not there.
+//! *File.* CSV in long format with a row for each value, compressed by zstd; a running sweep appends to a plain `values.csv` beside it. Comment
+//! lines have the version of the format ([`SCHEMA`]), the machine, the experiment with its overrides, and before the rows of each cell its
+//! fingerprint. The rows of a simulated run end with the metric `saturated`; a run without that row was interrupted and is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,12 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::fingerprint::Fingerprint;
 use crate::metric::SATURATED;
-pub use crate::place::{FILE, files, files_below, forget, is_results, packed_path, put, read, read_whole};
+pub use crate::place::{FILE, files, files_below, is_results, packed_path, put, read, read_whole, remove_all};
 
-/// The version of this layout and of the names of metrics. Files of another one are refused.
+/// Version of the format and of the names of metrics. Other versions are refused.
 pub const SCHEMA: u32 = 2;
 
-/// [`SCHEMA`] as a field of a file: reading another one fails.
+/// [`SCHEMA`] as a field of a file; other versions are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub struct Schema(u32);
@@ -45,13 +44,13 @@ impl From<Schema> for u32 {
     }
 }
 
-/// Results are packed once and kept for long: small before fast.
+/// Compression level. Results are compressed once and kept, so size matters more than time.
 const LEVEL: i32 = 19;
 
-/// The columns.
+/// The header line.
 pub const HEADER: &str = "experiment,point,variant,policy,replication,seed,metric,unit,value";
 
-/// Which run.
+/// Identifies a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunKey {
     /// The point's name.
@@ -65,14 +64,14 @@ pub struct RunKey {
 }
 
 impl RunKey {
-    /// What it is a replication of.
+    /// Its cell.
     #[must_use]
     pub fn cell(&self) -> Cell {
         Cell { point: self.point.clone(), variant: self.variant.clone(), policy: self.policy.clone() }
     }
 }
 
-/// What is replicated.
+/// A point, variant and policy; its runs are replications.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cell {
     /// The point's name.
@@ -84,14 +83,14 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The comment line that names its values.
+    /// The comment line with its fingerprint.
     #[must_use]
     pub fn line(&self, fingerprint: Fingerprint) -> String {
         let Self { point, variant, policy } = self;
         format!("# {CELL}{fingerprint} {point},{variant},{policy}\n")
     }
 
-    /// A comment line's cell and fingerprint, if it is such a line.
+    /// Parses the comment line of a cell.
     fn parse(comment: &str) -> Option<(Self, Fingerprint)> {
         let (fingerprint, names) = comment.trim().strip_prefix(CELL)?.split_once(' ')?;
         let mut names = names.splitn(3, ',').map(str::to_owned);
@@ -100,13 +99,13 @@ impl Cell {
     }
 }
 
-/// What a comment line about a cell begins with.
+/// Prefix of the comment line of a cell.
 const CELL: &str = "cell=";
 
-/// A number of a run, as the file has it.
+/// A value of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Value {
-    /// Its name.
+    /// The metric.
     pub metric: String,
     /// Its unit.
     pub unit: String,
@@ -119,100 +118,102 @@ pub struct Value {
 pub struct Run {
     /// The seed.
     pub seed: u64,
-    /// Its numbers, `saturated` last.
+    /// Its values, `saturated` last.
     pub values: Vec<Value>,
 }
 
 impl Run {
-    /// A number of this run.
+    /// The value of a metric.
     #[must_use]
     pub fn get(&self, metric: &str) -> Option<f64> {
         self.values.iter().find(|value| value.metric == metric).map(|value| value.value)
     }
 
-    /// Whether the plant could not keep up.
+    /// Whether the plant was saturated.
     #[must_use]
     pub fn saturated(&self) -> bool {
         self.get(SATURATED) == Some(1.0)
     }
 }
 
-/// What the comment lines say.
+/// The content of the comment lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The experiment's name.
     pub experiment: String,
-    /// Where they were measured; empty if they are simulated.
+    /// The host of measurements; empty if simulated.
     pub host: String,
-    /// The profile's name; empty if they were measured.
+    /// The profile of a simulation; empty if measured.
     pub profile: String,
-    /// The fingerprint of the machine and its drives, for people: each cell has its own.
+    /// The fingerprint of the machine and its drives, for display; each cell has its own.
     pub hash: String,
-    /// The experiment's file, from the folder that holds `calibration.toml`; empty where it is not known.
+    /// The experiment's file relative to the folder of `calibration.toml`; empty if unknown.
     pub file: String,
-    /// What was asked beside the file.
-    pub asked: Asked,
+    /// Overrides on the command line.
+    pub overrides: Overrides,
 }
 
-/// What was asked beside the file, so that it can be asked again.
+/// Overrides of an experiment's file on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
-    /// Keys and values, as on the command line.
+pub struct Overrides {
+    /// Keys and values of `--set`.
     pub set: Vec<(String, String)>,
-    /// Whether the file's `smoke` keys held.
+    /// Whether `--smoke` was set.
     pub smoke: bool,
 }
 
-/// Results in memory.
+/// The values of all runs of an experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
-    /// Where they are from.
+    /// Their provenance.
     pub about: About,
-    /// The values of each cell that has runs.
+    /// Fingerprints of cells with runs.
     pub cells: BTreeMap<Cell, Fingerprint>,
     /// The finished runs.
     pub runs: BTreeMap<RunKey, Run>,
 }
 
-/// Why results cannot be read or written.
+/// Results cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// The file system said no.
+    /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
-    /// A line is not written as a row is.
+    /// A line is invalid.
     #[error("{path}: line {line}: {reason}: remove the line, or the file")]
     Row {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Which line.
+        /// The line number.
         line: usize,
-        /// What is wrong.
+        /// The reason.
         reason: &'static str,
     },
-    /// It is of another version of this program.
+    /// The file has another version.
     #[error("{path}: {}", schema_words(*.found))]
     Schema {
-        /// Which file.
+        /// The file.
         path: String,
-        /// The version that it names.
+        /// Its version.
         found: Option<u32>,
     },
-    /// Another process adds to these results.
-    #[error("{path}: another sweep writes these results now: wait for it, end it, or give another folder with --out")]
+    /// The results are locked by another process.
+    #[error(
+        "{path}: another sweep writes these results; wait for its end, stop it, or specify another folder with --out"
+    )]
     Busy {
-        /// Which file.
+        /// The file.
         path: String,
     },
 }
 
 impl ResultsError {
-    /// A file and what the system said of it.
+    /// An error of a file.
     #[must_use]
     pub fn file(path: &Path, error: std::io::Error) -> Self {
         Self::File { path: path.display().to_string(), error }
@@ -220,15 +221,15 @@ impl ResultsError {
 }
 
 impl About {
-    /// What the comment lines of a text say.
+    /// Parses the comment lines of a text.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let mut about = Self::default();
-        text.lines().map_while(|line| line.strip_prefix('#')).for_each(|comment| about.take(comment));
+        text.lines().map_while(|line| line.strip_prefix('#')).for_each(|comment| about.parse_comment(comment));
         about
     }
 
-    /// Whether they were measured on a real machine, so that they cannot be computed again.
+    /// Whether they were measured on a real machine, so that they cannot be recomputed.
     #[must_use]
     pub const fn is_measured(&self) -> bool {
         !self.host.is_empty()
@@ -237,49 +238,49 @@ impl About {
     /// The head of a file.
     #[must_use]
     pub fn lines(&self) -> String {
-        let Self { experiment, host, profile, hash, file, asked } = self;
+        let Self { experiment, host, profile, hash, file, overrides } = self;
         let machine = if self.is_measured() { format!("host={host}") } else { format!("profile={profile}") };
         let mut lines = format!("# schema={SCHEMA}\n# {machine} hash={hash}\n# experiment={experiment}\n");
         if !file.is_empty() {
-            let asked = serde_json::to_string(asked).unwrap_or_default();
-            let _ = write!(lines, "# file={file}\n# asked={asked}\n");
+            let overrides = serde_json::to_string(overrides).unwrap_or_default();
+            let _ = write!(lines, "# file={file}\n# asked={overrides}\n");
         }
         lines + HEADER + "\n"
     }
 
-    fn take(&mut self, comment: &str) {
+    fn parse_comment(&mut self, comment: &str) {
         let comment = comment.trim();
         if let Some(file) = comment.strip_prefix("file=") {
             return file.clone_into(&mut self.file);
         }
-        if let Some(asked) = comment.strip_prefix("asked=") {
-            self.asked = serde_json::from_str(asked).unwrap_or_default();
+        if let Some(overrides) = comment.strip_prefix("asked=") {
+            self.overrides = serde_json::from_str(overrides).unwrap_or_default();
             return;
         }
         for (key, value) in comment.split_whitespace().filter_map(|word| word.split_once('=')) {
-            let place = match key {
+            let field = match key {
                 "host" => &mut self.host,
                 "profile" => &mut self.profile,
                 "hash" => &mut self.hash,
                 "experiment" => &mut self.experiment,
                 _ => continue,
             };
-            value.clone_into(place);
+            value.clone_into(field);
         }
     }
 }
 
-/// The cells that the comment lines of a text name, with their fingerprints.
+/// The cells in the comment lines of a text, with their fingerprints.
 #[must_use]
 pub fn cells(text: &str) -> BTreeMap<Cell, Fingerprint> {
     text.lines().filter_map(|line| Cell::parse(line.strip_prefix('#')?)).collect()
 }
 
-/// What the name of a packed file ends with.
+/// Suffix of a compressed file.
 pub const PACKED: &str = ".zst";
 
-/// The text of a file of results, packed or plain. Beside a packed file a plain one holds what has come since; of that, rows that
-/// are in the packed one already (a sweep was killed just then) are left out.
+/// The text of a results file, compressed or plain. A plain file beside a compressed one extends it; rows in both (after a killed sweep) are
+/// left out.
 ///
 /// # Errors
 /// If a file cannot be read.
@@ -292,19 +293,19 @@ pub fn text(path: &Path) -> Result<String, ResultsError> {
     }
     let known = unpacked(&packed)?;
     let known: BTreeSet<&str> = known.lines().skip_while(|line| *line != HEADER).skip(1).collect();
-    let news = text.lines().filter(|line| !known.contains(line));
-    Ok(news.fold(String::new(), |text, line| text + line + "\n"))
+    let new = text.lines().filter(|line| !known.contains(line));
+    Ok(new.fold(String::new(), |text, line| text + line + "\n"))
 }
 
-/// A text as results are packed.
+/// Compresses a text.
 ///
 /// # Errors
-/// If it cannot be packed.
+/// If compression fails.
 pub fn packed(text: &str) -> std::io::Result<Vec<u8>> {
     zstd::encode_all(text.as_bytes(), LEVEL)
 }
 
-/// The version that a text says it has; the first that did not say one was 1.
+/// The version of a text.
 fn schema(text: &str) -> Option<u32> {
     let mut comments = text.lines().map_while(|line| line.strip_prefix('#'));
     comments.find_map(|comment| comment.trim().strip_prefix("schema=")?.parse().ok())
@@ -320,7 +321,7 @@ fn check_schema(path: &Path, text: &str) -> Result<(), ResultsError> {
 
 fn schema_words(found: Option<u32>) -> String {
     let found = found.map_or_else(|| "no schema version".to_owned(), |found| format!("schema version {found}"));
-    format!("it has {found}, and this program reads {SCHEMA}: remove it and run the experiment again")
+    format!("the file has {found}, this program reads {SCHEMA}: remove it and run the experiment again")
 }
 
 fn unpacked(path: &Path) -> Result<String, ResultsError> {
@@ -334,7 +335,7 @@ fn unpacked(path: &Path) -> Result<String, ResultsError> {
     Ok(text)
 }
 
-/// Nine significant digits: noise has no more, and files half the size.
+/// Rounds to nine significant digits, beyond the noise; this halves the size of files.
 #[must_use]
 pub fn nine_digits(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
@@ -353,15 +354,15 @@ pub fn rows(experiment: &str, key: &RunKey, run: &Run) -> String {
 }
 
 impl Results {
-    /// Reads a file, packed or plain. A last line without its end, and a last run without its end, count as not there.
+    /// Reads a file, compressed or plain. Incomplete lines and runs at its end are ignored.
     ///
     /// # Errors
-    /// If the file cannot be read, or a line is no row.
+    /// If the file cannot be read, or a line is invalid.
     pub fn read(path: &Path) -> Result<Self, ResultsError> {
         Ok(Self::read_whole(path)?.finished())
     }
 
-    /// Reads a file whose runs need no end: those of machines with one drive are written all at once.
+    /// Reads a file including runs without an end: those of machines with one drive are written at once.
     ///
     /// # Errors
     /// As [`Results::read`].
@@ -375,40 +376,41 @@ impl Results {
         })
     }
 
-    /// Reads what [`Results::text`] has written.
+    /// Parses the output of [`Results::text`].
     ///
     /// # Errors
-    /// The number of the line that is no row, and why.
+    /// The number of an invalid line, and the reason.
     pub fn parse(text: &str) -> Result<Self, (usize, &'static str)> {
         Ok(Self::parse_whole(text)?.finished())
     }
 
-    /// Without runs that have not come to their end.
+    /// Removes unfinished runs.
     #[must_use]
     pub fn finished(mut self) -> Self {
         self.runs.retain(|_, run| run.values.last().is_some_and(|last| last.metric == SATURATED));
-        let there: BTreeSet<Cell> = self.runs.keys().map(RunKey::cell).collect();
-        self.cells.retain(|cell, _| there.contains(cell));
+        let known: BTreeSet<Cell> = self.runs.keys().map(RunKey::cell).collect();
+        self.cells.retain(|cell, _| known.contains(cell));
         self
     }
 
     fn parse_whole(text: &str) -> Result<Self, (usize, &'static str)> {
         let mut results = Self::default();
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        for (at, line) in whole.lines().enumerate() {
+        let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+        for (at, line) in complete.lines().enumerate() {
             if let Some(comment) = line.strip_prefix('#') {
                 match Cell::parse(comment) {
                     Some((cell, fingerprint)) => drop(results.cells.insert(cell, fingerprint)),
-                    None => results.about.take(comment),
+                    None => results.about.parse_comment(comment),
                 }
             } else if line != HEADER && !line.is_empty() {
-                results.take(line).map_err(|reason| (at + 1, reason))?;
+                results.parse_row(line).map_err(|reason| (at + 1, reason))?;
             }
         }
         Ok(results)
     }
 
-    fn take(&mut self, line: &str) -> Result<(), &'static str> {
+    /// Rows are split at commas without a CSV reader: they have no quotes, and comment lines between them must be read in order.
+    fn parse_row(&mut self, line: &str) -> Result<(), &'static str> {
         let fields: Vec<&str> = line.split(',').collect();
         let [_, point, variant, policy, replication, seed, metric, unit, value] = fields[..] else {
             return Err("a row has nine fields");
@@ -417,12 +419,12 @@ impl Results {
             point: point.to_owned(),
             variant: variant.to_owned(),
             policy: policy.to_owned(),
-            replication: replication.parse().map_err(|_| "the replication is no number")?,
+            replication: replication.parse().map_err(|_| "the replication is not a number")?,
         };
-        let seed = seed.parse().map_err(|_| "the seed is no number")?;
-        let value = value.parse().map_err(|_| "the value is no number")?;
+        let seed = seed.parse().map_err(|_| "the seed is not a number")?;
+        let value = value.parse().map_err(|_| "the value is not a number")?;
         let run = self.runs.entry(key).or_insert_with(|| Run { seed, values: Vec::new() });
-        // A run that was interrupted and repeated: what it had written before does not count.
+        // An interrupted run was repeated: its earlier rows are dropped.
         if run.values.iter().any(|known| known.metric == metric) {
             run.values.clear();
         }
@@ -430,7 +432,7 @@ impl Results {
         Ok(())
     }
 
-    /// The whole file, with the runs in the order of their keys.
+    /// The text of the file, with runs sorted by key.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = self.about.lines();
@@ -446,14 +448,14 @@ impl Results {
         text
     }
 
-    /// Adds what has been finished since; where both have a cell with other values, the later ones count.
+    /// Adds later results; of cells with different fingerprints the later runs count.
     pub fn add(&mut self, later: Self) {
         let changed = |cell: &Cell| {
             let (before, now) = (self.cells.get(cell), later.cells.get(cell));
             before.is_some() && now.is_some() && before != now
         };
-        let gone: Vec<RunKey> = self.runs.keys().filter(|key| changed(&key.cell())).cloned().collect();
-        gone.iter().for_each(|key| drop(self.runs.remove(key)));
+        let replaced: Vec<RunKey> = self.runs.keys().filter(|key| changed(&key.cell())).cloned().collect();
+        replaced.iter().for_each(|key| drop(self.runs.remove(key)));
         self.cells.extend(later.cells);
         self.runs.extend(later.runs);
     }
@@ -475,17 +477,17 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused_with_what_to_do() {
+    fn other_versions_are_refused_with_the_remedy() {
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join(FILE);
+        let path = folder.path().join(FILE);
         for (text, expected) in [
-            (results().text().replace("schema=2", "schema=3"), "schema version 3, and this program reads 2"),
+            (results().text().replace("schema=2", "schema=3"), "schema version 3, this program reads 2"),
             (results().text().replace("# schema=2\n", ""), "no schema version"),
         ] {
-            fs::write(&place, text).unwrap();
-            let error = Results::read(&place).unwrap_err().to_string();
+            fs::write(&path, text).unwrap();
+            let error = Results::read(&path).unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains("run the experiment again"), "{error}");
-            assert!(super::text(&place).is_err());
+            assert!(super::text(&path).is_err());
         }
     }
 }

@@ -59,7 +59,7 @@ TOML
 # ran NAME ASKED RAN [WORDS]: what the program says of it, and perhaps why.
 ran() {
   grep -Eq "^ *$2  +$3  +1 of 1 " /tmp/$1.said || fail "$1: $2 did not run as $3"
-  [ -z "${4-}" ] || grep -E "asked for $2, ran $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: $2 does not say: $4"
+  [ -z "${4-}" ] || grep -E "requested $2, actual $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: $2 does not say: $4"
 }
 # says NAME WORDS: somewhere in the results.
 says() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: nothing says: $2"; }
@@ -81,8 +81,8 @@ else
   ran queues hybrid interrupt 'only for io_uring'
   says queues '"mechanism": "hybrid \(ran interrupt\)"'
   case $(uname -r) in
-    6.1.*) ran queues hybrid interrupt 'io_poll_delay was taken and reads back as written, without effect' ;;
-    *) ran queues hybrid interrupt 'io_poll_delay: 0 was written and -1 is read back: this kernel ignores it' ;;
+    6.1.*) ran queues hybrid interrupt 'io_poll_delay was accepted and reads back as written, without effect' ;;
+    *) ran queues hybrid interrupt 'io_poll_delay: 0 was written but -1 is read back: this kernel ignores the setting' ;;
   esac
 fi
 

@@ -1,4 +1,4 @@
-//! One knob of one work: its values, its circumstances, and the tests between values.
+//! One knob of one kind of work: its values, the combinations of the other knobs, and tests between values.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use pilotlight_stats::{CONFIDENCE, Estimate};
 use super::basis::Basis;
 use super::work::Points;
 use super::{Best, LEVEL, Outcome, Question};
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 
-/// Logarithms of a quantity: by circumstance, then by value of the knob, the repeats.
+/// Logarithms of a quantity: by combination of the other knobs, value of the knob, and repeat.
 type Logs = Vec<Vec<Vec<f64>>>;
 
-/// What was measured of a knob, and its tests.
+/// Measurements and tests of a knob.
 pub(super) struct Study {
     /// Values of the knob, in the order of the experiment.
     pub(super) values: Vec<String>,
-    /// In which other knobs stand so.
+    /// Combinations of the other knobs.
     circumstances: Vec<String>,
     efficiency: Logs,
     latency_mean: Logs,
     latency_p99: Logs,
-    /// Circumstances that do not count because something is missing in them.
+    /// Combinations left out because values are missing.
     pub(super) incomplete: usize,
-    /// Tests between values, of all circumstances together.
+    /// Tests between values over all combinations.
     pub(super) pairs: Vec<Pair>,
 }
 
@@ -39,16 +39,16 @@ pub(super) struct Pair {
 }
 
 impl Study {
-    /// Collects what was measured, and tests every pair of values.
-    pub(super) fn of(given: &Given, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
+    /// Collects the measurements and tests every pair of values.
+    pub(super) fn of(result_set: &ResultSet, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
         let points = work.of_knob(knob);
         let mut values: Vec<String> = Vec::new();
         let mut cells: BTreeMap<usize, (String, BTreeMap<usize, &PointResult>)> = BTreeMap::new();
         let mut order: Vec<String> = Vec::new();
         for point in points {
             let Some(value) = point.knobs.get(knob).map(ToString::to_string) else { continue };
-            let circumstance = circumstance(given, point, knob);
-            let (column, row) = (place(&mut values, value), place(&mut order, circumstance.clone()));
+            let circumstance = circumstance(result_set, point, knob);
+            let (column, row) = (index(&mut values, value), index(&mut order, circumstance.clone()));
             cells.entry(row).or_insert_with(|| (circumstance, BTreeMap::new())).1.insert(column, point);
         }
         let mut study = Self {
@@ -98,13 +98,13 @@ impl Study {
         }
     }
 
-    /// How many tests there are between values within single circumstances.
+    /// Number of tests between values within single combinations.
     pub(super) fn inner_tests(&self) -> usize {
         let count = self.values.len();
         self.circumstances.len() * count * count.saturating_sub(1) / 2
     }
 
-    /// The mean log efficiency of a value over all circumstances.
+    /// The mean log efficiency of a value over all combinations.
     fn score(&self, value: usize) -> f64 {
         let means: Vec<f64> = self.efficiency.iter().filter_map(|row| average(&row[value])).collect();
         average(&means).unwrap_or(f64::NEG_INFINITY)
@@ -115,20 +115,20 @@ impl Study {
         self.pairs.iter().find(|pair| pair.of == of).map(|pair| pair.p_holm)
     }
 
-    /// What the data support. `inner` is the number of tests within single circumstances, of all knobs.
+    /// The recommendation. `inner` is the number of tests within single combinations, of all knobs.
     pub(super) fn outcome(&self, knob: &str, question: &Question, inner: usize) -> Outcome {
         if self.values.is_empty() {
-            return Outcome::TooLittle("no point is of this kind of work".into());
+            return Outcome::InsufficientData("no point has this kind of work".into());
         }
         if self.values.len() < 2 {
             return Outcome::NotVaried;
         }
         if self.pairs.is_empty() {
-            return self.too_little(question);
+            return self.insufficient_data(question);
         }
         if question.p99_at_most_us.is_some() && self.latency_p99.iter().any(Vec::is_empty) {
-            return Outcome::TooLittle(
-                "p99 latency is not known in every circumstance, so no limit can be held".into(),
+            return Outcome::InsufficientData(
+                "p99 latency is not known for every combination, so the limit cannot be checked".into(),
             );
         }
         let mut order: Vec<usize> = (0..self.values.len()).filter(|value| self.is_within(*value, question)).collect();
@@ -144,12 +144,12 @@ impl Study {
             let p = (0..self.values.len()).filter_map(|other| self.p(best, other)).fold(1.0, f64::min);
             return Outcome::NoDifference { values: order.iter().map(name).collect(), p };
         };
-        let asked = question.baseline.iter().find(|(name, _)| name == knob).map(|(_, value)| value);
-        let asked = asked.and_then(|value| self.values.iter().position(|name| name == value));
-        let baseline = asked.filter(|value| is_worse(*value));
+        let named = question.baseline.iter().find(|(name, _)| name == knob).map(|(_, value)| value);
+        let named = named.and_then(|value| self.values.iter().position(|name| name == value));
+        let baseline = named.filter(|value| is_worse(*value));
         let against = baseline.unwrap_or(worst);
         let values = order.iter().filter(|value| !is_worse(**value)).map(name).collect();
-        // The best one stands first; the others within the limit are those that it is measured by.
+        // The best is first; the others within the limit are those compared with it.
         self.best(&order, against, values, baseline.is_some(), inner)
     }
 
@@ -171,7 +171,7 @@ impl Study {
         }))
     }
 
-    /// Circumstances in which another value is shown to be better.
+    /// Combinations in which another value is significantly better.
     fn exceptions(&self, within: &[usize], best: usize, inner: usize) -> Vec<(String, String)> {
         let better = |row: &Vec<Vec<f64>>, other: usize| {
             let test = contrast(&[(1.0, &row[other]), (-1.0, &row[best])], CONFIDENCE);
@@ -184,7 +184,7 @@ impl Study {
         self.circumstances.iter().zip(&self.efficiency).filter_map(of).collect()
     }
 
-    /// Whether a value's p99 latency is within the limit in all circumstances.
+    /// Whether a value's p99 latency is within the limit in all combinations.
     fn is_within(&self, value: usize, question: &Question) -> bool {
         let Some(limit_us) = question.p99_at_most_us else { return true };
         let above = |row: &Vec<Vec<f64>>| {
@@ -193,35 +193,35 @@ impl Study {
         !self.latency_p99.iter().any(above)
     }
 
-    fn too_little(&self, question: &Question) -> Outcome {
+    fn insufficient_data(&self, question: &Question) -> Outcome {
         let why = if self.efficiency.is_empty() {
             format!(
-                "no circumstance has every value measured {} times or more, with figures above zero",
+                "no combination of the other knobs has at least {} measurements above zero of every value",
                 question.at_least
             )
         } else {
-            "the repeats do not vary: there is no measure of chance".into()
+            "the repeats do not vary, so significance cannot be tested".into()
         };
-        Outcome::TooLittle(why)
+        Outcome::InsufficientData(why)
     }
 }
 
-/// Where an item stands in a list, added if it is new.
-fn place(list: &mut Vec<String>, item: String) -> usize {
+/// The index of an item in a list, added if new.
+fn index(list: &mut Vec<String>, item: String) -> usize {
     list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
     })
 }
 
-fn circumstance(given: &Given, point: &PointResult, knob: &str) -> String {
-    let others = given.results.knobs.iter().filter(|name| *name != knob && varies(given, name));
+fn circumstance(result_set: &ResultSet, point: &PointResult, knob: &str) -> String {
+    let others = result_set.results.knobs.iter().filter(|name| *name != knob && varies(result_set, name));
     let words: Vec<String> = others.filter_map(|name| Some(format!("{name}={}", point.knobs.get(name)?))).collect();
     words.join(" ")
 }
 
-fn varies(given: &Given, knob: &str) -> bool {
-    let mut values = given.results.points.iter().filter_map(|point| point.knobs.get(knob));
+fn varies(result_set: &ResultSet, knob: &str) -> bool {
+    let mut values = result_set.results.points.iter().filter_map(|point| point.knobs.get(knob));
     let first = values.next();
     values.any(|value| Some(value) != first)
 }
@@ -230,7 +230,7 @@ fn logs(values: &[f64]) -> Option<Vec<f64>> {
     (!values.is_empty() && values.iter().all(|value| *value > 0.0)).then(|| values.iter().map(|v| v.ln()).collect())
 }
 
-/// The mean difference of two values' logarithms, paired over circumstances.
+/// The mean difference of two values' logarithms, paired by combination.
 fn between(logs: &Logs, (a, b): (usize, usize)) -> Option<Contrast> {
     let weight = 1.0 / logs.len() as f64;
     let mut groups: Vec<(f64, &[f64])> = Vec::new();
@@ -240,14 +240,14 @@ fn between(logs: &Logs, (a, b): (usize, usize)) -> Option<Contrast> {
     contrast(&groups, CONFIDENCE)
 }
 
-/// The highest of those values.
+/// The value with the highest mean, of those within the limit.
 fn highest(row: &[Vec<f64>], within: &[usize]) -> Option<usize> {
     let means = row.iter().enumerate().filter_map(|(at, values)| Some((at, average(values)?)));
     let means = means.filter(|(at, _)| within.contains(at));
     means.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
-/// Of a difference of logarithms of efficiency: energy of the same work that is saved, in percent.
+/// Energy saved for the same work, in percent, from a difference of log efficiencies.
 fn saved(log: Estimate) -> Estimate {
     let percent = |log: f64| 100.0 * (1.0 - (-log).exp());
     Estimate { value: percent(log.value), low: percent(log.low), high: percent(log.high), n: log.n }

@@ -1,20 +1,19 @@
-//! What the data of an experiment support: the best setting of each knob that was varied, what it saves, and at what cost in latency. The
-//! thesis's Table 5.1, for the machine that was measured.
+//! Recommendations from the results of an experiment: the best value of each varied knob, its savings and its effect on latency, as Table 5.1
+//! of the thesis.
 //!
-//! *Problem.* The thesis reads its table off single runs. A machine that is measured anew gives other numbers each time, and of many settings
-//! one is always the best by chance. *Words.* A *work* is what is asked of the drive: IOPS-driven (small random requests,
-//! judged by I/Os per joule) or throughput-driven (large sequential ones, bytes per joule). A *circumstance* of a knob is one standing of all other
-//! knobs; only circumstances in which every value of the knob was measured often enough count.
+//! *Problem.* The thesis derives its table from single runs, but measurements vary, and of many settings one is always best by chance.
+//! *Terms.* *Work* is IOPS-driven (small random requests, measured in I/Os per joule) or throughput-driven (large sequential requests, bytes
+//! per joule). A *combination* is an assignment of values to all other knobs; only combinations with enough measurements of every value of the
+//! knob are used.
 //!
-//! *Algorithm.* Of each work, each knob and each pair of its values: the mean difference of log efficiency, paired over circumstances, with
-//! the standard error that follows from the repeats within them (Welch and Satterthwaite). All pairs of all knobs and
-//! works are corrected together by Holm. The best value is the one with the highest mean; with it stand those not shown to be
-//! worse. If none is shown to be worse, there is nothing to recommend. Where another value is better in some circumstance
-//! (Bonferroni over all such tests) that is named as an exception.
+//! *Algorithm.* For each work, knob and pair of values: the mean difference of log efficiency, paired by combination, with the standard error
+//! of the repeats (Welch-Satterthwaite). Holm's correction covers all pairs of all knobs and works. The recommendation is the value with the
+//! highest mean and those not significantly worse; there is none if no value is significantly worse. A combination in which another value
+//! is significantly better (Bonferroni over all such tests) is an exception.
 //!
-//! *Properties.* With 95 % no value is recommended where none differs, however many knobs there are. What is said is about the
-//! circumstances that were measured, not about others. The order of points changes nothing. Intervals of savings hold one at a time; because the
-//! best and the worst are picked by what was measured, they overstate a little.
+//! *Properties.* If no value differs, nothing is recommended with probability 95 %, for any number of knobs. Results apply to the measured
+//! combinations only and do not depend on the order of points. Intervals of savings are not simultaneous and slightly biased upwards, because
+//! the best and worst values are selected by the same data.
 
 mod basis;
 mod knob;
@@ -27,23 +26,23 @@ use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use knob::Study;
 use work::Kind;
 
-/// Chance of recommending anything where nothing differs.
+/// Family-wise error rate.
 pub const LEVEL: f64 = 0.05;
 
-/// What is asked.
+/// Options of the recommendation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// Points with fewer repeats do not count.
+    /// Minimum number of repeats of a point.
     pub at_least: usize,
-    /// What is compared with, by knob; the worst that is shown to be worse, if a knob is not named.
+    /// Value to compare with, by knob. Default: the worst significantly worse value.
     pub baseline: Vec<(String, String)>,
-    /// Settings whose p99 latency is above this anywhere are not recommended, in microseconds.
+    /// Upper limit of the p99 latency of a recommended value in all combinations, in microseconds.
     pub p99_at_most_us: Option<f64>,
-    /// Whose energy counts: `system`, `ssd_cpu`, `ssd` or `cpu`; the widest that was measured if `None`.
+    /// Scope of energy: `system`, `ssd_cpu`, `ssd` or `cpu`. Default: the widest measured one.
     pub scope: Option<String>,
 }
 
@@ -53,73 +52,73 @@ impl Default for Question {
     }
 }
 
-/// What the data support.
+/// Recommendations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Advice {
-    /// Where the data lie.
+    /// The results folder.
     pub of: String,
-    /// What a reader must know first.
+    /// Warnings.
     pub warnings: Vec<String>,
-    /// How many tests were corrected for.
+    /// Number of tests in the correction.
     pub tests: usize,
-    /// Points with fewer repeats do not count.
+    /// Minimum number of repeats of a point.
     pub at_least: usize,
     /// By kind of work.
     pub works: Vec<Work>,
 }
 
-/// One kind of work.
+/// Recommendations for one kind of work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Work {
-    /// Which.
+    /// The kind.
     pub kind: Kind,
-    /// What it is, and which points it takes.
+    /// Description.
     pub about: String,
-    /// How many points it has.
+    /// Number of points.
     pub points: usize,
-    /// What efficiency is counted by, in words; `None` if there is nothing to count by.
+    /// The measure of efficiency; `None` if unknown.
     pub by: Option<String>,
-    /// Whether that rests on a model.
+    /// Whether the measure is modelled.
     pub modelled: bool,
-    /// Whether that is energy. Without power it is CPU time or speed.
+    /// Whether the measure is of energy; otherwise of CPU time or speed.
     pub is_energy: bool,
     /// The rows of Table 5.1, then the other knobs.
     pub rows: Vec<Row>,
 }
 
-/// What is said of one variable.
+/// The recommendation for one variable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The variable, as the thesis calls it; or the knob.
+    /// The variable of the thesis, or the knob.
     pub variable: String,
-    /// The knob; `None` if there is none of this variable.
+    /// The knob; `None` if the experiment has none.
     pub knob: Option<String>,
-    /// What the data support.
+    /// The recommendation.
     pub outcome: Outcome,
-    /// Circumstances that do not count because a value is missing in them, or was measured too seldom.
+    /// Combinations left out because of missing values or repeats.
     pub left_out: usize,
-    /// What the thesis recommends for its machine (Table 5.1).
+    /// The recommendation of the thesis for its machine (Table 5.1).
     pub thesis: Option<&'static str>,
 }
 
-/// What the data support.
+/// A recommendation, or the reason why there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The knob stood still.
+    /// The knob was not varied.
     NotVaried,
-    /// This is the work itself, or cannot be told from such data.
+    /// Not derivable from such data, with the reason.
     NotDerived(&'static str),
-    /// Too little was measured: what is missing.
-    TooLittle(String),
-    /// No value is shown to be worse than the best one.
+    /// Insufficient data, with the reason.
+    InsufficientData(String),
+    /// No value is significantly worse than the best.
     NoDifference {
-        /// Values, the best by its mean first.
+        /// Values, the highest mean first.
         values: Vec<String>,
-        /// The least corrected p of the best one against another.
+        /// The smallest corrected p of the best value against another.
         p: f64,
     },
-    /// Every value is above the limit of p99 latency somewhere.
+    /// Every value exceeds the limit of p99 latency in a combination.
     NoneWithinLimit,
     /// A recommendation.
     Best(Box<Best>),
@@ -128,43 +127,43 @@ pub enum Outcome {
 /// A recommendation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// The best value, then those not shown to be worse.
+    /// The best value, then those not significantly worse.
     pub values: Vec<String>,
-    /// What it is compared with.
+    /// The value it is compared with.
     pub against: String,
-    /// Whether that is the baseline that was asked for, and not the worst.
+    /// Whether that is the requested baseline, not the worst value.
     pub is_baseline: bool,
-    /// Energy (or CPU time, or time) of the same work that is saved, in percent, with its 95 % interval.
+    /// Saved energy (or CPU time, or time) for the same work, in percent, with its 95 % interval.
     pub saves_percent: Estimate,
-    /// Chance of such a difference where there is none, corrected for all tests.
+    /// Corrected p value.
     pub p: f64,
-    /// Mean latency over that of `against`.
+    /// Ratio of the mean latency to that of `against`.
     pub latency_mean: Option<Estimate>,
-    /// p99 latency over that of `against`.
+    /// Ratio of the p99 latency to that of `against`.
     pub latency_p99: Option<Estimate>,
-    /// In how many circumstances its mean is the highest of all that are within the limit.
+    /// Number of combinations in which its mean is the highest within the limit.
     pub holds_in: usize,
-    /// How many circumstances there are.
+    /// Number of combinations.
     pub circumstances: usize,
-    /// Where another value is shown to be better: the circumstance, and that value.
+    /// Combinations in which another value is significantly better, with that value.
     pub except: Vec<(String, String)>,
 }
 
-/// What the data support.
+/// Derives recommendations.
 #[must_use]
-pub fn advise(given: &Given, question: &Question) -> Advice {
-    let works = work::works(given);
-    let mut warnings = warnings(given);
-    warnings.extend(neither(given, &works));
+pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
+    let works = work::works(result_set);
+    let mut warnings = warnings(result_set);
+    warnings.extend(neither(result_set, &works));
     let mut studies: Vec<(Work, Vec<(String, Study)>)> = Vec::new();
     for work in works {
-        let by = basis::choose(given, &work, question.scope.as_deref());
+        let by = basis::choose(result_set, &work, question.scope.as_deref());
         let (by, modelled, is_energy) = match &by {
             Some(by) => (Some(by), by.modelled, by.is_energy),
             None => (None, false, false),
         };
-        let of_knob = |name: &String| Some((name.clone(), Study::of(given, &work, name, by?, question)));
-        let knobs: Vec<(String, Study)> = given.results.knobs.iter().filter_map(of_knob).collect();
+        let of_knob = |name: &String| Some((name.clone(), Study::of(result_set, &work, name, by?, question)));
+        let knobs: Vec<(String, Study)> = result_set.results.knobs.iter().filter_map(of_knob).collect();
         let about = work.about();
         let by = by.map(|by| by.words.clone());
         let points = work.points.len();
@@ -174,33 +173,33 @@ pub fn advise(given: &Given, question: &Question) -> Advice {
     let pairs_within: usize = studies.iter().flat_map(|(_, knobs)| knobs).map(|(_, study)| study.inner_tests()).sum();
     let works = studies.into_iter().map(|(work, knobs)| finish(work, &knobs, question, pairs_within)).collect();
     if tests > 0 {
-        warnings.push("savings are about the circumstances that were measured; others may differ".into());
+        warnings.push("savings apply to the measured combinations of settings only".into());
     }
-    Advice { of: given.name.clone(), warnings, tests, at_least: question.at_least, works }
+    Advice { of: result_set.name.clone(), warnings, tests, at_least: question.at_least, works }
 }
 
-/// Points that are no work of either kind: nothing below is about them.
-fn neither(given: &Given, works: &[work::Points<'_>]) -> Option<String> {
-    let all = given.results.points.len();
+/// Warns of points that belong to neither kind of work.
+fn neither(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String> {
+    let all = result_set.results.points.len();
     let of_a_kind: usize = works.iter().map(|work| work.points.len()).sum();
     let left = all.saturating_sub(of_a_kind);
     let words = "neither random requests of at most 16 KiB nor sequential ones of 128 KiB or more";
     (!works.is_empty() && left > 0)
-        .then(|| format!("{left} of {all} points are {words}: only the request size is judged with them"))
+        .then(|| format!("{left} of {all} points are {words}: they are used for the request size only"))
 }
 
-fn warnings(given: &Given) -> Vec<String> {
+fn warnings(result_set: &ResultSet) -> Vec<String> {
     let mut warnings = Vec::new();
-    if !given.results.complete {
-        warnings.push("the run is not complete: some of what was planned is missing".to_owned());
+    if !result_set.results.complete {
+        warnings.push("the run is incomplete: planned measurements are missing".to_owned());
     }
-    if given.results.points.iter().any(|point| !point.failures.is_empty()) {
+    if result_set.results.points.iter().any(|point| !point.failures.is_empty()) {
         warnings.push("some measurements failed".to_owned());
     }
     warnings
 }
 
-/// Corrects all tests together; how many there are.
+/// Corrects all tests; returns their number.
 fn correct(studies: &mut [(Work, Vec<(String, Study)>)]) -> usize {
     let mut tests: Vec<&mut knob::Pair> =
         studies.iter_mut().flat_map(|(_, knobs)| knobs).flat_map(|(_, study)| study.pairs.iter_mut()).collect();
@@ -213,10 +212,10 @@ fn correct(studies: &mut [(Work, Vec<(String, Study)>)]) -> usize {
 
 fn finish(work: Work, knobs: &[(String, Study)], question: &Question, inner: usize) -> Work {
     let mut rows = Vec::new();
-    let mut told: Vec<&str> = Vec::new();
+    let mut listed: Vec<&str> = Vec::new();
     for variable in &thesis::TABLE {
         let found: Vec<&(String, Study)> = knobs.iter().filter(|(name, _)| variable.is(name)).collect();
-        told.extend(found.iter().map(|(name, _)| name.as_str()));
+        listed.extend(found.iter().map(|(name, _)| name.as_str()));
         let mut add = |knob: Option<String>, outcome, left_out| {
             let (variable, thesis) = (variable.name.to_owned(), variable.advice(work.kind));
             rows.push(Row { variable, knob, outcome, left_out, thesis });
@@ -229,7 +228,7 @@ fn finish(work: Work, knobs: &[(String, Study)], question: &Question, inner: usi
             }),
         }
     }
-    for (name, study) in knobs.iter().filter(|(name, _)| !told.contains(&name.as_str())) {
+    for (name, study) in knobs.iter().filter(|(name, _)| !listed.contains(&name.as_str())) {
         let outcome = study.outcome(name, question, inner);
         let (variable, knob) = (name.clone(), Some(name.clone()));
         rows.push(Row { variable, knob, outcome, left_out: study.incomplete, thesis: None });

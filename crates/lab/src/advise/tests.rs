@@ -1,9 +1,9 @@
-//! Results of which the truth is known: what is best, by how much, and where nothing differs.
+//! Synthetic results with a known best value and effect.
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::made::{Dice, about, at, knob, results};
+use crate::fixtures::{Noise, about, at, knob, results};
 use crate::results::summary::Spread;
 use pilotlight_workloads::Point;
 
@@ -17,17 +17,17 @@ const METRICS: &[(&str, &str)] = &[
     ("bytes_per_j_system", "B/J"),
 ];
 
-/// A machine: `efficiency` is I/Os per joule of a point, with 2 % of noise; the latency follows the depth.
+/// A machine: `efficiency` is in I/Os per joule, with 2 % noise; latency is proportional to the depth.
 fn machine(
     knobs: &[(String, Vec<pilotlight_workloads::Value>)],
     seed: u64,
     efficiency: impl Fn(&Point) -> f64,
-) -> Given {
-    let mut dice = Dice::new(seed);
+) -> ResultSet {
+    let mut noise = Noise::new(seed);
     results(knobs, 4, METRICS, |point| {
         let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap_or(4096) as f64;
         let depth: f64 = at(point, "iodepth").parse().unwrap_or(1.0);
-        let mut noisy = |value: f64| value * (0.02 * dice.normal()).exp();
+        let mut noisy = |value: f64| value * (0.02 * noise.normal()).exp();
         let (rate, latency) = (noisy(1e5), noisy(80.0 * depth));
         let per_joule = noisy(efficiency(point));
         vec![rate, rate * size, latency, 3.0 * latency, noisy(1.0), per_joule, per_joule * size]
@@ -53,7 +53,7 @@ fn best(outcome: &Outcome) -> &Best {
     best
 }
 
-/// Depth 32 gives twice the I/Os per joule of depth 1, depth 8 the same as 32; the scheduler does nothing.
+/// Depths 8 and 32 give twice the I/Os per joule of depth 1; the scheduler has no effect.
 fn truth(point: &Point) -> f64 {
     let depth = if at(point, "iodepth") == "1" { 1.0 } else { 2.0 };
     let size = if at(point, "bs") == "4k" { 100.0 } else { 1.0 };
@@ -61,22 +61,22 @@ fn truth(point: &Point) -> f64 {
 }
 
 #[test]
-fn bytes_are_judged_where_no_operations_were_counted() {
-    let mut dice = Dice::new(5);
-    let given = results(&[knob("mode", &["slow", "fast"])], 4, &[("bytes_per_s", "B/s")], |point| {
+fn bytes_are_the_measure_if_operations_are_not_counted() {
+    let mut noise = Noise::new(5);
+    let result_set = results(&[knob("mode", &["slow", "fast"])], 4, &[("bytes_per_s", "B/s")], |point| {
         let rate = if at(point, "mode") == "fast" { 2e6 } else { 1e6 };
-        vec![rate * (0.01 * dice.normal()).exp()]
+        vec![rate * (0.01 * noise.normal()).exp()]
     });
-    let advice = advise(&given, &Question::default());
+    let advice = advise(&result_set, &Question::default());
     let [work] = advice.works.as_slice() else { panic!("{advice:?}") };
     assert!(work.about.contains("byte") && work.by.as_ref().unwrap().contains("bytes per second"), "{work:?}");
     assert_eq!(best(row(&advice, Kind::Application, "mode")).values, ["fast"], "{work:?}");
 }
 
 #[test]
-fn what_is_true_is_found_with_its_size_and_its_cost() {
-    let given = machine(&fio(), 1, truth);
-    let advice = advise(&given, &Question::default());
+fn the_true_effect_and_its_cost_are_found() {
+    let result_set = machine(&fio(), 1, truth);
+    let advice = advise(&result_set, &Question::default());
     let depth = best(row(&advice, Kind::Iops, "I/O depth"));
     let mut values = depth.values.clone();
     values.sort();
@@ -85,7 +85,7 @@ fn what_is_true_is_found_with_its_size_and_its_cost() {
     let expected = if depth.values[0] == "32" { 32.0 } else { 8.0 };
     assert!((depth.latency_mean.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
     assert!((depth.latency_p99.unwrap().value / expected - 1.0).abs() < 0.1, "{depth:?}");
-    assert_eq!(depth.circumstances, 2, "two schedulers; the large size is other work");
+    assert_eq!(depth.circumstances, 2, "two schedulers; the large size is another kind of work");
     assert!(matches!(row(&advice, Kind::Iops, "scheduler"), Outcome::NoDifference { .. }));
     assert_eq!(best(row(&advice, Kind::Iops, "request size")).values, ["4k"]);
     assert_eq!(*row(&advice, Kind::Iops, "jobs"), Outcome::NotVaried);
@@ -93,8 +93,8 @@ fn what_is_true_is_found_with_its_size_and_its_cost() {
 }
 
 #[test]
-fn sequential_work_is_judged_by_bytes() {
-    // a hundredth of the I/Os of 256 times the size
+fn the_measure_of_sequential_work_is_bytes() {
+    // 1/100 of the I/Os at 256 times the size
     let advice = advise(&machine(&fio(), 2, truth), &Question::default());
     let size = best(row(&advice, Kind::Throughput, "request size"));
     assert_eq!((size.values.as_slice(), size.against.as_str()), (["1m".to_owned()].as_slice(), "4k"));
@@ -103,10 +103,10 @@ fn sequential_work_is_judged_by_bytes() {
     assert_eq!(advice.works[1].rows[0].thesis, Some("large, such as 4 MiB"));
 }
 
-/// The plainest way to say which value is best: the mean over everything.
-fn naive(given: &Given, name: &str, values: &[&str]) -> String {
+/// Reference implementation: the value with the highest mean over all points.
+fn naive(result_set: &ResultSet, name: &str, values: &[&str]) -> String {
     let mean = |value: &str| {
-        let fits = given.results.points.iter().filter(|point| at(&point.knobs, name) == value);
+        let fits = result_set.results.points.iter().filter(|point| at(&point.knobs, name) == value);
         let logs: Vec<f64> = fits.flat_map(|p| &p.values["io_per_j_system"].values).map(|v| v.ln()).collect();
         logs.iter().sum::<f64>() / logs.len() as f64
     };
@@ -115,7 +115,7 @@ fn naive(given: &Given, name: &str, values: &[&str]) -> String {
 }
 
 #[test]
-fn the_best_is_that_of_a_naive_oracle() {
+fn the_best_value_is_that_of_the_reference_implementation() {
     let knobs = [knob("rw", &["randread"]), knob("ioengine", &["a", "b", "c"]), knob("iodepth", &["1", "8"])];
     for seed in 0..20 {
         let effect = |point: &Point| match at(point, "ioengine").as_str() {
@@ -123,23 +123,23 @@ fn the_best_is_that_of_a_naive_oracle() {
             "b" => 112.0,
             _ => 104.0,
         };
-        let given = machine(&knobs, seed, effect);
-        let advice = advise(&given, &Question::default());
+        let result_set = machine(&knobs, seed, effect);
+        let advice = advise(&result_set, &Question::default());
         let found = &best(row(&advice, Kind::Iops, "I/O engine")).values[0];
-        assert_eq!(*found, naive(&given, "ioengine", &["a", "b", "c"]), "seed {seed}");
+        assert_eq!(*found, naive(&result_set, "ioengine", &["a", "b", "c"]), "seed {seed}");
     }
 }
 
 #[test]
 fn exceptions_are_named() {
-    // polling is better with the small size only, as in the thesis's section 5.5
+    // polling is better at the small size only, as in section 5.5 of the thesis
     let knobs = [knob("rw", &["randread"]), knob("bs", &["4k", "8k", "16k"]), knob("hipri", &["false", "true"])];
-    let given = machine(&knobs, 3, |point| match (at(point, "bs").as_str(), at(point, "hipri").as_str()) {
+    let result_set = machine(&knobs, 3, |point| match (at(point, "bs").as_str(), at(point, "hipri").as_str()) {
         ("4k", "true") => 130.0,
         (_, "true") => 60.0,
         _ => 100.0,
     });
-    let polling = advise(&given, &Question::default());
+    let polling = advise(&result_set, &Question::default());
     let polling = best(row(&polling, Kind::Iops, "interrupts or polling"));
     assert_eq!((polling.values.as_slice(), polling.holds_in), (["false".to_owned()].as_slice(), 2));
     assert_eq!(polling.except, [("bs=4k".to_owned(), "true".to_owned())]);
@@ -147,65 +147,70 @@ fn exceptions_are_named() {
 
 #[test]
 fn baselines_and_limits_of_latency() {
-    let given = machine(&fio(), 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
+    let result_set = machine(&fio(), 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
     let question = Question { baseline: vec![("iodepth".into(), "8".into())], ..Question::default() };
-    let advice = advise(&given, &question);
+    let advice = advise(&result_set, &question);
     let depth = best(row(&advice, Kind::Iops, "I/O depth"));
     assert_eq!((depth.values[0].as_str(), depth.against.as_str(), depth.is_baseline), ("32", "8", true));
     // p99 of depth 8 is about 1,920 us, of depth 32 7,680
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
-    assert_eq!(best(row(&advise(&given, &question), Kind::Iops, "I/O depth")).values, ["8"]);
+    assert_eq!(best(row(&advise(&result_set, &question), Kind::Iops, "I/O depth")).values, ["8"]);
     let question = Question { p99_at_most_us: Some(4.0), ..Question::default() };
-    assert_eq!(*row(&advise(&given, &question), Kind::Iops, "I/O depth"), Outcome::NoneWithinLimit);
+    assert_eq!(*row(&advise(&result_set, &question), Kind::Iops, "I/O depth"), Outcome::NoneWithinLimit);
 }
 
 #[test]
-fn within_a_limit_only_what_it_allows_is_measured_against() {
+fn only_values_within_the_limit_are_compared() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("x", &["u", "v"])];
-    let given = machine(&knobs, 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
+    let result_set = machine(&knobs, 4, |point| 10.0 * at(point, "iodepth").parse::<f64>().unwrap());
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
-    let advice = advise(&given, &question);
+    let advice = advise(&result_set, &question);
     let depth = best(row(&advice, Kind::Iops, "I/O depth"));
     assert_eq!((depth.values.as_slice(), depth.holds_in, depth.circumstances), (["8".to_owned()].as_slice(), 2, 2));
-    assert_eq!(depth.except, [], "depth 32 is better and not allowed");
+    assert_eq!(depth.except, [], "depth 32 is better but above the limit");
 }
 
-/// Without `key` where a knob stands so.
-fn without(mut given: Given, key: &str, at_knob: (&str, &str)) -> Given {
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, at_knob.0) == at_knob.1) {
+/// Removes `key` where a knob has this value.
+fn without(mut result_set: ResultSet, key: &str, at_knob: (&str, &str)) -> ResultSet {
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, at_knob.0) == at_knob.1) {
         point.values.retain(|name, _| !name.contains(key));
     }
-    given
+    result_set
 }
 
 #[test]
-fn a_limit_of_latencies_that_are_not_known_is_no_limit_that_all_exceed() {
-    let given = without(machine(&fio(), 4, truth), "p99", ("iodepth", "8"));
+fn a_limit_needs_known_latencies() {
+    let result_set = without(machine(&fio(), 4, truth), "p99", ("iodepth", "8"));
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
-    let advice = advise(&given, &question);
+    let advice = advise(&result_set, &question);
     let outcome = row(&advice, Kind::Iops, "I/O depth");
-    assert!(matches!(outcome, Outcome::TooLittle(why) if why.contains("p99 latency is not known")), "{outcome:?}");
+    assert!(
+        matches!(outcome, Outcome::InsufficientData(why) if why.contains("p99 latency is not known")),
+        "{outcome:?}"
+    );
 }
 
 #[test]
-fn circumstances_that_are_left_out_are_counted() {
+fn incomplete_combinations_are_counted() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v", "w"])];
-    let mut given = machine(&knobs, 6, truth);
-    for point in &mut given.results.points {
+    let mut result_set = machine(&knobs, 6, truth);
+    for point in &mut result_set.results.points {
         if at(&point.knobs, "x") != "u" && at(&point.knobs, "iodepth") == "8" {
             point.values.remove("io_per_j_system");
         }
     }
-    let advice = advise(&given, &Question::default());
+    let advice = advise(&result_set, &Question::default());
     let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
     assert_eq!((row.left_out, best(&row.outcome).circumstances), (2, 1));
 }
 
 #[test]
-fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still() {
+fn points_of_neither_kind_are_counted() {
     let knobs = [knob("rw", &["randread"]), knob("bs", &["64k"]), knob("iodepth", &["1", "8"])];
     let advice = advise(&machine(&knobs, 6, truth), &Question::default());
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(why) if why.contains("no point is")));
+    assert!(
+        matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::InsufficientData(why) if why.contains("no point has"))
+    );
     assert!(advice.warnings.iter().any(|warning| warning.starts_with("2 of 2 points are neither")), "{advice:?}");
 }
 
@@ -213,58 +218,61 @@ fn points_of_neither_kind_are_counted_and_not_taken_for_a_knob_that_stood_still(
 fn too_few_repeats_recommend_nothing() {
     let question = Question { at_least: 5, ..Question::default() };
     let advice = advise(&machine(&fio(), 5, truth), &question);
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::TooLittle(_)));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::InsufficientData(_)));
     assert_eq!(advice.tests, 0);
 }
 
 #[test]
-fn without_power_it_is_cpu_time_and_says_so() {
-    let mut given = machine(&fio(), 6, truth);
-    let drop = |given: &mut Given, key: &str| {
-        given.results.metrics.retain(|about| !about.key.contains(key));
-        given.results.points.iter_mut().for_each(|point| point.values.retain(|name, _| !name.contains(key)));
+fn without_power_the_measure_is_cpu_time() {
+    let mut result_set = machine(&fio(), 6, truth);
+    let drop = |result_set: &mut ResultSet, key: &str| {
+        result_set.results.metrics.retain(|about| !about.key.contains(key));
+        result_set.results.points.iter_mut().for_each(|point| point.values.retain(|name, _| !name.contains(key)));
     };
-    drop(&mut given, "per_j");
-    let advice = advise(&given, &Question::default());
-    assert!(!advice.works[0].is_energy && advice.works[0].by.as_ref().unwrap().contains("CPU time, for want of power"));
-    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::NoDifference { .. }), "CPU time is the same");
-    drop(&mut given, "cpu_busy");
-    let advice = advise(&given, &Question::default());
+    drop(&mut result_set, "per_j");
+    let advice = advise(&result_set, &Question::default());
+    assert!(!advice.works[0].is_energy && advice.works[0].by.as_ref().unwrap().contains("CPU time (power is unknown)"));
+    assert!(matches!(row(&advice, Kind::Iops, "I/O depth"), Outcome::NoDifference { .. }), "CPU time does not differ");
+    drop(&mut result_set, "cpu_busy");
+    let advice = advise(&result_set, &Question::default());
     assert!(advice.works[0].by.as_ref().unwrap().contains("mean latency"));
     assert_eq!(best(row(&advice, Kind::Iops, "I/O depth")).values, ["1"]);
     assert!(advice.works[1].by.as_ref().unwrap().contains("bytes per second"));
 }
 
 #[test]
-fn a_model_is_taken_only_where_nothing_is_measured_and_is_called_so() {
-    let mut given = machine(&fio(), 7, truth);
+fn modelled_power_is_used_only_without_a_measurement() {
+    let mut result_set = machine(&fio(), 7, truth);
     let key = "io_per_j_ssd_cpu_modelled_x";
     let modelled = crate::results::summary::About { modelled: true, ..about(key, "1/J") };
-    given.results.metrics.insert(0, crate::results::summary::About { title: "t, modelled (x)".into(), ..modelled });
-    for point in &mut given.results.points {
+    result_set
+        .results
+        .metrics
+        .insert(0, crate::results::summary::About { title: "t, modelled (x)".into(), ..modelled });
+    for point in &mut result_set.results.points {
         let spread = point.values["io_per_j_system"].clone();
         point.values.insert(key.into(), spread);
     }
-    assert!(!advise(&given, &Question::default()).works[0].modelled);
+    assert!(!advise(&result_set, &Question::default()).works[0].modelled);
     let question = Question { scope: Some("ssd_cpu".into()), ..Question::default() };
-    assert!(advise(&given, &question).works[0].modelled);
+    assert!(advise(&result_set, &question).works[0].modelled);
 }
 
 #[test]
-fn work_without_patterns_is_one() {
+fn without_patterns_there_is_one_kind_of_work() {
     let knobs = [knob("clients", &["1", "8"])];
-    let mut dice = Dice::new(1);
+    let mut noise = Noise::new(1);
     let metrics = [("transaction_per_s", "1/s"), ("transaction_per_j_system", "1/J")];
-    let given = results(&knobs, 3, &metrics, |point| {
+    let result_set = results(&knobs, 3, &metrics, |point| {
         let factor = if at(point, "clients") == "8" { 3.0 } else { 1.0 };
-        vec![100.0 + dice.normal(), factor * (50.0 + dice.normal())]
+        vec![100.0 + noise.normal(), factor * (50.0 + noise.normal())]
     });
-    let advice = advise(&given, &Question::default());
+    let advice = advise(&result_set, &Question::default());
     assert_eq!(best(row(&advice, Kind::Application, "jobs")).values, ["8"]);
 }
 
 #[test]
-fn against_is_the_worst_of_those_shown_to_be_worse() {
+fn the_best_is_compared_with_the_worst() {
     let knobs = [knob("rw", &["randread"]), knob("ioengine", &["good", "bad", "middle"])];
     let effect = |point: &Point| match at(point, "ioengine").as_str() {
         "good" => 300.0,
@@ -276,66 +284,66 @@ fn against_is_the_worst_of_those_shown_to_be_worse() {
     assert_eq!((engine.values.as_slice(), engine.against.as_str()), (["good".to_owned()].as_slice(), "bad"));
 }
 
-/// A setting whose latency is above the limit in one circumstance of several is above it.
+/// A value above the limit in one of several combinations is above the limit.
 #[test]
-fn a_limit_holds_in_every_circumstance() {
+fn a_limit_applies_to_every_combination() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &["u", "v"])];
-    let mut given = machine(&knobs, 4, truth);
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
+    let mut result_set = machine(&knobs, 4, truth);
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
         let slow: Vec<f64> = point.values["latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
         point.values.insert("latency_p99_us".into(), Spread::of(&slow).unwrap());
     }
     // p99 of depth 8: 1,920 us with u, ten times that with v
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
-    let advice = advise(&given, &question);
+    let advice = advise(&result_set, &question);
     let depth = row(&advice, Kind::Iops, "I/O depth");
     assert!(!matches!(depth, Outcome::Best(best) if best.values.contains(&"8".to_owned())), "{depth:?}");
 }
 
 #[test]
-fn figures_at_zero_have_no_logarithm_and_count_as_missing() {
-    let mut given = machine(&[knob("rw", &["randread"]), knob("iodepth", &["1", "8"])], 4, truth);
-    let values = given.results.points[0].values.get_mut("io_per_j_system").unwrap();
+fn zeros_count_as_missing() {
+    let mut result_set = machine(&[knob("rw", &["randread"]), knob("iodepth", &["1", "8"])], 4, truth);
+    let values = result_set.results.points[0].values.get_mut("io_per_j_system").unwrap();
     values.values[1] = 0.0;
-    let advice = advise(&given, &Question::default());
+    let advice = advise(&result_set, &Question::default());
     let row = advice.works[0].rows.iter().find(|row| row.variable == "I/O depth").unwrap();
-    assert!(matches!(&row.outcome, Outcome::TooLittle(why) if why.contains("above zero")), "{row:?}");
+    assert!(matches!(&row.outcome, Outcome::InsufficientData(why) if why.contains("above zero")), "{row:?}");
     assert_eq!((row.left_out, advice.tests), (1, 0));
 }
 
 #[test]
-fn what_few_points_have_is_nothing_to_judge_all_by() {
-    let given = machine(&fio(), 4, truth);
-    let keep = |given: &Given, kept: usize| {
-        let mut given = given.clone();
+fn a_measure_needs_values_at_half_of_the_points() {
+    let result_set = machine(&fio(), 4, truth);
+    let keep = |result_set: &ResultSet, kept: usize| {
+        let mut result_set = result_set.clone();
         let random = |point: &&mut crate::results::summary::PointResult| at(&point.knobs, "rw") == "randread";
-        for point in given.results.points.iter_mut().filter(random).skip(kept) {
+        for point in result_set.results.points.iter_mut().filter(random).skip(kept) {
             point.values.retain(|key, _| !key.contains("per_j"));
         }
-        advise(&given, &Question::default()).works[0].is_energy
+        advise(&result_set, &Question::default()).works[0].is_energy
     };
     // of twelve random points
-    assert!(keep(&given, 6) && !keep(&given, 5));
+    assert!(keep(&result_set, 6) && !keep(&result_set, 5));
 }
 
 #[test]
-fn what_is_measured_of_less_comes_before_a_model_of_more() {
-    let mut given = machine(&fio(), 7, truth);
-    let about_of = given.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
+fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
+    let mut result_set = machine(&fio(), 7, truth);
+    let about_of = result_set.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
     about_of.key = "io_per_j_system_modelled_x".into();
     (about_of.title, about_of.modelled) = ("I/Os per joule, system, modelled (x)".into(), true);
-    given.results.metrics.push(about("io_per_j_ssd", "1/J"));
-    for point in &mut given.results.points {
+    result_set.results.metrics.push(about("io_per_j_ssd", "1/J"));
+    for point in &mut result_set.results.points {
         let values = point.values.remove("io_per_j_system").unwrap();
         point.values.insert("io_per_j_system_modelled_x".into(), values.clone());
         point.values.insert("io_per_j_ssd".into(), values);
     }
-    let work = &advise(&given, &Question::default()).works[0];
+    let work = &advise(&result_set, &Question::default()).works[0];
     assert_eq!((work.modelled, work.by.as_deref()), (false, Some("io per j ssd")));
 }
 
 #[test]
-fn small_is_up_to_16_kib_and_large_from_128() {
+fn small_is_up_to_16_kib_and_large_from_128_kib() {
     let knobs = [knob("rw", &["randread", "read"]), knob("bs", &["4k", "16k", "32k", "64k", "128k", "1m"])];
     let points = |kind| {
         let advice = advise(&machine(&knobs, 1, |_| 10.0), &Question::default());
@@ -344,13 +352,13 @@ fn small_is_up_to_16_kib_and_large_from_128() {
     assert_eq!((points(Kind::Iops), points(Kind::Throughput)), (2, 2));
 }
 
-/// Where nothing differs in any circumstance, exceptions are as rare as the level says, however many circumstances there are.
+/// The rate of false exceptions is at most the level, for any number of combinations.
 #[test]
-fn noise_makes_no_exceptions() {
+fn the_rate_of_false_exceptions_is_below_the_level() {
     let names: Vec<String> = (0..20).map(|at| at.to_string()).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("x", &names)];
-    // Depth 8 is better in the first half of the circumstances; in the others nothing differs.
+    // Depth 8 is better in the first half of the combinations; in the others nothing differs.
     let is_first_half = |point: &Point| at(point, "x").parse::<usize>().unwrap() < 10;
     let effect = |point: &Point| if at(point, "iodepth") == "8" && is_first_half(point) { 150.0 } else { 100.0 };
     let excepted = |seed: &u64| {
@@ -361,10 +369,10 @@ fn noise_makes_no_exceptions() {
     assert!(share < 0.08, "{share}");
 }
 
-/// How often anything is recommended.
-fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
+/// Fraction of runs with a recommendation.
+fn recommendation_rate(runs: u64, result_set: impl Fn(u64) -> ResultSet) -> f64 {
     let recommends = |seed: &u64| {
-        let advice = advise(&given(*seed), &Question::default());
+        let advice = advise(&result_set(*seed), &Question::default());
         assert!(advice.tests > 0);
         advice.works.iter().flat_map(|work| &work.rows).any(|row| matches!(row.outcome, Outcome::Best(_)))
     };
@@ -372,20 +380,20 @@ fn how_often(runs: u64, given: impl Fn(u64) -> Given) -> f64 {
 }
 
 #[test]
-fn noise_alone_recommends_nothing_more_often_than_the_level() {
+fn the_rate_of_false_recommendations_is_below_the_level() {
     let knobs = [
         knob("rw", &["randread"]),
         knob("iodepth", &["1", "8", "32"]),
         knob("ioengine", &["a", "b"]),
         knob("noise", &["w", "x", "y", "z"]),
     ];
-    let share = how_often(300, |seed| machine(&knobs, seed, |_| 100.0));
+    let share = recommendation_rate(300, |seed| machine(&knobs, seed, |_| 100.0));
     assert!(share < 0.08, "{share}");
 }
 
-/// A knob that does nothing is added to one that does much: only of the first kind nothing is said.
+/// A knob without effect beside one with a large effect.
 #[test]
-fn noise_knobs_beside_true_ones_are_left_alone() {
+fn knobs_without_effect_are_not_recommended_beside_one_with_an_effect() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8"]), knob("noise", &["w", "x", "y"])];
     let effect = |point: &Point| if at(point, "iodepth") == "1" { 10.0 } else { 500.0 };
     let wrong = |seed: &u64| {
@@ -397,52 +405,52 @@ fn noise_knobs_beside_true_ones_are_left_alone() {
     assert!(share < 0.08, "{share}");
 }
 
-/// Measurements that lose their labels have nothing to say.
+/// Permuted measurements contain no effect.
 #[test]
-fn permuted_measurements_recommend_nothing_more_often_than_the_level() {
+fn permuted_measurements_give_recommendations_below_the_level() {
     let knobs = [knob("rw", &["randread"]), knob("iodepth", &["1", "8", "32"]), knob("ioengine", &["a", "b"])];
     let permuted = |seed: u64| {
-        let mut given = machine(&knobs, seed, |_| 100.0);
+        let mut result_set = machine(&knobs, seed, |_| 100.0);
         let key = "io_per_j_system";
-        let all: Vec<f64> = given.results.points.iter().flat_map(|point| point.values[key].values.clone()).collect();
+        let all: Vec<f64> =
+            result_set.results.points.iter().flat_map(|point| point.values[key].values.clone()).collect();
         let mut order = crate::plan::order(seed, 0, all.len()).into_iter();
-        for point in &mut given.results.points {
+        for point in &mut result_set.results.points {
             let drawn: Vec<f64> = order.by_ref().take(4).map(|at| all[at]).collect();
             point.values.insert(key.into(), Spread::of(&drawn).unwrap());
         }
-        given
+        result_set
     };
-    let share = how_often(300, permuted);
+    let share = recommendation_rate(300, permuted);
     assert!(share < 0.08, "{share}");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the noise of each value: where no difference is shown, the p beside it does not say the contrary; and what is
-    /// recommended is the value with the highest mean, shown to be better than what it is compared with.
+    /// For any noise: p is consistent with the outcome, and the recommended value has the highest mean.
     #[test]
-    fn what_is_said_and_its_p_agree(
+    fn outcome_and_p_are_consistent(
         means in prop::collection::vec(900.0..1_300.0_f64, 3),
-        noise in prop::collection::vec(0.001..0.5_f64, 3),
+        deviations in prop::collection::vec(0.001..0.5_f64, 3),
         seed in 0..1_000_u64,
     ) {
         let engines = ["a", "b", "c"];
-        let mut dice = Dice::new(seed);
+        let mut noise = Noise::new(seed);
         let knobs = [knob("rw", &["randread"]), knob("ioengine", &engines)];
-        let given = results(&knobs, 4, &[METRICS[0], METRICS[5]], |point| {
+        let result_set = results(&knobs, 4, &[METRICS[0], METRICS[5]], |point| {
             let engine = engines.iter().position(|name| *name == at(point, "ioengine")).unwrap();
-            vec![1e5, means[engine] * (noise[engine] * dice.normal()).exp()]
+            vec![1e5, means[engine] * (deviations[engine] * noise.normal()).exp()]
         });
-        let advice = advise(&given, &Question::default());
+        let advice = advise(&result_set, &Question::default());
         match row(&advice, Kind::Iops, "I/O engine") {
             Outcome::NoDifference { values, p } => {
                 prop_assert!(*p >= LEVEL, "{p}");
-                prop_assert_eq!(&values[0], &naive(&given, "ioengine", &engines));
+                prop_assert_eq!(&values[0], &naive(&result_set, "ioengine", &engines));
             }
             Outcome::Best(best) => {
                 prop_assert!(best.p < LEVEL && best.saves_percent.value > 0.0);
-                prop_assert_eq!(&best.values[0], &naive(&given, "ioengine", &engines));
+                prop_assert_eq!(&best.values[0], &naive(&result_set, "ioengine", &engines));
                 prop_assert!(!best.values.contains(&best.against));
             }
             other => prop_assert!(false, "{other:?}"),
@@ -450,12 +458,12 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_points_changes_nothing(seed in 0..1_000_u64) {
-        let given = machine(&fio(), seed, truth);
-        let mut other = given.clone();
-        let order = crate::plan::order(seed, 1, given.results.points.len());
-        other.results.points = order.into_iter().map(|at| given.results.points[at].clone()).collect();
-        let (one, two) = (advise(&given, &Question::default()), advise(&other, &Question::default()));
+    fn the_result_is_independent_of_the_order_of_points(seed in 0..1_000_u64) {
+        let result_set = machine(&fio(), seed, truth);
+        let mut other = result_set.clone();
+        let order = crate::plan::order(seed, 1, result_set.results.points.len());
+        other.results.points = order.into_iter().map(|at| result_set.results.points[at].clone()).collect();
+        let (one, two) = (advise(&result_set, &Question::default()), advise(&other, &Question::default()));
         for (a, b) in one.works.iter().zip(&two.works).flat_map(|(a, b)| a.rows.iter().zip(&b.rows)) {
             match (&a.outcome, &b.outcome) {
                 (Outcome::Best(a), Outcome::Best(b)) => {

@@ -1,29 +1,28 @@
-//! Table 5.1 of the thesis: its variables, what it recommends for its machine (a 980 Pro, ten-core Xeon), and the knobs that stand for
-//! each variable here.
+//! Table 5.1 of the thesis: its variables, its recommendations for its machine (980 Pro, ten-core Xeon), and the corresponding knobs.
 
 use super::work::Kind;
 
 /// A row of Table 5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Variable {
-    /// As the thesis calls it.
+    /// Its name in the thesis.
     pub name: &'static str,
-    /// Names of knobs that are this variable.
+    /// Names of the corresponding knobs.
     pub knobs: &'static [&'static str],
-    /// What the thesis recommends, in short: IOPS-driven and throughput-driven.
+    /// Recommendation of the thesis for IOPS-driven and throughput-driven work.
     pub advice: [&'static str; 2],
-    /// Why no advice of this kind is derived here.
+    /// Reason why no recommendation is derived.
     pub not_derived: Option<&'static str>,
 }
 
 impl Variable {
-    /// Whether a knob is this variable.
+    /// Whether a knob corresponds to this variable.
     #[must_use]
     pub fn is(&self, knob: &str) -> bool {
         self.knobs.contains(&knob)
     }
 
-    /// What the thesis recommends for such work.
+    /// Recommendation of the thesis for a kind of work.
     #[must_use]
     pub fn advice(&self, kind: Kind) -> Option<&'static str> {
         match kind {
@@ -40,9 +39,9 @@ const fn row(name: &'static str, knobs: &'static [&'static str], advice: [&'stat
     Variable { name, knobs, advice, not_derived: None }
 }
 
-/// Names of knobs that say how large a request is.
+/// Knobs for the request size.
 pub const SIZES: &[&str] = &["bs", "block_size", "request_size"];
-/// Names of knobs that say in which order and direction requests go: they describe the work and are nothing to recommend.
+/// Knobs for the access pattern. They define the work, so nothing is recommended.
 pub const PATTERNS: &[&str] = &["rw", "pattern", "access"];
 
 /// Table 5.1.
@@ -56,7 +55,7 @@ pub const TABLE: [Variable; 10] = [
     row(
         "jobs",
         &["numjobs", "jobs", "threads", "clients", "connections"],
-        ["last of all: costs latency", "up to where throughput saturates"],
+        ["last resort: costs latency", "up to where throughput saturates"],
     ),
     row(
         "interrupts or polling",
@@ -68,7 +67,7 @@ pub const TABLE: [Variable; 10] = [
         name: "mixed reads and writes",
         knobs: PATTERNS,
         advice: ["interleave where random; split where sequential and mostly reads", SAME],
-        not_derived: Some("the pattern is the work itself: see `pilotlab compare --point rw=... --versus rw=...`"),
+        not_derived: Some("the pattern defines the work: see `pilotlab compare --point rw=... --versus rw=...`"),
     },
     row("scheduler", &["machine.scheduler", "scheduler"], ["none; kyber if one is needed", SAME]),
     row(
@@ -81,6 +80,6 @@ pub const TABLE: [Variable; 10] = [
         name: "garbage collection",
         knobs: &[],
         advice: ["high power state after writes", SAME],
-        not_derived: Some("happens after the window: see power over time in the report"),
+        not_derived: Some("occurs after the measured window: see power over time in the report"),
     },
 ];

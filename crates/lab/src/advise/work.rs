@@ -1,21 +1,21 @@
-//! Which points are which kind of work. The thesis draws no sharp line (section 5.10); ours: random requests of at most 16 KiB are
-//! IOPS-driven, sequential ones of 128 KiB or more throughput-driven (its section 5.2 calls those sizes large), what lies between is
-//! neither. The size itself is judged over all sizes of the same pattern.
+//! Classifies points by kind of work. The thesis has no sharp limit (section 5.10). Here random requests of at most 16 KiB are IOPS-driven,
+//! sequential ones of 128 KiB or more (large in its section 5.2) throughput-driven, others neither. The request size itself is evaluated over all
+//! sizes of a pattern.
 
 use pilotlight_input::quantity::storage_bytes;
 use serde::Serialize;
 
 use super::thesis::{PATTERNS, SIZES};
-use crate::given::Given;
+use crate::displayed;
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
-use crate::shown;
 
 /// The largest request that is small, in bytes.
 pub const SMALL: u64 = 16 << 10;
 /// The smallest request that is large, in bytes.
 pub const LARGE: u64 = 128 << 10;
 
-/// What is asked of the drive.
+/// A kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -23,29 +23,29 @@ pub enum Kind {
     Iops,
     /// Large sequential requests: bytes per joule.
     Throughput,
-    /// Whatever the application does: its operations per joule.
+    /// Operations of an application per joule.
     Application,
 }
 
 /// Points of one kind.
 pub(super) struct Points<'a> {
     pub(super) kind: Kind,
-    /// What is counted: `io`, `transaction` or `operation`.
+    /// The family: `io`, `transaction` or `operation`.
     pub(super) family: &'static str,
     /// Whether bytes are counted instead.
     pub(super) by_bytes: bool,
     /// Points of this kind.
     pub(super) points: Vec<&'a PointResult>,
-    /// The same with every size of request.
+    /// Points of this pattern with any request size.
     pub(super) any_size: Vec<&'a PointResult>,
 }
 
-/// Kinds of work in these results. Where patterns are not known, all is one.
-pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
-    let Some(family) = shown::family(&given.results) else { return Vec::new() };
-    let uncounted = !shown::is_counted(&given.results, family);
-    let all: Vec<&PointResult> = given.results.points.iter().collect();
-    let pattern = |point: &PointResult| of(given, point, PATTERNS);
+/// Kinds of work in the results; one kind if patterns are unknown.
+pub(super) fn works(result_set: &ResultSet) -> Vec<Points<'_>> {
+    let Some(family) = displayed::family(&result_set.results) else { return Vec::new() };
+    let uncounted = !displayed::is_counted(&result_set.results, family);
+    let all: Vec<&PointResult> = result_set.results.points.iter().collect();
+    let pattern = |point: &PointResult| of(result_set, point, PATTERNS);
     if family != "io" || !all.iter().any(|point| pattern(point).is_some()) {
         return vec![Points {
             kind: Kind::Application,
@@ -55,7 +55,7 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
             points: all,
         }];
     }
-    let size = |point: &PointResult| of(given, point, SIZES).and_then(|text| storage_bytes(&text).ok());
+    let size = |point: &PointResult| of(result_set, point, SIZES).and_then(|text| storage_bytes(&text).ok());
     let kind = |kind, random: bool, fits: fn(u64) -> bool| {
         let any_size: Vec<&PointResult> = all
             .iter()
@@ -69,15 +69,15 @@ pub(super) fn works(given: &Given) -> Vec<Points<'_>> {
     both.into_iter().collect()
 }
 
-/// What a knob stands at, or what the experiment says where it is no knob.
-fn of(given: &Given, point: &PointResult, names: &[&str]) -> Option<String> {
+/// The value of a knob, or of the key of the experiment if it is not a knob.
+fn of(result_set: &ResultSet, point: &PointResult, names: &[&str]) -> Option<String> {
     let knob = names.iter().find_map(|name| point.knobs.get(*name)).map(ToString::to_string);
-    let workload = given.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
+    let workload = result_set.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
     knob.or_else(|| names.iter().find_map(|name| Some(workload?.get(*name)?.as_str()?.to_owned())))
 }
 
 impl Points<'_> {
-    /// What it is, and which points it takes.
+    /// Description.
     pub(super) fn about(&self) -> String {
         match self.kind {
             Kind::Iops => "IOPS-driven: random requests of at most 16 KiB".into(),
@@ -89,7 +89,7 @@ impl Points<'_> {
         }
     }
 
-    /// The points in which a knob is judged.
+    /// The points used for a knob.
     pub(super) fn of_knob(&self, knob: &str) -> &[&PointResult] {
         if SIZES.contains(&knob) { &self.any_size } else { &self.points }
     }

@@ -1,4 +1,4 @@
-//! Whether a metric of power or efficiency is of the same parts of the machine on both sides.
+//! Checks that a metric of power or efficiency covers the same parts of the machine on both sides.
 
 use std::collections::BTreeSet;
 
@@ -6,11 +6,11 @@ use pilotlight_sensors::Part;
 
 use pilotlight_results::metric;
 
-use crate::given::Given;
 use crate::metrics::power::Group;
+use crate::result_set::ResultSet;
 
-/// What each side's metric is of, where that differs: `of packages and memory in A and of packages in B`.
-pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
+/// The parts of both sides if they differ: `of packages and memory in A and of packages in B`.
+pub(super) fn differ(a: &ResultSet, b: &ResultSet, metric: &str) -> Option<String> {
     groups(metric).iter().find_map(|group| {
         let known = !a.parts.is_empty() && !b.parts.is_empty();
         let (first, second) = (parts(a, *group, known), parts(b, *group, known));
@@ -19,7 +19,7 @@ pub(super) fn differ(a: &Given, b: &Given, metric: &str) -> Option<String> {
     })
 }
 
-/// The groups of domains that a metric's power is of; none of a metric that is not about power.
+/// The groups of domains in a metric of power; none for other metrics.
 fn groups(metric: &str) -> &'static [Group] {
     match metric::scope(metric) {
         Some("ssd_cpu") => &[Group::Ssd, Group::Cpu],
@@ -30,14 +30,14 @@ fn groups(metric: &str) -> &'static [Group] {
     }
 }
 
-/// Kinds of parts that were added up for a group; names of the domains where a folder does not say which parts they are of.
-fn parts(given: &Given, group: Group, known: bool) -> BTreeSet<String> {
-    let part = |name: &String| given.parts.get(name).filter(|_| known);
+/// The kinds of parts in the sum of a group; names of domains if the parts are unknown.
+fn parts(result_set: &ResultSet, group: Group, known: bool) -> BTreeSet<String> {
+    let part = |name: &String| result_set.parts.get(name).filter(|_| known);
     let kind = |name: &String| part(name).map_or_else(|| name.clone(), |part| kind(part).to_owned());
-    given.results.taken.names(group).iter().map(kind).collect()
+    result_set.results.power_domains.names(group).iter().map(kind).collect()
 }
 
-/// What kind of part it is, whatever its number: two packages are of the same kind as one.
+/// The kind of a part without its number.
 fn kind(part: &Part) -> &str {
     match part {
         Part::System => "the whole system",
@@ -60,21 +60,21 @@ fn words(parts: &BTreeSet<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::power::Taken;
+    use crate::metrics::power::PowerDomains;
 
-    fn given(cpu: &[(&str, Part)]) -> Given {
-        let mut given = Given::default();
-        given.results.taken =
-            Taken { cpu: cpu.iter().map(|(name, _)| (*name).to_owned()).collect(), ..Taken::default() };
-        given.parts = cpu.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
-        given
+    fn result_set(cpu: &[(&str, Part)]) -> ResultSet {
+        let mut result_set = ResultSet::default();
+        result_set.results.power_domains =
+            PowerDomains { cpu: cpu.iter().map(|(name, _)| (*name).to_owned()).collect(), ..PowerDomains::default() };
+        result_set.parts = cpu.iter().map(|(name, part)| ((*name).to_owned(), part.clone())).collect();
+        result_set
     }
 
     #[test]
-    fn packages_with_memory_are_not_packages() {
-        let both = given(&[("rapl/package-0", Part::Package(0)), ("rapl/dram-0", Part::Dram(0))]);
-        let one = given(&[("perf/package-0", Part::Package(0))]);
-        let two = given(&[("rapl/package-0", Part::Package(0)), ("rapl/package-1", Part::Package(1))]);
+    fn packages_with_memory_differ_from_packages() {
+        let both = result_set(&[("rapl/package-0", Part::Package(0)), ("rapl/dram-0", Part::Dram(0))]);
+        let one = result_set(&[("perf/package-0", Part::Package(0))]);
+        let two = result_set(&[("rapl/package-0", Part::Package(0)), ("rapl/package-1", Part::Package(1))]);
         let why = "of memory and packages in A and of packages in B";
         for metric in [
             "cpu_power_w",
@@ -88,8 +88,8 @@ mod tests {
         for metric in ["iops", "cpu_busy_cores", "cpu_us_per_operation", "io_per_j_system", "ssd_power_w"] {
             assert_eq!(differ(&both, &one, metric), None, "{metric}");
         }
-        assert_eq!(differ(&one, &two, "cpu_power_w"), None, "machines with one and with two packages");
-        let unknown = Given { parts: std::collections::BTreeMap::new(), ..both.clone() };
+        assert_eq!(differ(&one, &two, "cpu_power_w"), None, "one and two packages");
+        let unknown = ResultSet { parts: std::collections::BTreeMap::new(), ..both.clone() };
         assert!(differ(&unknown, &two, "cpu_power_w").is_some_and(|why| why.contains("rapl/dram-0")), "by their names");
     }
 }

@@ -1,29 +1,29 @@
-//! Which point of A is compared with which of B: those whose knobs stand alike, but for the knobs that were asked for.
+//! Pairs points of A and B with equal values of all knobs except the selected ones.
 
 use std::collections::BTreeMap;
 
-use super::{Question, Refused};
-use crate::given::Given;
+use super::{CompareError, Question};
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 
 type Knobs = BTreeMap<String, String>;
 type Matched<'a> = Vec<(String, &'a PointResult, &'a PointResult)>;
 type Wanted = [(String, String)];
 
-/// Points of both with what they share, and warnings about points that are left over.
+/// Pairs of points with their common knobs, and warnings about unpaired points.
 pub(super) fn points<'a>(
-    a: &'a Given,
-    b: &'a Given,
+    a: &'a ResultSet,
+    b: &'a ResultSet,
     question: &Question,
-) -> Result<(Matched<'a>, Vec<String>), Refused> {
+) -> Result<(Matched<'a>, Vec<String>), CompareError> {
     let (of_a, of_b) = (question.point.clone(), versus(question));
     let (mine, theirs) = (chosen(a, &of_a, "A")?, chosen(b, &of_b, "B")?);
     if a.results == b.results && mine.iter().map(|p| p.0.point).eq(theirs.iter().map(|p| p.0.point)) {
-        return Err(Refused::Same);
+        return Err(CompareError::Same);
     }
-    let asked = |knob: &String| question.versus.iter().any(|(name, _)| name == knob);
+    let selected = |knob: &String| question.versus.iter().any(|(name, _)| name == knob);
     let shared: Vec<String> =
-        a.results.knobs.iter().filter(|knob| b.results.knobs.contains(knob) && !asked(knob)).cloned().collect();
+        a.results.knobs.iter().filter(|knob| b.results.knobs.contains(knob) && !selected(knob)).cloned().collect();
     only_one(&mine, &shared, &question.versus, ("A", "point"))?;
     only_one(&theirs, &shared, &question.versus, ("B", "versus"))?;
     let of = |knobs: &Knobs| shared.iter().filter_map(|knob| knobs.get_key_value(knob)).map(own).collect::<Knobs>();
@@ -34,29 +34,29 @@ pub(super) fn points<'a>(
     }
     if found.is_empty() {
         let first = |points: &[(&PointResult, Knobs)]| points.first().map(|point| words(&of(&point.1), &shared));
-        return Err(Refused::NothingMatches {
+        return Err(CompareError::NothingMatches {
             a: first(&mine).unwrap_or_default(),
             b: first(&theirs).unwrap_or_default(),
-            apart: apart(&mine, &theirs, &shared),
+            hint: hint(&mine, &theirs, &shared),
         });
     }
     let left = |side: &str, all: usize| {
         let left = all - found.len();
-        (left > 0).then(|| format!("{left} of {all} points of {side} have none to be compared with"))
+        (left > 0).then(|| format!("{left} of {all} points of {side} have no counterpart"))
     };
     let warnings = [left("A", mine.len()), left("B", theirs.len())].into_iter().flatten().collect();
     Ok((found, warnings))
 }
 
-/// Knobs that stand in A as they never do in B.
-fn apart(mine: &[(&PointResult, Knobs)], theirs: &[(&PointResult, Knobs)], shared: &[String]) -> String {
+/// Options for knobs without a common value in A and B.
+fn hint(mine: &[(&PointResult, Knobs)], theirs: &[(&PointResult, Knobs)], shared: &[String]) -> String {
     let never = |knob: &&String| mine.iter().all(|(_, a)| theirs.iter().all(|(_, b)| a.get(*knob) != b.get(*knob)));
     let options: Vec<String> =
         shared.iter().filter(never).map(|knob| format!("--point {knob}=VALUE --versus {knob}=VALUE")).collect();
-    if options.is_empty() { String::new() } else { format!("; to compare them all the same: {}", options.join(" ")) }
+    if options.is_empty() { String::new() } else { format!("; to compare different values: {}", options.join(" ")) }
 }
 
-/// What is asked of B: what is asked of A, unless it is said otherwise.
+/// The selection in B: that in A unless overridden.
 fn versus(question: &Question) -> Vec<(String, String)> {
     let other = |(knob, _): &&(String, String)| !question.versus.iter().any(|(name, _)| name == knob);
     question.point.iter().filter(other).chain(&question.versus).cloned().collect()
@@ -70,44 +70,48 @@ fn knobs(point: &PointResult) -> Knobs {
     point.knobs.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
 }
 
-fn chosen<'a>(given: &'a Given, wanted: &Wanted, side: &str) -> Result<Vec<(&'a PointResult, Knobs)>, Refused> {
-    let all = given.results.points.iter().map(|point| (point, knobs(point)));
+fn chosen<'a>(
+    result_set: &'a ResultSet,
+    wanted: &Wanted,
+    side: &str,
+) -> Result<Vec<(&'a PointResult, Knobs)>, CompareError> {
+    let all = result_set.results.points.iter().map(|point| (point, knobs(point)));
     let fits = |knobs: &Knobs| wanted.iter().all(|(name, value)| knobs.get(name) == Some(value));
     let found: Vec<(&PointResult, Knobs)> = all.filter(|(_, knobs)| fits(knobs)).collect();
     if !found.is_empty() {
         return Ok(found);
     }
-    let asked = pairs(wanted.iter().map(|(name, value)| (name, value)));
-    Err(Refused::NoPoint { side: side.to_owned(), asked, knobs: standing(given) })
+    let selection = pairs(wanted.iter().map(|(name, value)| (name, value)));
+    Err(CompareError::NoPoint { side: side.to_owned(), selection, knobs: values(result_set) })
 }
 
-/// Every knob with its values.
-fn standing(given: &Given) -> String {
-    let values = |knob: &String| {
+/// All knobs with their values.
+fn values(result_set: &ResultSet) -> String {
+    let of_knob = |knob: &String| {
         let mut values: Vec<String> = Vec::new();
-        for value in given.results.points.iter().filter_map(|point| point.knobs.get(knob)) {
+        for value in result_set.results.points.iter().filter_map(|point| point.knobs.get(knob)) {
             if !values.contains(&value.to_string()) {
                 values.push(value.to_string());
             }
         }
         format!("{knob} = {}", values.join(" | "))
     };
-    given.results.knobs.iter().map(values).collect::<Vec<_>>().join(", ")
+    result_set.results.knobs.iter().map(of_knob).collect::<Vec<_>>().join(", ")
 }
 
-/// A knob that is not shared must stand at one value.
+/// A knob that the other side lacks must have one value.
 fn only_one(
     points: &[(&PointResult, Knobs)],
     shared: &[String],
-    asked: &Wanted,
+    selected: &Wanted,
     (side, option): (&str, &'static str),
-) -> Result<(), Refused> {
+) -> Result<(), CompareError> {
     for (knob, value) in points.first().map(|point| &point.1).into_iter().flatten() {
-        let free = !shared.contains(knob) && !asked.iter().any(|(name, _)| name == knob);
+        let free = !shared.contains(knob) && !selected.iter().any(|(name, _)| name == knob);
         let several = points.iter().any(|(_, other)| other.get(knob) != Some(value));
-        let ambiguous = asked.iter().any(|(name, _)| name == knob) && several;
+        let ambiguous = selected.iter().any(|(name, _)| name == knob) && several;
         if several && (free || ambiguous) {
-            return Err(Refused::Knob { side: side.to_owned(), knob: knob.clone(), option });
+            return Err(CompareError::Knob { side: side.to_owned(), knob: knob.clone(), option });
         }
     }
     Ok(())
@@ -117,17 +121,17 @@ fn pairs<'a>(knobs: impl Iterator<Item = (&'a String, &'a String)>) -> String {
     knobs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// In the order of the experiment.
+/// Knobs with values in the order of the experiment.
 fn words(knobs: &Knobs, order: &[String]) -> String {
     let text = pairs(order.iter().filter_map(|name| knobs.get_key_value(name)));
     if text.is_empty() { "the only point".into() } else { text }
 }
 
-/// What A and B are called.
-pub(super) fn names(a: &Given, b: &Given, question: &Question) -> (String, String) {
-    let name = |given: &Given, wanted: &Wanted| {
+/// Names of A and B.
+pub(super) fn names(a: &ResultSet, b: &ResultSet, question: &Question) -> (String, String) {
+    let name = |result_set: &ResultSet, wanted: &Wanted| {
         let chosen = pairs(wanted.iter().map(|(name, value)| (name, value)));
-        if chosen.is_empty() { given.name.clone() } else { format!("{} ({chosen})", given.name) }
+        if chosen.is_empty() { result_set.name.clone() } else { format!("{} ({chosen})", result_set.name) }
     };
     (name(a, &question.point), name(b, &versus(question)))
 }

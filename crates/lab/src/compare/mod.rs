@@ -1,13 +1,10 @@
-//! Two sets of results beside each other: which metric of which point is higher, by how much, and how sure that is.
+//! Compares two sets of results: which metrics of which points differ, by how much, with which significance.
 //!
-//! *Words.* A is what is compared with, B what is compared: differences are B less A, ratios B over A. A *pair* is a metric of a point that
-//! both have. *Method.* Welch's t-test over the repeats (variances may differ), the ratio by Fieller's theorem, Hedges' g for
-//! the size; p values are corrected by Holm over all pairs of the comparison, so that with 95 % none of the differences that are told
-//! is there by chance. Equivalence within a margin, if it is asked for, is shown by two one-sided tests, corrected
-//! among themselves. *Properties.* A point that was measured once on either side decides nothing. Nothing modelled is compared with something
-//! measured, with another model, or with the power of other parts of the machine (packages and memory against packages), unless that is
-//! asked for. Exchanging A and B exchanges higher and lower and nothing else,
-//! as long as no margin is asked for.
+//! A is the reference: differences are B - A, ratios B / A. A *pair* is a metric of a point that both have. *Method.* Welch's t-test over the
+//! repeats, ratios by Fieller's theorem, effect sizes by Hedges' g. Holm's correction covers all pairs of the comparison (family-wise error rate
+//! 5 %). Equivalence within a margin is tested by two one-sided tests with a correction of their own. *Properties.* A point with a single
+//! measurement on either side gives no test. Modelled metrics are not compared with measured ones, other models, or the power of other parts of
+//! the machine, unless `mixed`. Without a margin, exchanging A and B only exchanges higher and lower.
 
 mod domains;
 mod matched;
@@ -20,56 +17,55 @@ use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
-use crate::given::{self, Given};
+use crate::displayed;
+use crate::result_set::{self, ResultSet};
 use crate::results::summary::{About, PointResult};
-use crate::shown;
 
-/// Chance of telling any difference where there is none.
+/// Family-wise error rate.
 pub const LEVEL: f64 = 0.05;
 
-/// What is asked.
+/// Options of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
-    /// Metrics by key, with or without the model in it; [`shown::main_keys`] if empty.
+    /// Keys of metrics, with or without their model. Default: [`displayed::main_keys`].
     pub metrics: Vec<String>,
-    /// Only points of A where knobs stand so; of B too, unless `versus` says otherwise of a knob.
+    /// Values of knobs that select points of A, and of B unless `versus` overrides them.
     pub point: Vec<(String, String)>,
-    /// Only points of B where knobs stand so.
+    /// Values of knobs that select points of B.
     pub versus: Vec<(String, String)>,
-    /// A difference of at most this share of A's mean is none: equivalence is tested.
+    /// Margin of the test of equivalence, as a fraction of A's mean.
     pub margin: Option<f64>,
-    /// Whether what is modelled may be compared with what is measured or with another model, and the power of some parts of the machine
-    /// with that of others.
+    /// Whether to compare metrics with different models or parts of the machine.
     pub mixed: bool,
 }
 
-/// What a comparison says.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Comparison {
-    /// What A is.
+    /// Name of A.
     pub a: String,
-    /// What B is.
+    /// Name of B.
     pub b: String,
-    /// What a reader must know first.
+    /// Warnings.
     pub warnings: Vec<String>,
-    /// What differs between the machines and experiments: key, A's, B's.
+    /// Differences between the machines and experiments: key, value in A, value in B.
     pub differing: Vec<(String, String, String)>,
-    /// How many tests were corrected for.
+    /// Number of tests in the correction.
     pub tests: usize,
-    /// The margin within which both are called equivalent, as a share of A's mean.
+    /// The margin of equivalence, as a fraction of A's mean.
     pub margin: Option<f64>,
-    /// Metric by metric of each point.
+    /// The pairs.
     pub pairs: Vec<Pair>,
 }
 
 /// A metric of a point that both have.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pair {
-    /// The point, as people say it: what A and B share of their knobs.
+    /// The point, by the common knobs of A and B.
     pub point: String,
-    /// The metric's key, without the model that it rests on.
+    /// The metric's key without its model.
     pub metric: String,
-    /// In words.
+    /// Its title.
     pub title: String,
     /// Its unit.
     pub unit: String,
@@ -77,23 +73,23 @@ pub struct Pair {
     pub a: Side,
     /// B.
     pub b: Side,
-    /// B less A, with its 95 % interval; `None` where there is no test.
+    /// B - A with its 95 % interval; `None` without a test.
     pub difference: Option<Estimate>,
-    /// B over A, with its 95 % interval.
+    /// B / A with its 95 % interval.
     pub ratio: Option<Estimate>,
     /// Hedges' g: the difference in pooled standard deviations, corrected for few repeats.
     pub hedges_g: Option<f64>,
-    /// Welch's p for this pair alone.
+    /// Welch's p of this pair.
     pub p: Option<f64>,
-    /// The same corrected for all pairs.
+    /// p corrected for all pairs.
     pub p_holm: Option<f64>,
-    /// Chance that the difference exceeds the margin, corrected; where a margin was asked for.
+    /// Corrected p of the test of equivalence, if there is a margin.
     pub p_equivalent: Option<f64>,
-    /// In a word.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Whether a difference that is shown is for the better; `None` where that depends on the question.
+    /// Whether a significant difference is an improvement; `None` if the metric has no better direction.
     pub is_better: Option<bool>,
-    /// Whether the difference is within the margin; where a margin was asked for.
+    /// Whether the difference is within the margin, if there is one.
     pub within: Option<bool>,
 }
 
@@ -102,13 +98,13 @@ pub struct Pair {
 pub struct Side {
     /// Arithmetic mean over the repeats.
     pub mean: f64,
-    /// How many repeats.
+    /// Number of repeats.
     pub n: usize,
-    /// Whether it rests on a model.
+    /// Whether it is modelled.
     pub modelled: bool,
 }
 
-/// What can be said of B against A.
+/// The result of a test of B against A.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -116,88 +112,88 @@ pub enum Verdict {
     Higher,
     /// B is lower.
     Lower,
-    /// No difference is shown, and the difference is within the margin.
+    /// Not significantly different, and within the margin.
     Equivalent,
-    /// No difference is shown. That is not to say that there is none.
+    /// Not significantly different.
     NotShown,
-    /// Measured once, on one side at least.
+    /// At least one side has a single repeat.
     OneRepeat,
-    /// The repeats do not vary, so there is no measure of chance.
+    /// The repeats do not vary, so there is no test.
     NoSpread,
 }
 
 impl Verdict {
-    /// In words.
+    /// Its title.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Higher => "higher",
             Self::Lower => "lower",
             Self::Equivalent => "equivalent",
-            Self::NotShown => "no difference shown",
-            Self::OneRepeat => "one repeat decides nothing",
+            Self::NotShown => "no significant difference",
+            Self::OneRepeat => "single repeat: no test",
             Self::NoSpread => "repeats do not vary: no test",
         }
     }
 
-    /// Whether a difference is shown.
+    /// Whether the difference is significant.
     #[must_use]
     pub const fn is_difference(self) -> bool {
         matches!(self, Self::Higher | Self::Lower)
     }
 }
 
-/// Why there is nothing to compare.
+/// Reasons why nothing can be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// A knob stands at several values in one and is not known in the other.
-    #[error("{side} varies {knob}, which the other does not know: say which with --{option} {knob}=VALUE")]
+pub enum CompareError {
+    /// One side varies a knob that the other lacks.
+    #[error("{side} varies {knob}, which the other side lacks: select a value with --{option} {knob}=VALUE")]
     Knob {
-        /// Which of the two.
+        /// A or B.
         side: String,
         /// The knob.
         knob: String,
-        /// The option that chooses.
+        /// The option that selects a value.
         option: &'static str,
     },
-    /// What was asked for matches no point.
-    #[error("{side} has no point with {asked}; its knobs are {knobs}")]
+    /// The selection matches no point.
+    #[error("{side} has no point with {selection}; its knobs are {knobs}")]
     NoPoint {
-        /// Which of the two.
+        /// A or B.
         side: String,
-        /// What was asked for.
-        asked: String,
-        /// What there is.
+        /// The selection.
+        selection: String,
+        /// The knobs and values.
         knobs: String,
     },
     /// A and B have no point in common.
-    #[error("no point of A is one of B: {a} against {b}{apart}")]
+    #[error("A and B have no point in common: {a} against {b}{hint}")]
     NothingMatches {
         /// The first point of A.
         a: String,
         /// The first point of B.
         b: String,
-        /// What sets all of them apart, and how it is left out of account.
-        apart: String,
+        /// Options that would pair points.
+        hint: String,
     },
-    /// They measured different things.
+    /// A and B have no metric in common.
     #[error("no metric has a value in both A and B")]
     NoneInCommon,
     /// There is no such metric.
-    #[error("no metric {asked:?} has a value on both sides{meant}; both have {known}")]
+    #[error("no metric {name:?} has a value on both sides{hint}; both have {known}")]
     NoMetric {
-        /// What was asked for.
-        asked: String,
-        /// What was probably meant.
-        meant: String,
-        /// What there is.
+        /// The requested name.
+        name: String,
+        /// The nearest known name.
+        hint: String,
+        /// The known names.
         known: String,
     },
-    /// Only what is modelled differently, or of other parts of the machine.
+    /// All metrics have different models or parts of the machine.
     #[error("{0}")]
     Mixed(String),
-    /// The same points twice.
-    #[error("A and B are the same points: name two folders, or two settings with --point and --versus")]
+    /// A and B are the same points.
+    #[error("A and B are the same points: specify two folders, or two settings with --point and --versus")]
     Same,
 }
 
@@ -205,7 +201,7 @@ pub enum Refused {
 ///
 /// # Errors
 /// If nothing of them can be compared.
-pub fn compare(a: &Given, b: &Given, question: &Question) -> Result<Comparison, Refused> {
+pub fn compare(a: &ResultSet, b: &ResultSet, question: &Question) -> Result<Comparison, CompareError> {
     let (points, mut warnings) = matched::points(a, b, question)?;
     let (metrics, mixed) = metrics(a, b, question)?;
     warnings.extend(mixed);
@@ -218,26 +214,30 @@ pub fn compare(a: &Given, b: &Given, question: &Question) -> Result<Comparison, 
     let differing = differing(a, b);
     warnings.extend(general(a, b, &differing));
     if pairs.iter().any(|pair| pair.verdict == Verdict::OneRepeat) {
-        warnings.push("points that were measured once decide nothing: set repeats = 3 or more".into());
+        warnings.push("points with a single measurement give no test: set repeats = 3 or more".into());
     }
     let tests = pairs.iter().filter(|pair| pair.p.is_some()).count();
     let (a, b) = matched::names(a, b, question);
     Ok(Comparison { a, b, warnings, differing, tests, margin: question.margin, pairs })
 }
 
-/// A metric as A and as B call it.
+/// A metric with its descriptions in A and B.
 struct Both<'a> {
     plain: String,
     a: &'a About,
     b: &'a About,
 }
 
-/// Metrics that both have, and what is left out because it rests on different models.
-fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<Both<'a>>, Vec<String>), Refused> {
+/// Metrics that both have, and warnings about those left out because of different models.
+fn metrics<'a>(
+    a: &'a ResultSet,
+    b: &'a ResultSet,
+    question: &Question,
+) -> Result<(Vec<Both<'a>>, Vec<String>), CompareError> {
     let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
-    let (mut found, mut left_out, mut warned) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut found, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for key in wanted {
-        let both = shown::find(&a.results, &key).zip(shown::find(&b.results, &key));
+        let both = displayed::find(&a.results, &key).zip(displayed::find(&b.results, &key));
         let Some((first, second)) = both else {
             if question.metrics.is_empty() {
                 continue;
@@ -246,54 +246,60 @@ fn metrics<'a>(a: &'a Given, b: &'a Given, question: &Question) -> Result<(Vec<B
         };
         if first.key != second.key && !question.mixed {
             left_out.push(format!(
-                "left out: {key} is {} in A and {} in B; --mixed compares them all the same",
+                "left out: {key} is {} in A and {} in B; --mixed compares them",
                 origin(first),
                 origin(second)
             ));
             continue;
         }
-        if let Some(why) = domains::differ(a, b, &shown::plain(first)) {
+        if let Some(why) = domains::differ(a, b, &displayed::without_model(first)) {
             if !question.mixed {
-                left_out.push(format!("left out: {key} is {why}; --mixed compares them all the same"));
+                left_out.push(format!("left out: {key} is {why}; --mixed compares them"));
                 continue;
             }
-            warned.push(format!("{key} is {why}"));
+            warnings.push(format!("{key} is {why}"));
         }
-        found.push(Both { plain: shown::plain(first), a: first, b: second });
+        found.push(Both { plain: displayed::without_model(first), a: first, b: second });
     }
     match (found.is_empty(), left_out.is_empty()) {
         (false, _) => {
-            left_out.extend(warned);
+            left_out.extend(warnings);
             Ok((found, left_out))
         }
-        (true, false) => Err(Refused::Mixed(left_out.join("\n"))),
-        (true, true) => Err(Refused::NoneInCommon),
+        (true, false) => Err(CompareError::Mixed(left_out.join("\n"))),
+        (true, true) => Err(CompareError::NoneInCommon),
     }
 }
 
-/// What is compared where nobody has named anything: the main metrics; whatever both have where there are none of these.
-fn usual(a: &Given, b: &Given) -> Vec<String> {
-    let is_there = |key: &str| shown::find(&a.results, key).is_some() && shown::find(&b.results, key).is_some();
-    let is_counted = |given: &Given| shown::FAMILIES.iter().any(|family| shown::is_counted(&given.results, family));
-    let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { shown::byte_keys() };
-    keys.extend(shown::main_keys());
+/// Metrics compared by default: the main ones, or all common ones if there are none.
+fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
+    let is_there = |key: &str| displayed::find(&a.results, key).is_some() && displayed::find(&b.results, key).is_some();
+    let is_counted = |result_set: &ResultSet| {
+        displayed::FAMILIES.iter().any(|family| displayed::is_counted(&result_set.results, family))
+    };
+    let mut keys = if is_counted(a) && is_counted(b) { Vec::new() } else { displayed::byte_keys() };
+    keys.extend(displayed::main_keys());
     let of_phases = a.results.metrics.iter().map(|about| &about.key).filter(|key| key.contains('.'));
     let of_phases: Vec<String> =
         of_phases.filter(|key| keys.iter().any(|main| main == metric::bare(key))).cloned().collect();
     keys.extend(of_phases);
     keys.retain(|key| is_there(key));
     if keys.is_empty() {
-        keys = shown::shown(&a.results).into_iter().map(shown::plain).filter(|key| is_there(key)).collect();
+        keys = displayed::displayed(&a.results)
+            .into_iter()
+            .map(displayed::without_model)
+            .filter(|key| is_there(key))
+            .collect();
     }
     keys
 }
 
-/// Points at which only one of both has a value: they are in no table.
+/// Warnings about points with a value on one side only.
 fn holes(points: &[(String, &PointResult, &PointResult)], both: &Both<'_>) -> Vec<String> {
     let without = |side: &str, has: fn(&(String, &PointResult, &PointResult), &Both<'_>) -> [bool; 2]| {
         let count = points.iter().filter(|point| has(point, both) == [true, false]).count();
         let (key, all) = (&both.plain, points.len());
-        (count > 0).then(|| format!("{key} has no value in {side} at {count} of {all} points: they are not compared"))
+        (count > 0).then(|| format!("{key} has no value in {side} at {count} of {all} points, which are not compared"))
     };
     let in_b = without("B", |(_, a, b), both| [a.values.contains_key(&both.a.key), b.values.contains_key(&both.b.key)]);
     let in_a = without("A", |(_, a, b), both| [b.values.contains_key(&both.b.key), a.values.contains_key(&both.a.key)]);
@@ -304,12 +310,13 @@ fn origin(about: &About) -> &str {
     if about.modelled { &about.key } else { "measured" }
 }
 
-fn unknown(a: &Given, b: &Given, asked: &str) -> Refused {
-    let in_both = |about: &&About| shown::has(&a.results, &about.key) && shown::find(&b.results, &about.key).is_some();
+fn unknown(a: &ResultSet, b: &ResultSet, name: &str) -> CompareError {
+    let in_both =
+        |about: &&About| displayed::has(&a.results, &about.key) && displayed::find(&b.results, &about.key).is_some();
     let known: Vec<&str> = a.results.metrics.iter().filter(in_both).map(|about| about.key.as_str()).collect();
-    let meant = pilotlight_input::file::nearest(asked, &known);
-    let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-    Refused::NoMetric { asked: asked.to_owned(), meant, known: known.join(", ") }
+    let nearest = pilotlight_input::file::nearest(name, &known);
+    let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
+    CompareError::NoMetric { name: name.to_owned(), hint, known: known.join(", ") }
 }
 
 fn one(words: &str, (a, b): (&PointResult, &PointResult), both: &Both<'_>, question: &Question) -> Option<Pair> {
@@ -323,7 +330,7 @@ fn one(words: &str, (a, b): (&PointResult, &PointResult), both: &Both<'_>, quest
     Some(pair)
 }
 
-/// Corrects the p values of all pairs together, and judges.
+/// Corrects the p values of all pairs and sets the verdicts.
 fn correct(pairs: &mut [Pair]) {
     let tested = |pairs: &[Pair], p: fn(&Pair) -> Option<f64>| -> (Vec<usize>, Vec<f64>) {
         pairs.iter().enumerate().filter_map(|(at, pair)| Some((at, p(pair)?))).unzip()
@@ -349,25 +356,25 @@ fn is_better(pair: &Pair) -> Option<bool> {
     }
 }
 
-fn differing(a: &Given, b: &Given) -> Vec<(String, String, String)> {
-    let machine = given::differing(&a.machine(), &b.machine());
-    let asked = given::differing(&a.asked(), &b.asked());
-    machine.into_iter().chain(asked.into_iter().map(|(key, a, b)| (format!("experiment.{key}"), a, b))).collect()
+fn differing(a: &ResultSet, b: &ResultSet) -> Vec<(String, String, String)> {
+    let machine = result_set::differing(&a.machine(), &b.machine());
+    let experiment = result_set::differing(&a.experiment_keys(), &b.experiment_keys());
+    machine.into_iter().chain(experiment.into_iter().map(|(key, a, b)| (format!("experiment.{key}"), a, b))).collect()
 }
 
-fn general(a: &Given, b: &Given, differing: &[(String, String, String)]) -> Vec<String> {
+fn general(a: &ResultSet, b: &ResultSet, differing: &[(String, String, String)]) -> Vec<String> {
     let mut warnings = Vec::new();
-    for (side, given) in [("A", a), ("B", b)] {
-        if !given.results.complete {
-            warnings.push(format!("{side} is not complete: some of what was planned is missing"));
+    for (side, result_set) in [("A", a), ("B", b)] {
+        if !result_set.results.complete {
+            warnings.push(format!("{side} is incomplete: planned measurements are missing"));
         }
-        if given.environment.is_none() {
-            warnings.push(format!("{side} does not say on what machine it was measured"));
+        if result_set.environment.is_none() {
+            warnings.push(format!("{side} has no description of its machine"));
         }
     }
     let keys: Vec<&str> = differing.iter().map(|(key, ..)| key.as_str()).collect();
     if !keys.is_empty() {
-        warnings.push(format!("what differs may be due to: {}", keys.join(", ")));
+        warnings.push(format!("differences may be caused by: {}", keys.join(", ")));
     }
     warnings
 }

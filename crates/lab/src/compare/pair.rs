@@ -1,4 +1,4 @@
-//! One metric of one point: two lists of repeats, compared.
+//! Compares the repeats of one metric at one point.
 
 use pilotlight_stats::CONFIDENCE;
 use pilotlight_stats::compare::hedges_g;
@@ -7,7 +7,7 @@ use pilotlight_stats::mean::average;
 
 use super::{LEVEL, Pair, Side, Verdict};
 
-/// Compares B's repeats with A's. The verdict still has to be judged; names are missing. `None` of nothing.
+/// Compares B's repeats with A's. Verdict and names are set later. `None` without values.
 pub(super) fn pair(a: &[f64], b: &[f64], margin: Option<f64>) -> Option<Pair> {
     let side = |values: &[f64]| Some(Side { mean: average(values)?, n: values.len(), modelled: false });
     let test = contrast(&[(1.0, b), (-1.0, a)], CONFIDENCE);
@@ -32,7 +32,7 @@ pub(super) fn pair(a: &[f64], b: &[f64], margin: Option<f64>) -> Option<Pair> {
     })
 }
 
-/// The chance of means as close as these if B lies off A by the margin or more: the worse of two one-sided tests.
+/// p of the test of equivalence: the larger p of two one-sided tests.
 fn exceeds(a: &[f64], b: &[f64], margin: f64) -> Option<f64> {
     let (mut low, mut high) = (1.0 - margin, 1.0 + margin);
     if average(a)? < 0.0 {
@@ -43,7 +43,7 @@ fn exceeds(a: &[f64], b: &[f64], margin: f64) -> Option<f64> {
     Some(above.max(below))
 }
 
-/// Judges by the corrected p values.
+/// Sets the verdict from the corrected p values.
 pub(super) fn judge(pair: &mut Pair) {
     let Some(p) = pair.p_holm else { return };
     pair.within = pair.p_equivalent.map(|p| p < LEVEL);

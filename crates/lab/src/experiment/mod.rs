@@ -1,5 +1,6 @@
-//! Experiments: a file with what it includes in, everything that is to be done out.
+//! Reads and checks the files of experiments that run a tool.
 
+pub mod machine;
 pub mod schema;
 
 use std::path::{Path, PathBuf};
@@ -12,53 +13,53 @@ pub use schema::Experiment;
 
 use pilotlight_workloads::{self as workload, Workload, catalogue};
 
-/// What the command line asks beside the file. It becomes part of the experiment, so that results say it.
+/// Options of the command line that override the file. They become part of the experiment and of its results.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
-    /// Keys of the file with other values, as text.
+pub struct Overrides {
+    /// Dotted keys with their values, as text.
     pub set: Vec<(String, String)>,
-    /// Names of sensors that are needed beside those of the file.
+    /// Names of additional required sensors.
     pub sensors: Vec<String>,
-    /// The seed, where not the file's.
+    /// The seed.
     pub seed: Option<u64>,
-    /// Whether the idle machine is not measured.
+    /// Whether to skip the idle baseline.
     pub no_baseline: bool,
-    /// How often each point is measured, where not as the file says.
+    /// Measurements of each point.
     pub repeats: Option<u32>,
-    /// The server program that a workload of kind `load` starts.
+    /// The server program for a workload of kind `load`.
     pub program: Option<PathBuf>,
 }
 
-/// An experiment, read.
+/// An experiment that was read.
 pub struct Loaded {
-    /// As it stands in the file.
+    /// Its keys, typed.
     pub experiment: Experiment,
-    /// The keys it was read from.
+    /// Its keys, merged.
     pub table: Table,
-    /// Where messages say that it is from.
+    /// The file name for messages.
     pub file: String,
-    /// What makes work.
+    /// The workload.
     pub workload: Box<dyn Workload>,
-    /// Keys of the machine that are varied, with their values in order.
+    /// Varied keys of the machine, with their values in order.
     pub vary: Vec<(String, Vec<workload::Value>)>,
-    /// The profile of the machine that is simulated; `None`: this machine is measured.
+    /// The profile of the simulated machine; `None`: this machine.
     pub profile: Option<String>,
 }
 
 /// Reads an experiment.
 ///
 /// # Errors
-/// If a file cannot be read or is not written as it should be; the message names file and key.
-pub fn load(path: &Path, asked: &Asked) -> Result<Loaded, ReadError> {
-    from_merged(include::load(path)?, asked)
+/// If a file cannot be read or a key is invalid; the message names file and key.
+pub fn load(path: &Path, overrides: &Overrides) -> Result<Loaded, ReadError> {
+    from_merged(include::load(path)?, overrides)
 }
 
-/// As [`load`], of what has been merged.
+/// As [`load`], from merged tables.
 ///
 /// # Errors
 /// As [`load`].
-pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadError> {
-    apply(&mut merged.table, asked)?;
+pub fn from_merged(mut merged: Merged, overrides: &Overrides) -> Result<Loaded, ReadError> {
+    apply(&mut merged.table, overrides)?;
     let file = merged.origin("").to_owned();
     let blame = |error: ReadError| {
         let file = merged.origin(error.place.trim_end_matches(": ")).to_owned();
@@ -75,29 +76,29 @@ pub fn from_merged(mut merged: Merged, asked: &Asked) -> Result<Loaded, ReadErro
     Ok(Loaded { experiment, table: merged.table, file, workload, vary, profile })
 }
 
-fn apply(table: &mut Table, asked: &Asked) -> Result<(), ReadError> {
-    for (key, value) in &asked.set {
+fn apply(table: &mut Table, overrides: &Overrides) -> Result<(), ReadError> {
+    for (key, value) in &overrides.set {
         let set = dotted::set(table, key, dotted::value(value));
         set.map_err(|error| ReadError::key("--set", "", error.to_string()))?;
     }
-    if let Some(seed) = asked.seed {
+    if let Some(seed) = overrides.seed {
         let seed = i64::try_from(seed).map_err(|_| ReadError::key("--seed", "", format!("{seed} is too large")))?;
         table.insert("seed".into(), seed.into());
     }
-    if asked.no_baseline {
+    if overrides.no_baseline {
         table.insert("idle_baseline".into(), "0s".into());
     }
-    if let Some(repeats) = asked.repeats {
+    if let Some(repeats) = overrides.repeats {
         table.insert("repeats".into(), i64::from(repeats).into());
     }
-    if let Some(program) = &asked.program {
+    if let Some(program) = &overrides.program {
         apply_program(table, program)?;
     }
-    for name in &asked.sensors {
+    for name in &overrides.sensors {
         let config = sensor(name)?;
         let keys = Table::try_from(&config).map_err(|error| ReadError::key("--sensor", name, error.to_string()))?;
         let sensors = table.entry("sensor").or_insert_with(|| Value::Array(Vec::new()));
-        let Value::Array(sensors) = sensors else { continue }; // the schema refuses it in a moment
+        let Value::Array(sensors) = sensors else { continue }; // the schema refuses it below
         let same = |other: &Value| other.get("sensor").and_then(Value::as_str) == Some(config.name());
         match sensors.iter_mut().find(|other| same(other)) {
             Some(Value::Table(there)) => drop(there.insert("optional".into(), false.into())),
@@ -118,10 +119,10 @@ fn apply_program(table: &mut Table, program: &Path) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// The sensor that `--sensor` names, with its default options.
+/// The sensor of `--sensor` with its default options.
 ///
 /// # Errors
-/// If there is none of this name; the message says which there are.
+/// If there is no such sensor; the message lists all.
 pub fn sensor(name: &str) -> Result<Config, ReadError> {
     Config::by_name(name).ok_or_else(|| unknown_sensor(name))
 }
@@ -129,43 +130,43 @@ pub fn sensor(name: &str) -> Result<Config, ReadError> {
 fn unknown_sensor(name: &str) -> ReadError {
     let all = pilotlight_sensors::catalogue::all();
     let known: Vec<&str> = all.iter().map(Config::name).chain(["modelled"]).collect();
-    let meant = read::nearest(name, &known).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-    let reason = format!("there is no sensor of this name{meant} (there are {})", known.join(", "));
+    let hint = read::nearest(name, &known).map(|name| format!("; did you mean {name}?")).unwrap_or_default();
+    let reason = format!("unknown sensor{hint} (known: {})", known.join(", "));
     ReadError::key("--sensor", name, reason)
 }
 
-type Wrong = (&'static str, String);
+type Invalid = (&'static str, String);
 
-fn check(experiment: &Experiment, workload: &str) -> Result<(), Wrong> {
-    let wrong = |key: &'static str, why: &str| Err((key, why.to_owned()));
-    let place = &experiment.target;
-    let places = [place.file.is_some(), place.folder.is_some(), place.device.is_some(), place.nothing];
-    if places.into_iter().filter(|there| *there).count() > 1 {
-        return wrong("target", "give one of file, folder, device and nothing");
+fn check(experiment: &Experiment, workload: &str) -> Result<(), Invalid> {
+    let invalid = |key: &'static str, why: &str| Err((key, why.to_owned()));
+    let target = &experiment.target;
+    let kinds = [target.file.is_some(), target.folder.is_some(), target.device.is_some(), target.nothing];
+    if kinds.into_iter().filter(|is_set| *is_set).count() > 1 {
+        return invalid("target", "set only one of file, folder, device and nothing");
     }
-    if place.file.is_some() && place.size.is_none() {
-        return wrong("target.size", "a file needs its size, such as \"1GiB\"");
+    if target.file.is_some() && target.size.is_none() {
+        return invalid("target.size", "a file needs its size, such as \"1GiB\"");
     }
-    if experiment.precondition.is_some() && place.device.is_none() {
-        return wrong("precondition", "only a device can be formatted or filled: give target.device");
+    if experiment.precondition.is_some() && target.device.is_none() {
+        return invalid("precondition", "only a device can be formatted or filled: set target.device");
     }
     if experiment.duration.is_none() && workload != "command" {
-        return wrong("duration", "say how long each point is measured, such as \"30s\"");
+        return invalid("duration", "required, such as \"30s\" (only kind \"command\" runs without it)");
     }
     if experiment.duration.is_some_and(|duration| duration.0 == 0) {
-        return wrong("duration", "must be above zero");
+        return invalid("duration", "must be above zero");
     }
     if experiment.repeats == 0 {
-        return wrong("repeats", "must be at least 1");
+        return invalid("repeats", "must be at least 1");
     }
     match &experiment.stop {
-        Some(stop) if stop.at_least < 2 => wrong("stop.at_least", "an interval needs two repeats"),
-        Some(stop) if stop.at_most < stop.at_least => wrong("stop.at_most", "must not be below stop.at_least"),
+        Some(stop) if stop.at_least < 2 => invalid("stop.at_least", "an interval needs two repeats"),
+        Some(stop) if stop.at_most < stop.at_least => invalid("stop.at_most", "must not be below stop.at_least"),
         _ => Ok(()),
     }
 }
 
-/// Takes `[[parameter]]` out of the table: values of a key of the workload are put in its place, those of a key of the machine are returned.
+/// Removes `[[parameter]]` from the table: values for keys of the workload replace the key, those for keys of the machine are returned.
 fn parameters(table: &mut Table, file: &str) -> Result<Vec<(String, Vec<workload::Value>)>, ReadError> {
     let Some(listed) = table.remove("parameter") else { return Ok(Vec::new()) };
     let listed = Table::from_iter([("parameter".to_owned(), listed)]);
@@ -180,7 +181,7 @@ fn parameters(table: &mut Table, file: &str) -> Result<Vec<(String, Vec<workload
                 let values: Result<Vec<workload::Value>, _> = Value::Array(values).try_into();
                 match values {
                     Ok(values) if !values.is_empty() => of_machine.push((key.to_owned(), values)),
-                    _ => return Err(wrong("give a list of values, such as [\"none\", \"mq-deadline\"]".into())),
+                    _ => return Err(wrong("set a list of values, such as [\"none\", \"mq-deadline\"]".into())),
                 }
             }
             Some(key) if key.starts_with("workload.") => {
@@ -198,181 +199,38 @@ struct Parameters {
     parameter: Vec<Parameter>,
 }
 
-/// Takes the profile of a simulated machine out of `[machine]`.
+/// Removes the profile of a simulated machine from `[machine]`.
 fn profile(table: &mut Table, file: &str) -> Result<Option<String>, ReadError> {
     let machine = table.get_mut("machine").and_then(Value::as_table_mut);
     let profile = machine.and_then(|machine| machine.remove("profile"));
     let name = |value: Value| value.as_str().map(str::to_owned);
-    let wrong = || ReadError::key(file, "machine.profile", "write the name of a profile, such as \"thesis-980pro\"");
-    profile.map(|value| name(value).ok_or_else(wrong)).transpose()
+    let invalid =
+        || ReadError::key(file, "machine.profile", "must be the name of a profile, such as \"thesis-980pro\"");
+    profile.map(|value| name(value).ok_or_else(invalid)).transpose()
 }
 
-/// Every value that a key of the machine takes must be one that it can take.
+/// Checks all values of varied keys of the machine.
 fn check_varied(experiment: &Experiment, vary: &[(String, Vec<workload::Value>)], file: &str) -> Result<(), ReadError> {
     for (key, values) in vary {
         for value in values {
             let setting = workload::Point::from([(key.clone(), value.clone())]);
-            crate::run::machine::machine(&experiment.machine, &setting, file)?;
+            machine::machine(&experiment.machine, &setting, file)?;
         }
     }
     Ok(())
 }
 
-/// A value that stands twice would be two points, whose repeats look like those of two settings.
-fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>)>) -> Result<(), Wrong> {
+/// Refuses duplicate values: they would be two points with the same settings.
+fn check_twice<'a>(knobs: impl Iterator<Item = &'a (String, Vec<workload::Value>)>) -> Result<(), Invalid> {
     for (name, values) in knobs {
-        let twice = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
-        if let Some((_, value)) = twice {
+        let duplicate = values.iter().enumerate().find(|(at, value)| values[..*at].contains(value));
+        if let Some((_, value)) = duplicate {
             let section = if name.starts_with("machine.") { "parameter" } else { "workload" };
-            return Err((section, format!("{name} has the value {value} twice: leave one out, or set repeats")));
+            return Err((section, format!("{name} has the value {value} twice: remove one, or set repeats")));
         }
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use pilotlight_input::Time;
-
-    use super::*;
-
-    const LEAST: &str = "title = 't'\n[workload]\nkind = 'command'\nargv = ['true']\n";
-
-    fn load(text: &str, asked: &Asked) -> Result<Loaded, String> {
-        let table = read::parse("e.toml", text).unwrap();
-        from_merged(Merged::single("e.toml", table), asked).map_err(|error| error.to_string())
-    }
-
-    fn refused(text: &str) -> String {
-        load(text, &Asked::default()).err().unwrap()
-    }
-
-    #[test]
-    fn the_least_experiment_is_read() {
-        let loaded = load(LEAST, &Asked::default()).unwrap();
-        let Experiment { repeats, seed, settle, power_sensors, .. } = loaded.experiment;
-        assert_eq!((repeats, seed, String::from(settle).as_str()), (3, 1, "5s"));
-        assert_eq!(power_sensors, schema::PowerSensors::Found);
-        assert_eq!(loaded.workload.name(), "command");
-    }
-
-    #[test]
-    fn ramps_and_baselines_have_defaults_that_depend_on_what_is_measured() {
-        let of = |text: &str| load(&format!("{text}\n{LEAST}"), &Asked::default()).unwrap().experiment;
-        let (whole, part) = (of(""), of("duration = '30s'"));
-        assert_eq!(
-            (whole.warm_up(), part.warm_up()),
-            (Time(0), Time::parse("2s").unwrap()),
-            "a whole command has no ramp"
-        );
-        assert_eq!(of("duration = '30s'\nwarm_up = '0s'").warm_up(), Time(0), "what the file says holds");
-        assert_eq!((part.idle_baseline(true), part.idle_baseline(false)), (Time::parse("5s").unwrap(), Time(0)));
-        let said = of("idle_baseline = '1s'");
-        assert_eq!([said.idle_baseline(true), said.idle_baseline(false)], [Time::parse("1s").unwrap(), Time(0)]);
-        assert_eq!(of("idle_baseline = '0s'").idle_baseline(true), Time(0));
-    }
-
-    #[test]
-    fn mistakes_name_the_key_and_what_was_meant() {
-        for (text, expected) in [
-            ("durration = '1s'", "e.toml: durration: unknown field"),
-            ("durration = '1s'", "did you mean `duration`?"),
-            ("duration = 10", "e.toml: duration: 10 is not a time with its unit"),
-            ("duration = '0s'", "e.toml: duration: must be above zero"),
-            ("repeats = 0", "e.toml: repeats: must be at least 1"),
-            ("target = { file = 'x' }", "e.toml: target.size: a file needs its size"),
-            ("target = { file = 'x', size = '1MiB', nothing = true }", "give one of"),
-            ("precondition = { fill = 2 }", "e.toml: precondition: only a device"),
-            ("stop = { metric = 'x', within = 5 }", "e.toml: stop.within: 5 is not a share"),
-            ("stop = { metric = 'x', within = '5%', at_least = 1 }", "e.toml: stop.at_least"),
-            (
-                "stop = { metric = 'x', within = '5%', at_least = 4, at_most = 3 }",
-                "e.toml: stop.at_most: must not be below",
-            ),
-            ("sensor = [{ sensor = 'rappl' }]", "did you mean `rapl`?"),
-            ("sensor = [{ sensor = 'cputime', interval = 5 }]", "5 is not a time"),
-            (
-                "parameter = [{ key = 'depth', values = [1] }]",
-                "e.toml: parameter[0]: `key` is a key of machine or of workload",
-            ),
-            ("parameter = [{ key = 'machine.scheduler' }]", "e.toml: parameter[0]: give a list of values"),
-            ("parameter = [{ kee = 'x' }]", "e.toml: parameter[0].kee: unknown field"),
-            ("parameter = [{ key = 'machine.schedular', values = ['none'] }]", "did you mean `scheduler`?"),
-            ("machine = { profile = 3 }", "e.toml: machine.profile: write the name"),
-            ("machine = { governer = 'x' }", "did you mean `governor`?"),
-            (
-                "parameter = [{ key = 'machine.scheduler', values = ['none', 'kyber', 'none'] }]",
-                "e.toml: parameter: machine.scheduler has the value none twice",
-            ),
-        ] {
-            let error = refused(&format!("{text}\n{LEAST}"));
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_value_that_stands_twice_is_refused() {
-        let error = refused(&format!("{LEAST}knobs = {{ a = [1, 2, 1], b = ['x'] }}"));
-        assert!(error.contains("e.toml: workload: a has the value 1 twice"), "{error}");
-        assert!(load(&format!("{LEAST}knobs = {{ a = [1, 2], b = [1, 2] }}"), &Asked::default()).is_ok());
-    }
-
-    #[test]
-    fn a_parameter_is_a_list_in_the_place_of_its_key() {
-        let keys = "[machine]\nprofile = 'p'\ngovernor = 'x'\n[[parameter]]\nkey = 'machine.scheduler'\nvalues = ['none', 'kyber']\n\
-                    [[parameter]]\nkey = 'workload.knobs.a'\nscale = 'log2'\nfrom = 1\nto = 4\n";
-        let loaded = load(&format!("{LEAST}{keys}"), &Asked::default()).unwrap();
-        assert_eq!((loaded.vary[0].0.as_str(), loaded.vary[0].1.len()), ("machine.scheduler", 2));
-        let direct = load(&format!("{LEAST}knobs = {{ a = [1, 2, 4] }}\n"), &Asked::default()).unwrap();
-        assert_eq!(loaded.workload.knobs(), direct.workload.knobs());
-        assert_eq!((loaded.profile.as_deref(), direct.profile), (Some("p"), None));
-        assert!(loaded.table.contains_key("parameter"), "what is kept is the file");
-        let set = |key: &str, value: &str| Asked { set: vec![(key.into(), value.into())], ..Asked::default() };
-        let asked = load(&format!("{LEAST}knobs = {{ a = [1] }}\n"), &set("workload.knobs.a", "[5, 6]")).unwrap();
-        assert_eq!(asked.workload.knobs()[0].1.len(), 2);
-        assert!(load(LEAST, &set("title.x", "1")).err().unwrap().starts_with("--set: title.x"));
-    }
-
-    #[test]
-    fn errors_name_the_included_file() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("common.toml"), "[bind]\ncpu = '1'").unwrap();
-        std::fs::write(folder.path().join("e.toml"), format!("include = ['common.toml']\n{LEAST}")).unwrap();
-        let error = super::load(&folder.path().join("e.toml"), &Asked::default()).err().unwrap().to_string();
-        assert!(error.contains("common.toml: bind.cpu") && error.contains("did you mean `cpus`?"), "{error}");
-    }
-
-    #[test]
-    fn the_command_line_becomes_part_of_the_experiment() {
-        let asked = Asked {
-            sensors: vec!["modelled".into(), "cputime".into()],
-            seed: Some(7),
-            no_baseline: true,
-            repeats: Some(9),
-            ..Asked::default()
-        };
-        let text = format!("idle_baseline = '5s'\nsensor = [{{ sensor = 'cputime', optional = true }}]\n{LEAST}");
-        let experiment = load(&text, &asked).unwrap().experiment;
-        let values = (experiment.seed, experiment.idle_baseline, experiment.repeats);
-        assert_eq!(values, (7, Some(Time(0)), 9));
-        let sensors: Vec<_> = experiment.sensors.iter().map(|spec| (spec.config.name(), spec.optional)).collect();
-        assert_eq!(sensors, [("cputime", false), ("modelled", false)]);
-        let asked = Asked { program: Some("/p/pilotlight".into()), ..Asked::default() };
-        let load_of = "title = 't'\nduration = '1s'\n[workload]\nkind = 'load'\ntarget = '127.0.0.1:4420'\n";
-        assert_eq!(load(load_of, &asked).unwrap().experiment.workload["program"].as_str(), Some("/p/pilotlight"));
-        assert!(load(LEAST, &asked).err().unwrap().contains("--program"));
-        let unknown = Asked { sensors: vec!["raple".into()], ..Asked::default() };
-        assert!(load(LEAST, &unknown).err().unwrap().contains("did you mean rapl?"));
-    }
-
-    #[test]
-    fn an_experiment_is_read_back_as_it_was() {
-        let text = format!(
-            "warm_up = '500ms'\nduration = '2s'\nsensor = [{{ sensor = 'rapl', interval = '5ms', optional = true }}]\n\
-             stop = {{ metric = 'iops', within = '5%' }}\n{LEAST}"
-        );
-        let loaded = load(&text, &Asked::default()).unwrap();
-        let again = toml::to_string(&loaded.experiment).unwrap();
-        assert_eq!(load(&again, &Asked::default()).unwrap().experiment, loaded.experiment);
-    }
-}
+mod tests;

@@ -1,11 +1,12 @@
 //! The keys of an experiment that runs a tool. Unknown keys are refused. The doc comments are the reference in
 //! docs/experiment-keys.md.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pilotlight_actuators::Machine;
 use pilotlight_input::{Size, Time};
 use pilotlight_sensors::Config;
+use pilotlight_workloads::Target;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -153,7 +154,26 @@ pub struct TargetSpec {
     pub nothing: bool,
 }
 
+/// Default size of the file, in bytes.
+pub(crate) const DEFAULT_SIZE: u64 = 1 << 30;
+
+/// The default file, in the results folder. It is removed at the end of the run.
+pub(crate) const DEFAULT_FILE: &str = "data.bin";
+
 impl TargetSpec {
+    /// The target, without checks.
+    #[must_use]
+    pub fn unchecked(&self, folder: &Path) -> Target {
+        let size = self.size.map_or(DEFAULT_SIZE, |size| size.0);
+        match self {
+            Self { nothing: true, .. } => Target::None,
+            Self { device: Some(device), .. } => Target::Device(device.clone()),
+            Self { folder: Some(folder), .. } => Target::Folder(folder.clone()),
+            Self { file: Some(file), .. } => Target::File(file.clone(), size),
+            _ => Target::File(folder.join(DEFAULT_FILE), size),
+        }
+    }
+
     /// Whether it is the default file in the results folder.
     #[must_use]
     pub fn is_default(&self) -> bool {

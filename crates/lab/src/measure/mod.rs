@@ -1,7 +1,6 @@
-//! Measures a command as it is: several runs with sensors beside it, and the idle machine before each.
+//! Measures a command (`pilotlab measure`): samples sensors during several runs, with an idle baseline before each.
 //!
-//! The command keeps its standard streams and its place in the terminal's foreground. Settings of the machine are the caller's: made before
-//! and put back after. [`summary`] is what the runs add up to, [`text`] shows it, [`settings`] reads `KEY=VALUE`.
+//! The command keeps its standard streams and stays in the foreground of the terminal. The caller applies and restores settings of the machine.
 
 pub mod settings;
 pub mod summary;
@@ -20,48 +19,49 @@ use pilotlight_sensors::sampler::{Failure, StartError};
 use pilotlight_sensors::{Missing, Roots, Sampler, Usage, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::results::entry::Sensed;
-use crate::run::{Senses, StopFlag};
+use crate::record::Sensed;
+use crate::run::StopFlag;
+use crate::sensor_set::SensorSet;
 pub use summary::{EnergyLine, Line, Summary};
 
-/// How often a wait looks whether it should end.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long a command has to end after SIGTERM, in nanoseconds.
+/// Polling interval of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time from SIGTERM to SIGKILL, in nanoseconds.
 const GRACE_NS: u64 = 10_000_000_000;
 
-/// What is measured, and how.
+/// Options of a measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
     /// Measured runs.
     pub repeats: u32,
-    /// Runs before them that are not measured.
+    /// Unmeasured runs before them.
     pub warmup: u32,
-    /// Wait before each idle baseline, and before the first run if settings were changed, in nanoseconds.
+    /// Settling time before each idle baseline, and before the first run if settings were changed, in nanoseconds.
     pub settle_ns: u64,
-    /// How long the idle machine is measured before each run, in nanoseconds; 0 if not at all.
+    /// Length of the idle baseline before each run, in nanoseconds; 0: none.
     pub idle_ns: u64,
-    /// Whether runs that fail count like the others.
+    /// Whether failed runs count.
     pub ignore_failure: bool,
-    /// Whether the command's standard output goes to standard error, so that standard output has the results alone.
+    /// Whether the command's standard output goes to standard error, to keep standard output for the results.
     pub output_to_stderr: bool,
 }
 
-/// What happens, for whoever watches.
+/// Progress of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event {
-    /// So many seconds are waited.
+    /// A wait, in seconds.
     Settling(f64),
-    /// The idle machine is measured for so many seconds.
+    /// An idle baseline, in seconds.
     Baseline(f64),
-    /// A run that is not measured begins.
+    /// Start of an unmeasured run.
     Warmup(u32),
-    /// A run begins: its number, from 1.
+    /// Start of a run, numbered from 1.
     Run(u32),
 }
 
-/// Why measuring ended early.
+/// Errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The command cannot be started.
@@ -69,73 +69,73 @@ pub enum Error {
     Start {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The error.
         error: io::Error,
     },
-    /// It cannot be waited for.
+    /// The command cannot be waited for.
     #[error("cannot wait for the command: {0}")]
     Wait(io::Error),
-    /// It failed.
-    #[error("run {run} of {of} failed: {command} {how}; --ignore-failure measures commands that fail")]
+    /// A run failed.
+    #[error("run {run} of {of} failed: {command} {status}; --ignore-failure includes failed runs")]
     Failed {
         /// The command.
         command: String,
-        /// Which run, from 1; 0 of a run that was not to be measured.
+        /// Number of the run, from 1; 0: unmeasured.
         run: u32,
-        /// Of how many.
+        /// Number of runs.
         of: u32,
-        /// Its exit status or the signal.
-        how: String,
+        /// Its exit status or signal.
+        status: String,
     },
-    /// A person or the system wanted it to end.
-    #[error("ended by signal {0}")]
+    /// A signal was received.
+    #[error("interrupted by signal {0}")]
     Stopped(i32),
-    /// A sensor that is needed cannot be read.
+    /// A required sensor cannot be read.
     #[error(transparent)]
     Sensor(#[from] Missing),
-    /// A sensor that is needed failed.
+    /// A required sensor failed.
     #[error(transparent)]
     SensorFailed(#[from] Failure),
-    /// Sampling cannot begin.
+    /// Sampling cannot start.
     #[error(transparent)]
     Sampler(#[from] StartError),
 }
 
-/// What sensors say about a time.
+/// Values of sensors in a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// From when to when, on the monotonic clock.
+    /// The window on the monotonic clock.
     pub window: Window,
-    /// Energies, counters and gauges. In a window that is too short for its sensor an energy is an error, and a counter is absent.
+    /// Energies, counters and gauges. If the window is too short for a sensor, its energy is an error and its counters are absent.
     pub sensed: Sensed,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
-    /// From the command's start to its end.
+    /// The run of the command.
     pub run: Span,
-    /// The idle machine before it.
+    /// The idle baseline before it.
     pub idle: Option<Span>,
-    /// What the command took.
+    /// Resource usage of the command.
     pub usage: Usage,
     /// Whether it succeeded.
     pub success: bool,
 }
 
-/// Measures. `settings_changed` says whether the first run has to wait until settings have taken effect; commands run in `cgroup`.
+/// Measures. With `settings_changed` the first run waits for the settling time; commands run in `cgroup`.
 ///
 /// # Errors
-/// Why it ended early. The command has ended then.
+/// If it stops early. The command has ended then.
 pub fn measure(
     options: &Options,
-    senses: &Senses,
+    sensors: &SensorSet,
     roots: &Roots,
     (settings_changed, cgroup): (bool, Option<&Path>),
     stop: &StopFlag,
     watch: &mut dyn FnMut(Event),
 ) -> Result<Vec<Round>, Error> {
-    let mut measuring = Measuring { options, senses, roots, cgroup, stop, watch };
+    let mut measuring = Measuring { options, sensors, roots, cgroup, stop, watch };
     if settings_changed {
         measuring.settle()?;
     }
@@ -150,7 +150,7 @@ pub fn measure(
 
 struct Measuring<'a> {
     options: &'a Options,
-    senses: &'a Senses,
+    sensors: &'a SensorSet,
     roots: &'a Roots,
     cgroup: Option<&'a Path>,
     stop: &'a StopFlag,
@@ -158,11 +158,11 @@ struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
-    /// One run, with the idle machine before it. Nothing has run before the `first`, so that it need not settle.
+    /// One run after its idle baseline. The `first` needs no settling time, because nothing ran before.
     fn round(&mut self, number: u32, first: bool) -> Result<Round, Error> {
         let idle = if self.options.idle_ns > 0 { Some(self.idle(first)?) } else { None };
         (self.watch)(Event::Run(number));
-        let sampler = Sampler::start(self.senses.open(self.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open(self.roots)?)?;
         let (status, usage, window) = self.command(|| sampler.failure())?;
         let span = spanned(sampler, window)?;
         self.check(status, number)?;
@@ -174,7 +174,7 @@ impl Measuring<'_> {
             self.settle()?;
         }
         (self.watch)(Event::Baseline(self.options.idle_ns as f64 / 1e9));
-        let sampler = Sampler::start(self.senses.open_idle(self.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open_idle(self.roots)?)?;
         let from_ns = now_ns();
         self.rest(self.options.idle_ns)?;
         spanned(sampler, Window { from_ns, to_ns: now_ns() })
@@ -198,19 +198,19 @@ impl Measuring<'_> {
             if left_ns == 0 {
                 return Ok(());
             }
-            std::thread::sleep(Duration::from_nanos(left_ns).min(LOOK));
+            std::thread::sleep(Duration::from_nanos(left_ns).min(POLL_INTERVAL));
         }
     }
 
-    /// Runs the command to its end. It is ended when a signal asks for it or a needed sensor has failed.
+    /// Runs the command to its end; ends it on a signal or the failure of a required sensor.
     fn command(&self, failed: impl Fn() -> Option<Failure>) -> Result<(ExitStatus, Usage, Window), Error> {
         let from_ns = now_ns();
         let child = start(self.options, self.cgroup)?;
         let mut ending: Option<(Error, u64)> = None;
         loop {
-            if let Some((status, usage)) = wait_for(&child, LOOK).map_err(Error::Wait)? {
+            if let Some((status, usage)) = wait_for(&child, POLL_INTERVAL).map_err(Error::Wait)? {
                 let window = Window { from_ns, to_ns: now_ns() };
-                // Ctrl-C in a terminal goes to the command too, which may end before this looks.
+                // Ctrl-C in a terminal also reaches the command, which may end before the signal is seen here.
                 let reason = ending.map(|(reason, _)| reason).or_else(|| self.stop.signal().map(Error::Stopped));
                 return reason.map_or(Ok((status, usage, window)), Err);
             }
@@ -232,16 +232,16 @@ impl Measuring<'_> {
         if status.success() || self.options.ignore_failure {
             return Ok(());
         }
-        let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("ended with status {code}"),
-            (None, Some(signal)) => format!("was ended by signal {signal}"),
+        let status = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("exited with status {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}"),
             (None, None) => "did not end".to_owned(),
         };
-        Err(Error::Failed { command: title(&self.options.argv), run, of: self.options.repeats, how })
+        Err(Error::Failed { command: title(&self.options.argv), run, of: self.options.repeats, status })
     }
 }
 
-/// The command as a person would type it.
+/// The command in shell syntax.
 #[must_use]
 pub fn title(argv: &[OsString]) -> String {
     crate::run::process::title(&pilotlight_workloads::Step {
@@ -250,7 +250,7 @@ pub fn title(argv: &[OsString]) -> String {
     })
 }
 
-/// A shell goes into the cgroup and becomes the command, so that nothing of it runs outside.
+/// Starts the command; a shell joins the cgroup and executes it.
 fn start(options: &Options, cgroup: Option<&Path>) -> Result<Child, Error> {
     const INTO: &str = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
     let (program, arguments) =

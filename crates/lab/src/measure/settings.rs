@@ -1,25 +1,25 @@
-//! Settings of the machine from the command line: `KEY=VALUE` with the keys of `[machine]`, or the path of a file of /sys.
+//! Settings of the machine from the command line: `KEY=VALUE` with the keys of `[machine]` or paths of `/sys` and `/proc`.
 
 use pilotlight_actuators::Machine;
 use pilotlight_actuators::machine::Text;
 
-use crate::run::machine::machine;
+use crate::experiment::machine::machine;
 use pilotlight_input::ReadError;
 use pilotlight_workloads::{Point, Value};
 
-/// Where messages say that a setting is from.
+/// The origin of a setting, for messages.
 const FROM: &str = "--set";
 
 /// `section` with these settings. A key is one of `[machine]`, such as `governor` or `cgroup.cpus`, or a path below `/sys`, `/proc/sys` or
 /// `/proc/irq`.
 ///
 /// # Errors
-/// A setting without `=`, or a key that is not known.
+/// A setting without `=` or an unknown key.
 pub fn add(section: &Machine, settings: &[String]) -> Result<Machine, ReadError> {
     let (mut keys, mut files) = (Point::new(), Vec::new());
     for setting in settings {
         let (key, value) = setting.split_once('=').ok_or_else(|| {
-            ReadError::key(FROM, "", format!("{setting:?} is no KEY=VALUE, such as governor=performance"))
+            ReadError::key(FROM, "", format!("{setting:?} is not KEY=VALUE, such as governor=performance"))
         })?;
         if key.starts_with('/') {
             files.push((key.into(), value.parse().map_or_else(|_| Text::Word(value.to_owned()), Text::Number)));
@@ -32,7 +32,7 @@ pub fn add(section: &Machine, settings: &[String]) -> Result<Machine, ReadError>
     Ok(machine)
 }
 
-/// A switch, a whole number, or a word.
+/// A boolean, an integer or a word.
 fn read(value: &str) -> Value {
     let switch = value.parse().map(Value::Switch);
     switch.or_else(|_| value.parse().map(Value::Integer)).unwrap_or_else(|_| Value::Word(value.to_owned()))
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_holds_over_the_file() {
+    fn the_command_line_overrides_the_file() {
         let machine = of(&[
             "governor=performance",
             "transitions=false",
@@ -67,9 +67,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_with_what_was_meant() {
+    fn unknown_keys_are_refused_with_the_nearest_known_one() {
         assert!(of(&["governer=x"]).unwrap_err().contains("did you mean `governor`?"));
-        assert!(of(&["governor"]).unwrap_err().starts_with("--set: \"governor\" is no KEY=VALUE"));
+        assert!(of(&["governor"]).unwrap_err().starts_with("--set: \"governor\" is not KEY=VALUE"));
         assert!(of(&["power_state=deep"]).unwrap_err().contains("machine.power_state"));
     }
 }

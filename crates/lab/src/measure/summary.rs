@@ -1,51 +1,50 @@
-//! What the runs of a command add up to: each figure with its interval over the runs, or the reason why there is none. Pure.
+//! Statistics over the runs of a command: each value with its interval, or the reason why there is none.
 //!
-//! *Above idle* is the power of a run less that of the idle machine before it (paired), so its interval contains how much the idle machine
-//! varies from run to run.
+//! *Above idle* is the power of a run minus that of its own idle baseline, so its interval includes the variation of the baseline.
 
 use pilotlight_sensors::{Missing, Origin};
 use serde::Serialize;
 
 use super::{Options, Round, Span, title};
-use crate::metrics::power::{self, Group, Taken};
+use crate::metrics::power::{self, Group, PowerDomains};
 use crate::metrics::{self, Metric};
-use crate::results::entry::DomainEnergy;
+use crate::record::DomainEnergy;
 use crate::results::summary::Spread;
-use crate::run::Senses;
+use crate::sensor_set::SensorSet;
 
-/// What the runs of a command add up to.
+/// Statistics over the runs of a command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// The command as a person would type it.
+    /// The command in shell syntax.
     pub command: String,
     /// Measured runs.
     pub runs: usize,
-    /// Those of them that failed.
+    /// Failed runs.
     pub failed: usize,
-    /// Time and counters of the command, then of the whole machine.
+    /// Time and counters of the command, then of the machine.
     pub lines: Vec<Line>,
-    /// Energy of every domain of every sensor, then sums that count nothing twice.
+    /// Energy of every domain, then sums without double counting.
     pub energy: Vec<EnergyLine>,
     /// Whether an idle baseline was measured before each run.
     pub idle_baseline: bool,
-    /// If no power is measured: every power sensor that a machine can have, and why it cannot be read here.
+    /// If no power is measured: power sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
-    /// If no power is measured: power sensors that this machine has and that were not asked for.
-    pub unread: Vec<String>,
-    /// Whether the power of some part of the machine is measured, not modelled.
+    /// If no power is measured: available power sensors that were not requested.
+    pub unused: Vec<String>,
+    /// Whether the power of any part of the machine is measured, not modelled.
     pub has_measured_power: bool,
 }
 
-/// A figure over the runs.
+/// A value over the runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
     /// Name with its unit, such as `time_s`.
     pub key: String,
-    /// In words.
+    /// Its title.
     pub title: String,
     /// Its unit.
     pub unit: String,
-    /// Whether it is of the whole machine, not of the command alone.
+    /// Whether it is of the whole machine, not only of the command.
     pub of_machine: bool,
     /// Mean, interval and the value of each run.
     pub spread: Spread,
@@ -56,27 +55,27 @@ pub struct Line {
 pub struct EnergyLine {
     /// Sensor and domain, such as `rapl/package-0`; or `cpu`, `ssd` or `system`.
     pub name: String,
-    /// What it is of.
+    /// The part of the machine, or the domains of a sum.
     pub of: String,
-    /// Whether it rests on a model instead of a measurement.
+    /// Whether it is modelled.
     pub modelled: bool,
     /// Joules of a run.
     pub energy_j: Option<Spread>,
     /// Mean watts of a run.
     pub power_w: Option<Spread>,
-    /// Mean watts of a run above those of the idle machine before it.
+    /// Mean watts of a run above its idle baseline.
     pub above_idle_w: Option<Spread>,
-    /// Joules of a run above what the idle machine would have taken in the same time.
+    /// Joules of a run above its idle baseline.
     pub above_idle_j: Option<Spread>,
-    /// Why some of these have no value, or none of some runs.
+    /// The reason for missing values.
     pub missing: Option<String>,
 }
 
 impl Summary {
-    /// Of these runs.
+    /// The statistics of these runs.
     #[must_use]
-    pub fn of(options: &Options, senses: &Senses, rounds: &[Round]) -> Self {
-        let has_measured_power = senses.has_measured_power();
+    pub fn of(options: &Options, sensors: &SensorSet, rounds: &[Round]) -> Self {
+        let has_measured_power = sensors.has_measured_power();
         Self {
             command: title(&options.argv),
             runs: rounds.len(),
@@ -84,8 +83,8 @@ impl Summary {
             lines: lines(rounds),
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
-            missing: senses.survey.clone(),
-            unread: senses.unread.clone(),
+            missing: sensors.survey.clone(),
+            unused: sensors.unused.clone(),
             has_measured_power,
         }
     }
@@ -111,9 +110,9 @@ fn lines(rounds: &[Round]) -> Vec<Line> {
     of_command.chain(of_machine(rounds)).collect()
 }
 
-/// Counters of the whole machine that tell whether something else ran beside the command.
+/// Counters of the whole machine, which reveal other load during the command.
 fn of_machine(rounds: &[Round]) -> Vec<Line> {
-    const SHOWN: [(&str, &str); 3] = [
+    const COUNTERS: [(&str, &str); 3] = [
         ("cpu_busy_cores", "CPUs busy"),
         ("cpu_frequency_ghz", "CPU frequency, mean"),
         ("sampling_cost_percent", "sampling, of one CPU"),
@@ -126,7 +125,7 @@ fn of_machine(rounds: &[Round]) -> Vec<Line> {
         let values: Vec<f64> = each.iter().filter_map(of).collect();
         Some(Line { key: key.into(), title: title.into(), unit, of_machine: true, spread: Spread::of(&values)? })
     };
-    SHOWN.into_iter().filter_map(line).collect()
+    COUNTERS.into_iter().filter_map(line).collect()
 }
 
 fn energy(rounds: &[Round]) -> Vec<EnergyLine> {
@@ -140,20 +139,20 @@ fn energy(rounds: &[Round]) -> Vec<EnergyLine> {
         let modelled = domain.origin != Origin::Measured;
         line(&domain.name, &domain.part.to_string(), modelled, rounds, uj)
     };
-    let taken = Taken::of(domains, None);
+    let power_domains = PowerDomains::of(domains, None);
     let of_group = |group: Group| {
-        let names = taken.names(group);
+        let names = power_domains.names(group);
         if names.len() < 2 {
             return None;
         }
         let modelled = domains.iter().any(|domain| domain.origin != Origin::Measured && names.contains(&domain.name));
-        let uj = |span: &Span| power::join(&span.sensed, &taken, group).map(|joined| joined.uj);
+        let uj = |span: &Span| power::join(&span.sensed, &power_domains, group).map(|joined| joined.uj);
         Some(line(group.name(), &names.join(" + "), modelled, rounds, uj))
     };
     domains.iter().map(of_domain).chain(Group::ALL.into_iter().filter_map(of_group)).collect()
 }
 
-/// The figures of one domain or sum; `uj` tells its energy in a span, in microjoules.
+/// The values of one domain or sum; `uj` returns its energy in a span, in microjoules.
 fn line(
     name: &str,
     of: &str,

@@ -1,19 +1,19 @@
-//! A [`Summary`] for people: one line a figure, with its interval and the range over the runs.
+//! A [`Summary`] as text: one line for each value, with its interval and range.
 
 use std::fmt::Write as _;
 
 use super::{EnergyLine, Line, Summary};
 use crate::results::summary::Spread;
 
-/// Units by size: from so much on, the divisor and the name.
+/// Units by size: their value and name.
 type Units = [(f64, &'static str)];
 const SECONDS: &Units = &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 const JOULES: &Units = &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")];
 const WATTS: &Units = &[(1e3, "kW"), (1.0, "W"), (1e-3, "mW"), (1e-6, "uW")];
 
-/// The lines of a summary. With `colour` headings and the time are emphasized by escape sequences of a terminal.
+/// A summary as text. With `colour` headings have escape sequences of a terminal.
 #[must_use]
-pub fn people(summary: &Summary, colour: bool) -> String {
+pub fn render(summary: &Summary, colour: bool) -> String {
     let bold = |text: &str| if colour { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() };
     let runs = if summary.runs == 1 { "1 run".to_owned() } else { format!("{} runs", summary.runs) };
     let failed = if summary.failed > 0 { format!(", {} failed", summary.failed) } else { String::new() };
@@ -44,44 +44,41 @@ fn notes(summary: &Summary) -> String {
         }
     }
     if summary.runs > 1 {
-        let _ = writeln!(
-            text,
-            "mean ± half of the 95 % interval of {} runs (Student's t), and least to greatest",
-            summary.runs
-        );
+        let _ =
+            writeln!(text, "mean ± half-width of the 95 % interval of {} runs (Student's t), and range", summary.runs);
     } else {
-        text += "one run has no interval: --repeats 3\n";
+        text += "a single run has no interval: set --repeats 3 or more\n";
     }
     if summary.idle_baseline && !summary.energy.is_empty() {
-        text += "above idle: each run less the idle machine measured before it\n";
+        text += "above idle: each run minus its idle baseline\n";
     }
-    if !summary.unread.is_empty() {
-        let _ = writeln!(text, "\nNo watts are measured: not asked for with --sensor: {}", summary.unread.join(", "));
+    if !summary.unused.is_empty() {
+        let _ = writeln!(text, "\nNo power is measured: add --sensor {}", summary.unused.join(" --sensor "));
     } else if !summary.has_measured_power {
-        text += "\nNo power sensor can be read on this machine, so no watts are measured. What would help:\n";
+        text += "\nNo power is measured: no power sensor of this machine can be read. Remedies:\n";
         for missing in &summary.missing {
             let _ = writeln!(text, "  {missing}");
         }
         if !summary.energy.iter().any(|line| line.modelled) {
-            text += "With --sensor modelled there are watts of a model, labelled so.\n";
+            text += "--sensor modelled adds power from a model, labelled as modelled.\n";
         }
     }
     text
 }
 
-/// Name, value, range; with the numbers in the unit of the mean.
+/// Name, value and range in the unit of the mean.
 fn figure(line: &Line) -> Vec<String> {
     let values = &line.spread.values;
     let scale = scale(size(&line.spread), if line.unit == "s" { SECONDS } else { &[] }, &line.unit);
     let digits = digits(&line.spread, scale.0);
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let shown = |value: f64| format!("{:.digits$}", value / scale.0);
-    let range = format!("({} … {})", shown(least), shown(greatest));
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let number = |value: f64| format!("{:.digits$}", value / scale.0);
+    let range = format!("({} … {})", number(min), number(max));
     vec![line.title.clone(), spread(&line.spread, scale), if values.len() > 1 { range } else { String::new() }]
 }
 
-/// Name, joules, watts, watts above idle, what it is of.
+/// Name, joules, watts, watts above idle, and part of the machine.
 fn energy(line: &EnergyLine) -> Vec<String> {
     let cell = |of: &Option<Spread>, units: &Units| {
         of.as_ref().map_or_else(|| "-".to_owned(), |of| spread(of, scale(size(of), units, "")))
@@ -95,7 +92,7 @@ fn energy(line: &EnergyLine) -> Vec<String> {
     vec![line.name.clone(), cell(&line.energy_j, JOULES), cell(&line.power_w, WATTS), above, of]
 }
 
-/// `2.0021 s ± 0.0004 s`: the interval with two significant digits, the mean with as many decimals.
+/// `2.0021 s ± 0.0004 s`: the interval with two significant digits, the mean with the same decimals.
 fn spread(of: &Spread, scale: (f64, &str)) -> String {
     let digits = digits(of, scale.0);
     let unit = if scale.1.is_empty() { String::new() } else { format!(" {}", scale.1) };
@@ -106,7 +103,7 @@ fn spread(of: &Spread, scale: (f64, &str)) -> String {
     }
 }
 
-/// What decides about the unit: the mean, or half of the interval if that is greater.
+/// The value that determines the unit: the maximum of the mean and the half-width.
 fn size(of: &Spread) -> f64 {
     of.mean.abs().max(half(of).unwrap_or(0.0))
 }
@@ -123,7 +120,7 @@ fn scale<'a>(value: f64, units: &[(f64, &'a str)], unit: &'a str) -> (f64, &'a s
     fits.or(smallest).copied().unwrap_or((1.0, unit))
 }
 
-/// Decimals that show two significant digits of the interval; of a value without one, four of the value.
+/// Decimals for two significant digits of the interval, or four of a value without an interval.
 fn digits(of: &Spread, scale: f64) -> usize {
     let mean = of.mean / scale;
     let (size, significant) = match half(of) {
@@ -135,7 +132,7 @@ fn digits(of: &Spread, scale: f64) -> usize {
     usize::try_from(significant - 1 - exponent).unwrap_or(0).min(6)
 }
 
-/// A time as people read it, such as `1.2 s`.
+/// A time in a suitable unit, such as `1.2 s`.
 #[must_use]
 pub fn seconds(ns: u64) -> String {
     let value = ns as f64 / 1e9;
@@ -144,7 +141,7 @@ pub fn seconds(ns: u64) -> String {
     format!("{} {unit}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// Rows of cells in columns as wide as their widest cell: the first and the last on the left, the others on the right.
+/// Rows in aligned columns: the first and last to the left, the others to the right.
 fn aligned(rows: &[Vec<String>], indent: usize) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

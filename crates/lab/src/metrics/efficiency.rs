@@ -1,13 +1,13 @@
-//! Work for energy. Formulas of the thesis (section 4.3.1) in the readings of its errata:
+//! Efficiency: formulas of the thesis (section 4.3.1) with its errata:
 //!
-//! - *per joule*: operations, or bytes, per second over mean watts: what one joule bought.
-//! - *energy-delay product*: energy of one operation times its latency, in J s. The thesis prints W s for what its tool computes, mean power
-//!   times latency; that stands beside it as the *power-delay product*, so that figures can be compared with it.
+//! - *per joule*: operations or bytes per second over mean watts.
+//! - *energy-delay product*: energy of one operation times its latency, in J s. The tool of the thesis computes mean power times latency in
+//!   W s; that is the *power-delay product* here, for comparisons.
 
-/// How much of something that came at a rate one joule bought.
+/// Work per joule from a rate and mean power.
 ///
 /// # Errors
-/// Without power there is no such number.
+/// If the power is not above zero.
 pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
     positive(watts)?;
     Ok(per_s / watts)
@@ -16,16 +16,16 @@ pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
 /// Energy of one operation times its latency, in J s.
 ///
 /// # Errors
-/// Without operations or power there is no such number.
+/// If power or rate is not above zero.
 pub fn energy_delay_js(watts: f64, per_s: f64, latency_ns: f64) -> Result<f64, String> {
     positive(watts)?;
     if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err("no operation completed".into()) }
 }
 
-/// Mean power times latency, in W s: what the thesis's tool prints as energy-delay product.
+/// Mean power times latency, in W s: the energy-delay product of the tool of the thesis.
 ///
 /// # Errors
-/// Without power there is no such number.
+/// If the power is not above zero.
 pub fn power_delay_ws(watts: f64, latency_ns: f64) -> Result<f64, String> {
     positive(watts)?;
     Ok(watts * latency_ns / 1e9)
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_hand() {
+    fn values_match_a_manual_calculation() {
         // 100,000 I/Os of 4 KiB a second at 5 W: 20,000 I/Os and 81.92 MB a joule
         assert_eq!(per_joule(100_000.0, 5.0), Ok(20_000.0));
         assert_eq!(per_joule(100_000.0 * 4096.0, 5.0), Ok(81_920_000.0));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn without_power_or_work_there_is_no_number() {
+    fn power_and_rate_must_be_above_zero() {
         assert!(per_joule(1.0, 0.0).is_err());
         assert!(per_joule(1.0, -0.5).unwrap_err().contains("-0.500 W"));
         assert!(energy_delay_js(5.0, 0.0, 1.0).is_err());

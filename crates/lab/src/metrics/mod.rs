@@ -1,34 +1,33 @@
-//! What a measurement adds up to: one number a metric, each with its unit in its key, or the reason why there is none.
+//! The metrics of a measurement: values, or reasons why there are none.
 //!
-//! Keys are columns of `results.csv`: `iops`, `read_latency_p99_us`, `ssd_power_w`, `io_per_j_ssd_cpu`. What rests on a model says so
-//! in its key: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
+//! Keys are columns of `results.csv` and end in their unit: `iops`, `read_latency_p99_us`, `ssd_power_w`, `io_per_j_ssd_cpu`. Keys of
+//! modelled metrics contain the model: `cpu_modelled_generic_power_w`, `io_per_j_cpu_modelled_generic`.
 
 pub mod efficiency;
-pub mod observed;
 pub mod power;
 pub mod scope;
 mod system;
 
-use crate::results::entry::{Baseline, Run, Sensed};
+use crate::record::{Baseline, Run, Sensed};
 use crate::study::count;
 use pilotlight_results::metric;
 use pilotlight_workloads::latency;
 use pilotlight_workloads::record::{Class, Latency, OperationKind, Record};
-use power::Taken;
+use power::PowerDomains;
 use scope::Scope;
 
-/// A number, or why there is none.
+/// A metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Name with its unit, as a column.
+    /// Its key.
     pub key: String,
-    /// In words.
+    /// Its title.
     pub title: String,
     /// The unit.
     pub unit: String,
-    /// Whether it rests on a model instead of a measurement.
+    /// Whether it is modelled.
     pub modelled: bool,
-    /// The number in that unit.
+    /// The value, or the reason why there is none.
     pub value: Result<f64, String>,
 }
 
@@ -41,9 +40,9 @@ impl Metric {
     }
 }
 
-/// Everything that can be told of a run. `baseline` is the idle machine under the same setting.
+/// All metrics of a run. `baseline` is the idle machine at the same settings.
 #[must_use]
-pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metric> {
+pub fn of_run(run: &Run, power_domains: &PowerDomains, baseline: Option<&Baseline>) -> Vec<Metric> {
     let mut metrics = Vec::new();
     let families = families(&run.record);
     for family in &families {
@@ -52,7 +51,7 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     for class in run.record.classes.iter().filter(|class| class.may_have_occurred()) {
         metrics.extend(of_class(class));
     }
-    let scopes = scope::scopes(&run.sensed, taken, run.window.length_ns(), baseline);
+    let scopes = scope::scopes(&run.sensed, power_domains, run.window.length_ns(), baseline);
     for scope in &scopes {
         metrics.extend(scope.metrics());
         families.iter().for_each(|family| metrics.extend(family.efficiency(scope)));
@@ -69,13 +68,13 @@ pub fn of_run(run: &Run, taken: &Taken, baseline: Option<&Baseline>) -> Vec<Metr
     metrics
 }
 
-/// What the whole machine was busy with.
+/// Metrics of the whole machine.
 #[must_use]
 pub fn of_machine(sensed: &Sensed) -> Vec<Metric> {
     system::metrics(sensed, None)
 }
 
-/// What tells mechanisms of completion apart, where one was asked for.
+/// Metrics that distinguish completion mechanisms, if one was requested.
 fn completion(run: &Run) -> Vec<Metric> {
     if run.completion.is_none() {
         return Vec::new();
@@ -88,16 +87,16 @@ fn completion(run: &Run) -> Vec<Metric> {
     interrupts.into_iter().chain(switches).collect()
 }
 
-/// What a tool said beside its work: the unit is what its column ends in.
+/// An additional value of a tool; the unit is the suffix of its key.
 fn of_tool(key: &str, value: f64) -> Metric {
     Metric::new(key, metric::words(key), Ok(value))
 }
 
-/// Classes that can be added: I/Os, transactions, or operations of an application.
+/// Classes with a common sum: I/Os, transactions, or operations of an application.
 struct Family<'a> {
-    /// As keys say it.
+    /// Name in keys.
     name: &'static str,
-    /// As people say it.
+    /// Name in titles.
     title: &'static str,
     classes: Vec<&'a Class>,
 }
@@ -118,12 +117,12 @@ fn families(record: &Record) -> Vec<Family<'_>> {
 }
 
 impl Family<'_> {
-    /// `None` where the operations of some class are not counted.
+    /// `None` if the operations of a class are not counted.
     fn per_s(&self) -> Option<f64> {
         self.classes.iter().map(|class| Some(per_s(class.operations?, class.runtime_ns))).sum()
     }
 
-    /// `None` where the tool does not count the bytes of some class.
+    /// `None` if the bytes of a class are not counted.
     fn bytes_per_s(&self) -> Option<f64> {
         self.classes.iter().map(|class| Some(per_s(class.bytes?, class.runtime_ns))).sum()
     }
@@ -156,11 +155,11 @@ impl Family<'_> {
         metrics
     }
 
-    /// Energy and power times latency.
+    /// Energy-delay and power-delay products.
     fn products(&self, scope: &Scope) -> Vec<Metric> {
         let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.words());
         let mut metrics = Vec::new();
-        if !self.classes.iter().any(|class| says_latency(class)) {
+        if !self.classes.iter().any(|class| has_latency(class)) {
             return metrics;
         }
         let p99 = latency::quantile_ns(&self.classes, 990_000);
@@ -183,13 +182,13 @@ fn per_s(count: u64, runtime_ns: u64) -> f64 {
     count as f64 / (runtime_ns.max(1) as f64 / 1e9)
 }
 
-/// Whether a class says how long its operations took, or would have to: those that are counted take time.
-fn says_latency(class: &Class) -> bool {
+/// Whether a class has latencies or counted operations.
+fn has_latency(class: &Class) -> bool {
     class.operations.is_some() || class.latency != Latency::default()
 }
 
 fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
-    if !classes.iter().any(|class| says_latency(class)) {
+    if !classes.iter().any(|class| has_latency(class)) {
         return Vec::new();
     }
     let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3);
@@ -207,7 +206,7 @@ fn of_class(class: &Class) -> Vec<Metric> {
         OperationKind::Read => ("read".to_owned(), "reads".to_owned()),
         OperationKind::Write => ("write".to_owned(), "writes".to_owned()),
         OperationKind::Trim => ("trim".to_owned(), "deallocations".to_owned()),
-        // Their family has no other class: it says the same.
+        // The only class of its family, so redundant.
         OperationKind::Transaction => return Vec::new(),
         OperationKind::TransactionKind(name) => {
             (format!("transaction_{}", tidy(name)), format!("transactions, {name}"))
@@ -227,7 +226,7 @@ fn of_class(class: &Class) -> Vec<Metric> {
     metrics
 }
 
-/// A name as part of a column.
+/// A name as part of a key.
 pub(crate) fn tidy(name: &str) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
     name.chars().map(word).collect()

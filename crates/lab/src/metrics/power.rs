@@ -1,24 +1,23 @@
-//! Which domains make up the SSD, the CPU and the system.
+//! Selects the power domains that make up SSD, CPU and system.
 //!
-//! *Problem.* Sensors overlap: a package contains its cores, two sensors see the same package, a model stands beside a measurement.
-//! A sum must count nothing twice, and a reader must know what was summed. *Algorithm.* Of the domains that belong to a group, take them
-//! in this order and keep each that overlaps with none that is kept: measured before modelled, outer before inner, and in the order of the
-//! experiment. *Properties.* No two kept domains overlap; what is left out overlaps with what is kept; where a
-//! measured domain covers a part, no model does.
+//! *Problem.* Sensors overlap: a package contains its cores, two sensors read the same package, a model exists beside a measurement. Sums must
+//! not count twice. *Algorithm.* Of the domains of a group select each that overlaps with no selected one, in this order: measured before
+//! modelled, outer before inner, order of the experiment. *Properties.* Selected domains do not overlap; others overlap with a selected one;
+//! a model never replaces a measurement.
 
 use pilotlight_sensors::energy::{self, Share};
 use pilotlight_sensors::{Origin, Part};
 use serde::{Deserialize, Serialize};
 
-use crate::results::entry::{DomainEnergy, Sensed};
+use crate::record::{DomainEnergy, Sensed};
 
-/// Parts of the machine whose watts are told apart, as the thesis does (section 4.3.1).
+/// Groups of domains (thesis, section 4.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Group {
     /// Drives.
     Ssd,
-    /// Packages and the memory at them.
+    /// Packages and their memory.
     Cpu,
     /// Everything.
     System,
@@ -28,7 +27,7 @@ impl Group {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Ssd, Self::Cpu, Self::System];
 
-    /// As columns say it.
+    /// Name in keys.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,7 +37,7 @@ impl Group {
         }
     }
 
-    /// How far inside a part of this group lies; `None` of parts of other groups.
+    /// Nesting level of a part in this group; `None` for other parts.
     fn rank(self, part: &Part) -> Option<u8> {
         match (self, part) {
             (Self::Ssd, Part::Drive(_)) | (Self::System, Part::System) | (Self::Cpu, Part::Cpu) => Some(0),
@@ -50,19 +49,19 @@ impl Group {
     }
 }
 
-/// What was taken for each group, by name of sensor and domain.
+/// The selected domains of each group, as `SENSOR/DOMAIN`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
-    /// For the SSD.
+pub struct PowerDomains {
+    /// SSD.
     pub ssd: Vec<String>,
-    /// For the CPU.
+    /// CPU.
     pub cpu: Vec<String>,
-    /// For the system.
+    /// System.
     pub system: Vec<String>,
 }
 
-impl Taken {
-    /// Of these domains. `drive` is the one that is worked on: where its power is known, others do not count.
+impl PowerDomains {
+    /// Selects from these domains. `drive` is the drive of the target: if its power is known, other drives are ignored.
     #[must_use]
     pub fn of(domains: &[DomainEnergy], drive: Option<&str>) -> Self {
         let names = |group| choose(group, domains, drive).into_iter().map(|at| domains[at].name.clone()).collect();
@@ -101,15 +100,15 @@ fn choose(group: Group, domains: &[DomainEnergy], drive: Option<&str>) -> Vec<us
 
 /// Energy of a group over a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Joined {
+pub struct GroupEnergy {
     /// In microjoules.
     pub uj: i64,
-    /// The profiles of what is modelled in it; empty where all is measured.
+    /// The profiles of modelled parts; empty if all is measured.
     pub profiles: Vec<String>,
 }
 
-impl Joined {
-    /// Of two groups that lie beside each other.
+impl GroupEnergy {
+    /// The sum of two disjoint groups.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         let mut profiles = [self.profiles.as_slice(), other.profiles.as_slice()].concat();
@@ -119,12 +118,12 @@ impl Joined {
     }
 }
 
-/// The sum of the domains that were taken for a group.
+/// The sum of the selected domains of a group.
 ///
 /// # Errors
-/// Why it is not known: nothing measures it, or a sensor failed.
-pub fn join(sensed: &Sensed, taken: &Taken, group: Group) -> Result<Joined, String> {
-    let names = taken.names(group);
+/// If no domain is selected or a sensor failed.
+pub fn join(sensed: &Sensed, power_domains: &PowerDomains, group: Group) -> Result<GroupEnergy, String> {
+    let names = power_domains.names(group);
     if names.is_empty() {
         return Err(format!("no sensor reads the power of the {}", group.name()));
     }
@@ -141,7 +140,7 @@ pub fn join(sensed: &Sensed, taken: &Taken, group: Group) -> Result<Joined, Stri
     profiles.sort();
     profiles.dedup();
     let uj = energy::sum(&shares).map_err(|overlap| overlap.to_string())?;
-    Ok(Joined { uj, profiles })
+    Ok(GroupEnergy { uj, profiles })
 }
 
 #[cfg(test)]
@@ -170,39 +169,41 @@ mod tests {
             domain("ipmi/system", Part::System),
             modelled("modelled/cpu", Part::Cpu),
         ];
-        let taken = Taken::of(&domains, None);
-        assert_eq!(taken.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
-        assert_eq!(taken.system, ["ipmi/system"]);
-        assert_eq!(taken.ssd, [""; 0]);
+        let power_domains = PowerDomains::of(&domains, None);
+        assert_eq!(power_domains.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
+        assert_eq!(power_domains.system, ["ipmi/system"]);
+        assert_eq!(power_domains.ssd, [""; 0]);
         let sensed = Sensed { energies: domains.to_vec(), ..Sensed::default() };
-        assert_eq!(join(&sensed, &taken, Group::Cpu), Ok(Joined { uj: 3_000_000, profiles: vec![] }));
-        assert!(join(&sensed, &taken, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd"));
+        assert_eq!(join(&sensed, &power_domains, Group::Cpu), Ok(GroupEnergy { uj: 3_000_000, profiles: vec![] }));
+        assert!(
+            join(&sensed, &power_domains, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd")
+        );
     }
 
     #[test]
-    fn cores_stand_in_for_a_package_that_is_not_there_and_a_model_for_nothing_else() {
+    fn cores_replace_a_missing_package_and_a_model_is_the_last_choice() {
         let domains = [domain("rapl/core", Part::Core(0)), domain("rapl/uncore", Part::Uncore(0))];
-        assert_eq!(Taken::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
+        assert_eq!(PowerDomains::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
         let only = [modelled("modelled/cpu", Part::Cpu)];
-        let taken = Taken::of(&only, None);
+        let power_domains = PowerDomains::of(&only, None);
         let sensed = Sensed { energies: only.to_vec(), ..Sensed::default() };
-        assert_eq!(join(&sensed, &taken, Group::Cpu).unwrap().profiles, ["generic"]);
+        assert_eq!(join(&sensed, &power_domains, Group::Cpu).unwrap().profiles, ["generic"]);
     }
 
     #[test]
-    fn the_drive_that_is_worked_on_counts_alone() {
+    fn only_the_drive_of_the_target_counts() {
         let domains = [domain("a", Part::Drive("nvme0".into())), domain("b", Part::Drive("nvme1".into()))];
-        assert_eq!(Taken::of(&domains, Some("nvme1")).ssd, ["b"]);
-        assert_eq!(Taken::of(&domains, Some("sda")).ssd, ["a", "b"], "its own power is not known");
-        assert_eq!(Taken::of(&domains, None).ssd, ["a", "b"]);
+        assert_eq!(PowerDomains::of(&domains, Some("nvme1")).ssd, ["b"]);
+        assert_eq!(PowerDomains::of(&domains, Some("sda")).ssd, ["a", "b"], "its power is unknown");
+        assert_eq!(PowerDomains::of(&domains, None).ssd, ["a", "b"]);
     }
 
     #[test]
-    fn a_sensor_that_failed_leaves_no_number() {
+    fn a_failed_sensor_gives_no_sum() {
         let failed = DomainEnergy { uj: Err("no samples".into()), ..domain("ipmi/system", Part::System) };
         let sensed = Sensed { energies: vec![failed.clone()], ..Sensed::default() };
-        let taken = Taken::of(&[failed], None);
-        assert_eq!(join(&sensed, &taken, Group::System), Err("ipmi/system: no samples".into()));
+        let power_domains = PowerDomains::of(&[failed], None);
+        assert_eq!(join(&sensed, &power_domains, Group::System), Err("ipmi/system: no samples".into()));
     }
 
     fn any_part() -> impl Strategy<Value = Part> {
@@ -221,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_counted_twice_and_nothing_is_left_out(parts in prop::collection::vec((any_part(), any::<bool>()), 0..12)) {
+        fn selected_domains_are_disjoint_and_complete(parts in prop::collection::vec((any_part(), any::<bool>()), 0..12)) {
             let named = |(at, (part, measured)): (usize, &(Part, bool))| {
                 let name = at.to_string();
                 if *measured { domain(&name, part.clone()) } else { modelled(&name, part.clone()) }

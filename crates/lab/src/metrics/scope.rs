@@ -1,19 +1,19 @@
-//! What energy is counted: of the SSD, of the CPU, of both, of the system; each as it is, and above what the idle machine takes.
+//! Scopes of energy: SSD, CPU, both, and system; each in total and above idle.
 
 use pilotlight_sensors::Origin;
 
-use super::power::{self, Group, Joined, Taken};
+use super::power::{self, Group, GroupEnergy, PowerDomains};
 use super::{Metric, tidy};
-use crate::results::entry::{Baseline, Sensed};
+use crate::record::{Baseline, Sensed};
 
-/// What energy is counted.
+/// A scope of energy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scope {
     /// `ssd`, `cpu`, `ssd_cpu` or `system`.
     name: &'static str,
-    /// Whether what the idle machine takes is left out.
+    /// Whether the idle baseline is subtracted.
     above_idle: bool,
-    /// The profiles of what is modelled in it.
+    /// The profiles of modelled parts.
     profiles: Vec<String>,
     /// Energy over the window, in joules.
     pub joules: Result<f64, String>,
@@ -28,20 +28,25 @@ const SCOPES: [(&str, &[Group]); 4] = [
     ("system", &[Group::System]),
 ];
 
-/// All of them. Without an idle baseline there are none above it.
+/// All scopes; those above idle only with a baseline.
 #[must_use]
-pub fn scopes(sensed: &Sensed, taken: &Taken, window_ns: u64, baseline: Option<&Baseline>) -> Vec<Scope> {
+pub fn scopes(
+    sensed: &Sensed,
+    power_domains: &PowerDomains,
+    window_ns: u64,
+    baseline: Option<&Baseline>,
+) -> Vec<Scope> {
     let one = |(name, groups): (&'static str, &[Group])| {
-        let all = joined(sensed, taken, groups).map(|joined| joined.uj as f64);
+        let all = joined(sensed, power_domains, groups).map(|joined| joined.uj as f64);
         let scope = |above_idle, uj: Result<f64, String>| Scope {
             name,
             above_idle,
-            profiles: profiles(sensed, taken, groups),
+            profiles: profiles(sensed, power_domains, groups),
             joules: uj.clone().map(|uj| uj / 1e6),
             watts: uj.map(|uj| uj * 1e3 / window_ns.max(1) as f64),
         };
         let above = baseline.map(|baseline| {
-            let idle_uw = idle_uw(baseline, taken, groups).map_err(|why| format!("idle baseline: {why}"));
+            let idle_uw = idle_uw(baseline, power_domains, groups).map_err(|why| format!("idle baseline: {why}"));
             scope(true, all.clone().and_then(|uj| Ok(uj - idle_uw? * window_ns as f64 / 1e9)))
         });
         [Some(scope(false, all)), above].into_iter().flatten()
@@ -49,22 +54,22 @@ pub fn scopes(sensed: &Sensed, taken: &Taken, window_ns: u64, baseline: Option<&
     SCOPES.into_iter().flat_map(one).collect()
 }
 
-fn joined(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Result<Joined, String> {
-    let mut sum = Joined { uj: 0, profiles: Vec::new() };
+fn joined(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Result<GroupEnergy, String> {
+    let mut sum = GroupEnergy { uj: 0, profiles: Vec::new() };
     for group in groups {
-        sum = sum.and(&power::join(sensed, taken, *group)?);
+        sum = sum.and(&power::join(sensed, power_domains, *group)?);
     }
     Ok(sum)
 }
 
-fn idle_uw(baseline: &Baseline, taken: &Taken, groups: &[Group]) -> Result<f64, String> {
-    let uj = joined(&baseline.sensed, taken, groups)?.uj;
+fn idle_uw(baseline: &Baseline, power_domains: &PowerDomains, groups: &[Group]) -> Result<f64, String> {
+    let uj = joined(&baseline.sensed, power_domains, groups)?.uj;
     Ok(uj as f64 * 1e9 / baseline.window.length_ns().max(1) as f64)
 }
 
-/// Of what was taken, whether its energy is known or not: so that a column keeps its name.
-fn profiles(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Vec<String> {
-    let names: Vec<&String> = groups.iter().flat_map(|group| taken.names(*group)).collect();
+/// The profiles of the selected domains, also of those with unknown energy, so that keys are stable.
+fn profiles(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Vec<String> {
+    let names: Vec<&String> = groups.iter().flat_map(|group| power_domains.names(*group)).collect();
     let of_model = sensed.energies.iter().filter(|domain| names.contains(&&domain.name)).filter_map(|domain| {
         if let Origin::Modelled { profile } = &domain.origin { Some(profile.clone()) } else { None }
     });
@@ -75,7 +80,7 @@ fn profiles(sensed: &Sensed, taken: &Taken, groups: &[Group]) -> Vec<String> {
 }
 
 impl Scope {
-    /// As keys say it: `ssd_cpu`, `cpu_modelled_generic_above_idle`.
+    /// Name in keys: `ssd_cpu`, `cpu_modelled_generic_above_idle`.
     #[must_use]
     pub fn key(&self) -> String {
         let idle = if self.above_idle { "_above_idle" } else { "" };
@@ -87,7 +92,7 @@ impl Scope {
         if self.is_modelled() { format!("{}_modelled{model}", self.name) } else { self.name.to_owned() }
     }
 
-    /// As people say it.
+    /// Name in titles.
     #[must_use]
     pub fn words(&self) -> String {
         let name = match self.name {
@@ -102,7 +107,7 @@ impl Scope {
         format!("{name}{model}{idle}")
     }
 
-    /// Whether some of it is modelled.
+    /// Whether any part is modelled.
     #[must_use]
     pub fn is_modelled(&self) -> bool {
         !self.profiles.is_empty()
@@ -113,16 +118,16 @@ impl Scope {
     pub fn metrics(&self) -> Vec<Metric> {
         let (subject, words) = (self.subject(), self.words());
         let idle = if self.above_idle { "_above_idle" } else { "" };
-        let metric = |what: &str, suffix: &str, value: &Result<f64, String>| {
-            let key = format!("{subject}_{what}{idle}_{suffix}");
-            let metric = Metric::new(key, format!("{what}, {words}"), value.clone());
+        let metric = |quantity: &str, suffix: &str, value: &Result<f64, String>| {
+            let key = format!("{subject}_{quantity}{idle}_{suffix}");
+            let metric = Metric::new(key, format!("{quantity}, {words}"), value.clone());
             Metric { modelled: self.is_modelled(), ..metric }
         };
         vec![metric("power", "w", &self.watts), metric("energy", "j", &self.joules)]
     }
 }
 
-/// The shares of CPU and SSD in the system's power, where both are known.
+/// The shares of CPU and SSD in the system's power, if known.
 #[must_use]
 pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
     let whole = |name: &str| scopes.iter().find(|scope| scope.name == name && !scope.above_idle);
@@ -142,10 +147,10 @@ pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
     ["cpu", "ssd"].into_iter().filter_map(share).collect()
 }
 
-/// Power and energy of every domain by its own name, whatever group it is in.
+/// Power and energy of every domain.
 #[must_use]
 pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {
-    let one = |domain: &crate::results::entry::DomainEnergy| {
+    let one = |domain: &crate::record::DomainEnergy| {
         let (name, modelled) = (tidy(&domain.name), domain.origin != Origin::Measured);
         let uj = domain.uj.clone().map(|uj| uj as f64);
         let words = format!("{} ({})", domain.name, domain.part);

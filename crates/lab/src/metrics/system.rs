@@ -1,20 +1,20 @@
-//! What the machine was busy with: CPU time, frequency, load, context switches, interrupts, and what sampling cost.
+//! Metrics of the machine: CPU time, frequency, load, context switches, interrupts, and the cost of sampling.
 
 use super::Metric;
-use crate::results::entry::Sensed;
+use crate::record::Sensed;
 
-/// Whatever was read of these; and, for each operation, where their rate is known.
+/// Metrics of the sensors that were read, also per operation if the rate is known.
 pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Metric> {
     let mut metrics = Vec::new();
     let mut add = |key: &str, title: &str, value: Option<f64>| {
         metrics.extend(value.map(|value| Metric::new(key, title, Ok(value))));
     };
     let spent = |columns: &[&str]| cpu_cores(sensed, columns);
-    add("cpu_busy_cores", "CPU time per time", spent(&BUSY));
-    add("cpu_user_cores", "CPU time per time, in user space", spent(&["user", "nice"]));
-    add("cpu_system_cores", "CPU time per time, in the kernel", spent(&["system", "irq", "softirq"]));
-    add("cpu_stolen_cores", "CPU time that the hypervisor gave to others", spent(&["steal"]));
-    add("cpu_frequency_ghz", "frequency, mean of all CPUs", mean_of(sensed, "frequency/", "_khz").map(|khz| khz / 1e6));
+    add("cpu_busy_cores", "busy CPUs", spent(&BUSY));
+    add("cpu_user_cores", "CPUs busy in user space", spent(&["user", "nice"]));
+    add("cpu_system_cores", "CPUs busy in the kernel", spent(&["system", "irq", "softirq"]));
+    add("cpu_stolen_cores", "CPU time given to other guests (steal)", spent(&["steal"]));
+    add("cpu_frequency_ghz", "mean frequency of all CPUs", mean_of(sensed, "frequency/", "_khz").map(|khz| khz / 1e6));
     add("load_1min", "load average", observed(sensed, "kernel/load-1min_milli").map(|milli| milli / 1e3));
     for (key, title, column) in [
         ("context_switches", "context switches", "kernel/context-switches_count_per_s"),
@@ -31,7 +31,7 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
     metrics
 }
 
-/// What a second of CPU time of the whole machine did, and what CPU time an operation took.
+/// Bytes per second of CPU time of the whole machine, and CPU time per operation.
 pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: Option<f64>) -> Vec<Metric> {
     let Some(busy) = cpu_cores(sensed, &BUSY).filter(|busy| *busy > 0.0) else { return Vec::new() };
     let bytes = Metric::new("bytes_per_cpu_s", "bytes per second of CPU time", Ok(bytes_per_s / busy));
@@ -40,23 +40,23 @@ pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: 
     [bytes].into_iter().chain(each).collect()
 }
 
-/// What is not idle.
+/// Kinds of CPU time that are not idle.
 const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
 
-/// What a target says of itself (sensor `target`): its reactors' time as a number of cores, and what its policy ordered.
+/// Metrics of a server (sensor `target`): time of its reactors as a number of cores, and commands of its policy.
 fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, Option<f64>)) {
     let rate = |name: &str| observed(sensed, &format!("target/{name}_per_s"));
     let cores = |name: &str| rate(&format!("{name}_ns")).map(|ns| ns / 1e9);
     let active = cores("busy").zip(cores("polling-idle")).map(|(busy, idle)| busy + idle);
     add("target_requests_per_s", "requests that the target served", rate("requests_count"));
-    add("target_scheduled_cores", "target's cores, CPU time as accounted by the kernel", cores("scheduled"));
-    add("target_active_cores", "target's cores, busy or in empty polls", active);
-    add("target_busy_cores", "target's cores, busy", cores("busy"));
+    add("target_scheduled_cores", "target's cores, CPU time (accounting of the kernel)", cores("scheduled"));
+    add("target_active_cores", "target's cores, processing requests or polling without result", active);
+    add("target_busy_cores", "target's cores, processing requests", cores("busy"));
     add("target_asleep_cores", "target's cores, asleep", cores("asleep"));
-    add("cores_awake", "target's cores awake when asked", observed(sensed, "target/reactors-awake_count"));
-    for (key, what) in [("moves", "moves"), ("sleeps", "sleeps"), ("wakes", "wakes"), ("refused", "refusals")] {
-        let title = format!("{what} that the target's policy ordered");
-        add(&format!("{key}_per_s"), &title, rate(&format!("{what}_count")));
+    add("cores_awake", "target's awake cores", observed(sensed, "target/reactors-awake_count"));
+    for (key, command) in [("moves", "moves"), ("sleeps", "sleeps"), ("wakes", "wakes"), ("refused", "refusals")] {
+        let title = format!("{command} by the target's policy");
+        add(&format!("{key}_per_s"), &title, rate(&format!("{command}_count")));
     }
 }
 
@@ -64,7 +64,7 @@ fn observed(sensed: &Sensed, column: &str) -> Option<f64> {
     sensed.observed.get(column).copied()
 }
 
-/// CPU time of some kinds, of all CPUs together, as a number of CPUs.
+/// CPU time of some kinds, summed over all CPUs, as a number of CPUs.
 fn cpu_cores(sensed: &Sensed, kinds: &[&str]) -> Option<f64> {
     let of_kind = |column: &str| {
         let rest = column.strip_prefix("cputime/")?.strip_suffix("_ns_per_s")?;

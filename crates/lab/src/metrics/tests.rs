@@ -1,4 +1,4 @@
-//! A run of which every figure is known by hand.
+//! A run with manually calculated metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use pilotlight_sensors::{Origin, Part};
 use super::*;
 use crate::plan::Key;
 use crate::plan::Plan;
+use crate::record::{DomainEnergy, Entry, Sensed};
 use crate::results::Results;
-use crate::results::entry::{DomainEnergy, Entry, Sensed};
 use crate::results::journal::Finished;
 use crate::results::summary::Spread;
 use pilotlight_workloads::Point;
@@ -65,8 +65,8 @@ fn baseline() -> Baseline {
     Baseline { setting: Point::new(), round: 0, window, sensed: Sensed { energies, ..Sensed::default() } }
 }
 
-fn taken(run: &Run) -> Taken {
-    Taken::of(&run.sensed.energies, None)
+fn power_domains(run: &Run) -> PowerDomains {
+    PowerDomains::of(&run.sensed.energies, None)
 }
 
 #[track_caller]
@@ -77,9 +77,9 @@ fn check(metrics: &[Metric], key: &str, expected: f64) {
 }
 
 #[test]
-fn everything_by_hand() {
+fn metrics_match_a_manual_calculation() {
     let run = run();
-    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    let metrics = of_run(&run, &power_domains(&run), Some(&baseline()));
     for (key, expected) in [
         ("iops", 100_000.0),
         ("bytes_per_s", 409_600_000.0),
@@ -121,7 +121,7 @@ fn everything_by_hand() {
 fn keys_are_unique() {
     let run = run();
     let mut keys: Vec<String> =
-        of_run(&run, &taken(&run), Some(&baseline())).into_iter().map(|metric| metric.key).collect();
+        of_run(&run, &power_domains(&run), Some(&baseline())).into_iter().map(|metric| metric.key).collect();
     keys.sort();
     let before = keys.len();
     keys.dedup();
@@ -129,22 +129,22 @@ fn keys_are_unique() {
 }
 
 #[test]
-fn without_sensors_there_are_reasons_and_no_zero_watts() {
+fn without_sensors_metrics_have_reasons_in_place_of_values() {
     let mut run = run();
     run.sensed.energies.clear();
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     let value = |key: &str| metrics.iter().find(|metric| metric.key == key).map(|metric| metric.value.clone());
     assert!(value("ssd_power_w").unwrap().unwrap_err().contains("no sensor"));
     assert!(value("io_per_j_system").unwrap().is_err());
-    assert_eq!(value("ssd_power_above_idle_w"), None, "nothing is above a baseline that was not asked for");
+    assert_eq!(value("ssd_power_above_idle_w"), None, "no baseline, no power above it");
 }
 
 #[test]
-fn what_is_modelled_says_so() {
+fn keys_and_titles_of_modelled_metrics_contain_the_model() {
     let mut run = run();
     let origin = Origin::Modelled { profile: "generic".into() };
     run.sensed.energies = vec![DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "cpu_modelled_generic_power_w", 40.0);
     check(&metrics, "io_per_j_cpu_modelled_generic", 2_500.0);
     let power = metrics.iter().find(|metric| metric.key == "cpu_modelled_generic_power_w").unwrap();
@@ -159,18 +159,18 @@ fn what_is_modelled_says_so() {
 fn transactions_have_their_own_efficiency() {
     let mut run = run();
     run.record.classes = vec![class(OperationKind::Transaction, 2_000, 5_000_000)];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "transaction_per_j_system", 10.0);
     check(&metrics, "transaction_latency_mean_us", 5_000.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
 }
 
 #[test]
-fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
+fn undeclared_values_are_absent_not_zero() {
     let mut run = run();
     let only_bytes = Class { operations: None, latency: Latency::default(), ..class(OperationKind::Read, 1_000, 1) };
     run.record.classes = vec![only_bytes.clone()];
-    let metrics = of_run(&run, &taken(&run), Some(&baseline()));
+    let metrics = of_run(&run, &power_domains(&run), Some(&baseline()));
     for (key, expected) in [
         ("bytes_per_s", 2_048_000.0),
         ("read_bytes_per_s", 2_048_000.0),
@@ -184,34 +184,34 @@ fn what_a_workload_does_not_declare_is_absent_and_not_zero() {
             .iter()
             .any(|part| key.contains(part))
     };
-    let told: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).filter(|key| of_operations(key)).collect();
-    assert_eq!(told, [""; 0]);
-    // A class whose operations are counted and are none is zero, and counts of a part are not those of the whole.
+    let found: Vec<&str> = metrics.iter().map(|metric| metric.key.as_str()).filter(|key| of_operations(key)).collect();
+    assert_eq!(found, [""; 0]);
+    // A count of zero is a value; the sum of counted and uncounted classes is not.
     run.record.classes = vec![Class { operations: Some(0), ..only_bytes.clone() }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     assert_eq!(metrics.iter().find(|metric| metric.key == "iops").unwrap().value, Ok(0.0));
     run.record.classes = vec![class(OperationKind::Write, 1_000, 5_000), only_bytes];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "write_iops", 500.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
 }
 
 #[test]
-fn a_latency_without_a_count_is_told() {
+fn a_latency_needs_no_count() {
     let mut run = run();
     run.record.classes = vec![Class { operations: None, bytes: None, ..class(OperationKind::Read, 1_000, 7_000) }];
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "latency_mean_us", 7.0);
     check(&metrics, "read_latency_p99_us", 7.0);
     assert!(!metrics.iter().any(|metric| metric.key == "iops"));
 }
 
 #[test]
-fn only_what_rests_on_a_model_is_called_so() {
+fn only_modelled_metrics_are_labelled_as_modelled() {
     let mut run = run();
     let origin = Origin::Modelled { profile: "generic".into() };
     run.sensed.energies[1] = DomainEnergy { origin, ..domain("modelled/cpu", Part::Cpu, 80) };
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     check(&metrics, "ssd_power_w", 5.0);
     check(&metrics, "io_per_j_system", 1_000.0);
     check(&metrics, "ssd_cpu_modelled_generic_power_w", 45.0);
@@ -222,11 +222,11 @@ fn only_what_rests_on_a_model_is_called_so() {
 }
 
 #[test]
-fn the_first_family_is_what_cpu_time_is_told_by() {
+fn cpu_time_refers_to_the_first_family() {
     let mut run = run();
     let operations = class(OperationKind::Operation("get".into()), 1_000, 5_000);
     run.record.classes.push(Class { bytes: Some(7), ..operations });
-    let metrics = of_run(&run, &taken(&run), None);
+    let metrics = of_run(&run, &power_domains(&run), None);
     // 409.6 MB/s and 100,000 I/Os a second on three quarters of a CPU; not the 3.5 bytes of the operations
     check(&metrics, "bytes_per_cpu_s", 409_600_000.0 / 0.75);
     check(&metrics, "cpu_us_per_operation", 7.5);
@@ -238,31 +238,31 @@ fn every_metric_is_in_the_table() {
     let mut run = run();
     run.record.classes.push(class(OperationKind::TransactionKind("new order".into()), 10, 1));
     run.record.classes.push(class(OperationKind::Operation("get".into()), 10, 1));
-    for metric in of_run(&run, &taken(&run), Some(&baseline())) {
+    for metric in of_run(&run, &power_domains(&run), Some(&baseline())) {
         let known = metric::find(&metric.key).unwrap_or_else(|| panic!("{} is in no table", metric.key));
         assert_eq!(metric.unit.as_str(), if known.unit == "1" { "" } else { known.unit }, "{}", metric.key);
     }
 }
 
 #[test]
-fn what_a_tool_says_has_the_unit_that_its_column_ends_in() {
-    let said = of_tool("pause_time_ms", 1.0);
-    assert_eq!((said.title.as_str(), said.unit.as_str()), ("pause time", "ms"));
+fn the_unit_of_a_tools_value_is_the_suffix_of_its_key() {
+    let metric = of_tool("pause_time_ms", 1.0);
+    assert_eq!((metric.title.as_str(), metric.unit.as_str()), ("pause time", "ms"));
 }
 
 #[test]
-fn a_histogram_is_believed_before_what_was_printed() {
+fn a_histogram_takes_precedence_over_printed_quantiles() {
     let mut run = run();
     run.record.classes.truncate(1);
     run.record.classes[0].latency.printed = vec![(990_000, 5)];
-    check(&of_run(&run, &taken(&run), None), "latency_p99_us", 100.0);
+    check(&of_run(&run, &power_domains(&run), None), "latency_p99_us", 100.0);
 }
 
-/// What a run and the idle machine of its round took, in W: three rounds.
+/// Power of a run and of the idle machine in its round, in W, for three rounds.
 const ROUNDS: [(i64, i64); 3] = [(50, 20), (52, 21), (55, 22)];
 
 /// Measurements of one second, and an idle baseline of one second in each round.
-fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
+fn finished(rounds: &[(i64, i64)]) -> (Finished, PowerDomains) {
     let cpu =
         |joules| Sensed { energies: vec![domain("rapl/package-0", Part::Package(0), joules)], ..Sensed::default() };
     let window = Window { from_ns: 0, to_ns: S };
@@ -273,18 +273,18 @@ fn finished(rounds: &[(i64, i64)]) -> (Finished, Taken) {
         finished.add(Entry::Baseline(Box::new(baseline)));
         finished.add(Entry::Run(Box::new(Run { key, window, sensed: cpu(*watts), knobs: Point::new(), ..run() })));
     }
-    (finished, Taken::of(&cpu(0).energies, None))
+    (finished, PowerDomains::of(&cpu(0).energies, None))
 }
 
 fn above_idle(rounds: &[(i64, i64)]) -> Spread {
-    let (finished, taken) = finished(rounds);
+    let (finished, power_domains) = finished(rounds);
     let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-    Results::of(&plan, &finished, &taken, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
+    Results::of(&plan, &finished, &power_domains, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
 }
 
 /// The differences of each round by hand: 30, 31, 33; mean 94/3; s^2 = 7/3; t(2) = 4.30265.
 #[test]
-fn above_idle_is_paired_round_by_round() {
+fn above_idle_is_paired_by_round() {
     let spread = above_idle(&ROUNDS);
     let half = 4.302_65 * (7.0_f64 / 3.0 / 3.0).sqrt();
     assert_eq!(spread.values, [30.0, 31.0, 33.0]);
@@ -293,30 +293,30 @@ fn above_idle_is_paired_round_by_round() {
 }
 
 #[test]
-fn what_the_idle_machine_varies_by_is_in_the_interval() {
+fn the_interval_includes_the_variation_of_the_idle_machine() {
     let width = |spread: Spread| spread.high.unwrap() - spread.low.unwrap();
     assert_eq!(width(above_idle(&[(50, 20), (50, 20), (50, 20)])), 0.0);
     assert!(width(above_idle(&[(50, 18), (50, 20), (50, 22)])) > 9.0, "only the idle machine varies");
-    assert!(width(above_idle(&[(48, 18), (50, 20), (52, 22)])) < 1e-9, "what both share cancels");
+    assert!(width(above_idle(&[(48, 18), (50, 20), (52, 22)])) < 1e-9, "common variation cancels");
 }
 
-/// The idle machine varies from round to round by 3 W and a run by 1 W: 95 % of the intervals hold the true 30 W. With the first
-/// round's baseline for all rounds it would be about half of them.
+/// The idle machine varies between rounds by 3 W and a run by 1 W: 95 % of the intervals contain the true 30 W. With the baseline of the
+/// first round for all it would be about half.
 #[test]
-fn intervals_above_idle_hold_the_truth_as_often_as_they_say() {
-    let mut dice = crate::made::Dice::new(7);
+fn intervals_above_idle_have_nominal_coverage() {
+    let mut noise = crate::fixtures::Noise::new(7);
     let trials = 2_000;
     let mut holds = 0;
     for _ in 0..trials {
-        let mut draw = |mean: f64, deviation: f64| (mean + deviation * dice.normal()) * 1e6;
+        let mut draw = |mean: f64, deviation: f64| (mean + deviation * noise.normal()) * 1e6;
         let rounds: Vec<(f64, f64)> = (0..4).map(|_| (draw(50.0, 1.0), draw(20.0, 3.0))).collect();
-        let (mut finished, taken) = finished(&vec![(0, 0); rounds.len()]);
+        let (mut finished, power_domains) = finished(&vec![(0, 0); rounds.len()]);
         for ((run, baseline), (watts, idle)) in finished.runs.values_mut().zip(&mut finished.baselines).zip(&rounds) {
             run.sensed.energies[0].uj = Ok(watts.round() as i64);
             baseline.sensed.energies[0].uj = Ok(idle.round() as i64);
         }
         let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-        let results = Results::of(&plan, &finished, &taken, Vec::new());
+        let results = Results::of(&plan, &finished, &power_domains, Vec::new());
         let spread = &results.points[0].values["cpu_power_above_idle_w"];
         holds += usize::from(spread.low.unwrap() <= 30.0 && spread.high.unwrap() >= 30.0);
     }

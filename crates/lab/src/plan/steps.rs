@@ -1,30 +1,29 @@
-//! The order of steps in a plan: settings, waits, idle baselines and measurements, round by round.
+//! The steps of a plan: settings, waits, idle baselines and measurements, round by round.
 //!
-//! The runner decides step by step, because points fail, rules stop early and runs are resumed; it asks the same [`Settling`] when to
-//! wait. A plan without failures and rules is run exactly in this order (`crates/lab/tests/run.rs`).
+//! The runner decides step by step, because points fail, rules stop early and runs are resumed; it uses the same [`Settling`]. Without failures
+//! and rules it runs exactly these steps (`crates/lab/tests/run.rs`).
 
-use super::{Key, Plan};
-use crate::results::summary::setting;
+use super::{Key, Plan, setting};
 use pilotlight_workloads::Point;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// The device is formatted and filled.
+    /// Precondition the device.
     Precondition,
-    /// The settings of the machine that a point needs, by index of the point.
+    /// Apply the settings of the machine for a point, by its index.
     Set(usize),
-    /// The workload's own preparation, such as writing its file.
+    /// Prepare the workload, for example write its file.
     Prepare,
-    /// Wait until the effects of what was done before are over.
+    /// Wait for effects of earlier steps to end.
     Settle,
-    /// The idle machine is measured, in a round under a setting of the machine.
+    /// Measure the idle machine in a round, under a setting of the machine.
     Baseline(u32, Point),
-    /// A measurement.
+    /// Measure a point.
     Measure(Key),
 }
 
-/// What happened since the last wait.
+/// Whether a wait is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settling {
     disturbed: bool,
@@ -32,18 +31,17 @@ pub struct Settling {
 }
 
 impl Settling {
-    /// Something was filled, or a setting was changed.
+    /// Notes that data was written or a setting changed.
     pub const fn disturb(&mut self) {
         self.disturbed = true;
     }
 
-    /// A workload ran.
+    /// Notes that a workload ran.
     pub const fn load(&mut self) {
         self.loaded = true;
     }
 
-    /// Whether to wait now: before anything if something was filled or changed, before an idle baseline also after a workload.
-    /// What happened so far is then forgotten.
+    /// Whether to wait now: after a disturbance, and after a workload before an idle baseline. Resets the state.
     pub const fn is_due(&mut self, baseline: bool) -> bool {
         let due = self.disturbed || (baseline && self.loaded);
         self.disturbed = false;
@@ -55,7 +53,7 @@ impl Settling {
 }
 
 impl Plan {
-    /// The steps of so many rounds that measure every point.
+    /// The steps of a number of complete rounds.
     #[must_use]
     pub fn steps(&self, rounds: u32) -> Vec<Step> {
         let (mut steps, mut settling, mut set, mut prepared) = (Vec::new(), Settling::default(), None, !self.prepares);
@@ -92,7 +90,7 @@ impl Plan {
         steps
     }
 
-    /// Waits and idle baselines of so many rounds, each in seconds and with the measurement that it comes before.
+    /// The time of waits and idle baselines in seconds, for each measurement that they precede.
     #[must_use]
     pub fn waits(&self, rounds: u32) -> Vec<(Key, f64)> {
         let (mut waits, mut before_s) = (Vec::new(), 0.0);
@@ -115,10 +113,10 @@ mod tests {
     fn planned(text: &str) -> Plan {
         let table = pilotlight_input::file::parse("e.toml", text).unwrap();
         let merged = pilotlight_input::Merged::single("e.toml", table);
-        Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Asked::default()).unwrap())
+        Plan::new(&crate::experiment::from_merged(merged, &crate::experiment::Overrides::default()).unwrap())
     }
 
-    fn brief(plan: &Plan, rounds: u32) -> String {
+    fn summary(plan: &Plan, rounds: u32) -> String {
         let word = |step: &Step| match step {
             Step::Precondition => "precondition".to_owned(),
             Step::Set(_) => "set".to_owned(),
@@ -131,26 +129,26 @@ mod tests {
     }
 
     #[test]
-    fn by_default_each_round_begins_with_a_settled_idle_machine() {
+    fn by_default_each_round_begins_with_an_idle_baseline_after_settling() {
         let plan = planned("title = 't'\n[workload]\nkind = 'command'\nargv = ['true']\n");
-        assert_eq!(brief(&plan, plan.repeats.0), "idle0 p0r0 settle idle1 p0r1 settle idle2 p0r2");
+        assert_eq!(summary(&plan, plan.repeats.0), "idle0 p0r0 settle idle1 p0r1 settle idle2 p0r2");
         assert_eq!((plan.settle_s, plan.baseline_s, plan.repeats), (5.0, 5.0, (3, 3)));
     }
 
     #[test]
-    fn what_was_filled_or_changed_settles_before_anything_is_measured() {
+    fn a_wait_follows_preconditioning_and_changes_of_settings() {
         let text = "title = 't'\nduration = '4s'\ntarget = { device = '/dev/x' }\nprecondition = { fill = 1 }\n\
                     idle_baseline = 'IDLE'\nparameter = [{ key = 'machine.scheduler', values = ['none', 'kyber'] }]\n\
                     [workload]\nkind = 'command'\nargv = ['true']\nprepare = [['true']]\n";
         let plan = planned(&text.replace("IDLE", "0s"));
-        let first = brief(&plan, 1);
+        let first = summary(&plan, 1);
         assert!(first.starts_with("precondition set prepare settle p"), "{first}");
         assert!(first.ends_with(" set settle p0r0") || first.ends_with(" set settle p1r0"), "{first}");
-        let with_idle = brief(&planned(&text.replace("IDLE", "1s")), 2);
+        let with_idle = summary(&planned(&text.replace("IDLE", "1s")), 2);
         assert_eq!(with_idle.matches("settle idle0").count(), 2, "under each setting: {with_idle}");
         assert_eq!(with_idle.matches("settle idle1").count(), 2, "in each round: {with_idle}");
         assert_eq!(with_idle.matches("settle").count(), 4, "{with_idle}");
-        assert!(!brief(&planned(&format!("settle = '0s'\n{text}").replace("IDLE", "1s")), 2).contains("settle"));
+        assert!(!summary(&planned(&format!("settle = '0s'\n{text}").replace("IDLE", "1s")), 2).contains("settle"));
     }
 
     #[test]
@@ -158,7 +156,7 @@ mod tests {
         let text = "title = 't'\nidle_baseline = '1s'\nmachine = { scheduler = 'none' }\n\
                     [workload]\nkind = 'command'\nargv = ['true']\nknobs = { a = [1, 2, 3] }\n";
         let plan = planned(text);
-        let words = brief(&plan, 2);
+        let words = summary(&plan, 2);
         assert_eq!((words.matches("idle0").count(), words.matches("idle1").count()), (1, 1), "{words}");
         assert!(words.starts_with("set settle idle0 ") && words.matches("set ").count() == 1, "{words}");
         let waits: Vec<f64> = plan.waits(2).into_iter().map(|(_, seconds)| seconds).collect();

@@ -1,4 +1,4 @@
-//! What the data recommend, as a table for each kind of work.
+//! Recommendations, as a table for each kind of work.
 
 use pilotlight_report::table::short;
 use pilotlight_report::{Block, Cell, Column, Section, Table};
@@ -6,22 +6,22 @@ use pilotlight_stats::Estimate;
 
 use super::Read;
 use crate::advise::{Outcome, Question, Row, Work, advise};
-use crate::given::Given;
+use crate::result_set::ResultSet;
 
 pub(super) fn section(read: &Read) -> Option<Section> {
     let experiment = std::fs::read_to_string(read.folder.experiment()).ok().and_then(|text| text.parse().ok());
-    let given = Given { results: read.results.clone(), experiment, ..Given::default() };
-    let advice = advise(&given, &Question::default());
+    let result_set = ResultSet { results: read.results.clone(), experiment, ..ResultSet::default() };
+    let advice = advise(&result_set, &Question::default());
     let mut blocks: Vec<Block> = advice.works.iter().filter_map(table).map(Block::Table).collect();
     if blocks.is_empty() {
         return None;
     }
     blocks.push(Block::Text(format!(
-        "A setting is recommended only where another is shown to be worse (p below 0.05, corrected by Holm for {} tests, {} repeats or more); \
-         `pilotlab advise` tells more.",
+        "A value is recommended only if another is significantly worse (p below 0.05, Holm's correction for {} tests, at least {} repeats). \
+         Details: `pilotlab advise`.",
         advice.tests, advice.at_least
     )));
-    Some(Section { title: "What the data recommend".into(), blocks })
+    Some(Section { title: "Recommendations".into(), blocks })
 }
 
 /// Knobs that were varied; `None` if there are none.
@@ -32,7 +32,7 @@ fn table(work: &Work) -> Option<Table> {
     let columns =
         ["knob", "best setting", "against", saves, "mean latency", "p99 latency", "best in"].map(Column::text);
     (!rows.is_empty()).then(|| Table {
-        title: format!("{}; judged by {by}", work.about),
+        title: format!("{}; measure: {by}", work.about),
         columns: columns.to_vec(),
         rows,
     })
@@ -45,9 +45,9 @@ fn row(row: &Row) -> Option<Vec<Cell>> {
     };
     let cells: [String; 6] = match &row.outcome {
         Outcome::NotVaried | Outcome::NotDerived(_) => return None,
-        Outcome::TooLittle(why) => said(format!("too little measured: {why}")),
-        Outcome::NoneWithinLimit => said("none within the limit of latency".into()),
-        Outcome::NoDifference { .. } => said("no difference shown".into()),
+        Outcome::InsufficientData(why) => without_values(format!("insufficient data: {why}")),
+        Outcome::NoneWithinLimit => without_values("none within the latency limit".into()),
+        Outcome::NoDifference { .. } => without_values("no significant difference".into()),
         Outcome::Best(best) => {
             let Estimate { value, low, high, .. } = best.saves_percent;
             let except: Vec<String> = best.except.iter().map(|(at, value)| format!("{value} at {at}")).collect();
@@ -65,7 +65,7 @@ fn row(row: &Row) -> Option<Vec<Cell>> {
     Some([knob].into_iter().chain(cells).map(Cell::text).collect())
 }
 
-fn said(what: String) -> [String; 6] {
+fn without_values(reason: String) -> [String; 6] {
     let nothing = || "-".to_owned();
-    [what, nothing(), nothing(), nothing(), nothing(), nothing()]
+    [reason, nothing(), nothing(), nothing(), nothing(), nothing()]
 }

@@ -1,8 +1,8 @@
-//! The page in a real browser: every plot is there and large enough to be read, nothing sticks out at 390 or at 1,280 pixels, and nothing
-//! is asked of the network. Skipped, with the reason printed, where there is no chromium.
+//! Renders the page in a browser: plots are complete and readable, nothing overflows at widths of 390 and 1,280 pixels, and nothing is
+//! fetched from the network. Skipped with a message without chromium.
 //!
-//! The page has no script of its own. Here a frame of the width in question holds it, and a script beside the frame measures what the
-//! browser made of it. With `PILOTLIGHT_KEEP_REPORT=FOLDER` page and pictures are left there to be looked at.
+//! A frame contains the page and a script beside it measures the rendered elements. `PILOTLIGHT_KEEP_REPORT=FOLDER` keeps the page and
+//! screenshots.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,28 +13,28 @@ use serde::Deserialize;
 use super::tests::{long_names, rich};
 use super::*;
 
-/// What the browser says about the page.
+/// Measurements of the rendered page.
 #[derive(Debug, Deserialize)]
-struct Seen {
-    /// Plots by name, with their width and height in pixels.
+struct Rendered {
+    /// Names, widths and heights of plots, in pixels.
     plots: Vec<(String, f64, f64)>,
-    /// The smallest text in a plot, in pixels.
-    least_text: f64,
-    /// Texts that stick out of their plot, or touch another text of it.
-    astray: Vec<String>,
-    /// How wide the page's content is, in pixels.
+    /// Smallest text size in a plot, in pixels.
+    min_text: f64,
+    /// Texts that overflow their plot or overlap another text.
+    misplaced: Vec<String>,
+    /// Width of the page's content, in pixels.
     wide: f64,
-    /// What was fetched beside the page.
+    /// Fetched resources.
     fetched: Vec<String>,
 }
 
-/// Measures the page in the frame and leaves what it found in the frame's place.
+/// Measures the page in the frame and stores the result in an element of the document.
 const MEASURE: &str = r#"
 function measure() {
   const page = document.getElementById('page'), inner = page.contentDocument;
   const plots = [...inner.querySelectorAll('svg[role=img]')];
   const box = (element) => element.getBoundingClientRect();
-  const astray = [];
+  const misplaced = [];
   let least = 1e9;
   for (const plot of plots) {
     const frame = box(plot), scale = frame.width / plot.viewBox.baseVal.width, name = plot.getAttribute('aria-label');
@@ -43,26 +43,26 @@ function measure() {
       least = Math.min(least, 13 * scale);
       const at = box(text);
       const out = at.left < frame.left - 1 || at.right > frame.right + 1 || at.top < frame.top - 1 || at.bottom > frame.bottom + 1;
-      if (out) astray.push(name + ': ' + text.textContent + ' sticks out');
+      if (out) misplaced.push(name + ': ' + text.textContent + ' overflows');
       if (!text.getAttribute('transform') && at.width > 0) upright.push([text.textContent, at]);
     }
-    upright.forEach(([said, a], i) => upright.slice(i + 1).forEach(([other, b]) => {
+    upright.forEach(([text, a], i) => upright.slice(i + 1).forEach(([other, b]) => {
       const over = Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
-      if (over) astray.push(name + ': ' + said + ' lies on ' + other);
+      if (over) misplaced.push(name + ': ' + text + ' overlaps ' + other);
     }));
   }
   const fetched = page.contentWindow.performance.getEntriesByType('resource').map((entry) => entry.name);
-  const seen = {plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
-    least_text: least, astray: astray, wide: inner.documentElement.scrollWidth, fetched: fetched};
-  document.getElementById('seen').textContent = JSON.stringify(seen);
+  const rendered = {plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
+    min_text: least, misplaced: misplaced, wide: inner.documentElement.scrollWidth, fetched: fetched};
+  document.getElementById('seen').textContent = JSON.stringify(rendered);
 }
 "#;
 
 fn chromium() -> Option<PathBuf> {
-    ["chromium", "chromium-browser", "google-chrome"].iter().find_map(|name| crate::run::find(name))
+    ["chromium", "chromium-browser", "google-chrome"].iter().find_map(|name| pilotlight_workloads::program::find(name))
 }
 
-/// A frame of so many pixels with the page in it.
+/// A document with the page in a frame of this width in pixels.
 fn framed(folder: &Path, wide: u32) -> PathBuf {
     let html = format!(
         "<!doctype html><meta charset=utf-8><body style='margin:0'><script>{MEASURE}</script>\
@@ -73,9 +73,9 @@ fn framed(folder: &Path, wide: u32) -> PathBuf {
     path
 }
 
-/// Runs the browser on a file; what it printed, or `None` if it did not end in time.
+/// Runs the browser on a file; returns its output, or `None` after a timeout.
 fn browse(browser: &Path, folder: &Path, options: &[String], page: &Path) -> Option<String> {
-    let said = folder.join("dom.txt");
+    let output = folder.join("dom.txt");
     let mut child = Command::new(browser)
         .args([
             "--headless",
@@ -88,7 +88,7 @@ fn browse(browser: &Path, folder: &Path, options: &[String], page: &Path) -> Opt
         .arg(format!("--user-data-dir={}", folder.join("profile").display()))
         .args(options)
         .arg(format!("file://{}", page.display()))
-        .stdout(std::fs::File::create(&said).unwrap())
+        .stdout(std::fs::File::create(&output).unwrap())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
@@ -101,10 +101,10 @@ fn browse(browser: &Path, folder: &Path, options: &[String], page: &Path) -> Opt
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    std::fs::read_to_string(said).ok()
+    std::fs::read_to_string(output).ok()
 }
 
-fn seen(browser: &Path, folder: &Path, wide: u32) -> Option<Seen> {
+fn render(browser: &Path, folder: &Path, wide: u32) -> Option<Rendered> {
     let page = framed(folder, wide);
     let dom = browse(browser, folder, &["--window-size=1400,900".into(), "--dump-dom".into()], &page)?;
     let (_, rest) = dom.split_once("<pre id=\"seen\">")?;
@@ -113,22 +113,22 @@ fn seen(browser: &Path, folder: &Path, wide: u32) -> Option<Seen> {
 }
 
 #[test]
-fn every_plot_is_there_and_can_be_read_wide_and_narrow() {
+fn every_plot_is_readable_on_wide_and_narrow_screens() {
     let folder = tempfile::tempdir().unwrap();
     let kept = std::env::var_os("PILOTLIGHT_KEEP_REPORT").map(PathBuf::from);
     let folder = kept.as_deref().unwrap_or(folder.path());
-    look_at(&report(&rich(folder)), folder, kept.is_some());
+    check(&report(&rich(folder)), folder, kept.is_some());
 }
 
 #[test]
-fn long_names_neither_stick_out_nor_make_the_page_wider() {
+fn long_names_do_not_overflow() {
     let folder = tempfile::tempdir().unwrap();
-    look_at(&report(&long_names()), folder.path(), false);
+    check(&report(&long_names()), folder.path(), false);
 }
 
-fn look_at(page: &Report, folder: &Path, keeps: bool) {
+fn check(page: &Report, folder: &Path, keeps: bool) {
     let Some(browser) = chromium() else {
-        println!("skipped: there is no chromium here (apt install chromium)");
+        println!("skipped: chromium is not installed (apt install chromium)");
         return;
     };
     std::fs::write(folder.join("report.html"), page.html()).unwrap();
@@ -136,21 +136,21 @@ fn look_at(page: &Report, folder: &Path, keeps: bool) {
     let titles: Vec<&str> =
         blocks().filter_map(|block| if let Block::Chart(chart) = block { Some(chart.title()) } else { None }).collect();
     for wide in [1280_u32, 390] {
-        let Some(seen) = seen(&browser, folder, wide) else {
-            println!("skipped: the browser did not end within 90 s; is the machine busy?");
+        let Some(rendered) = render(&browser, folder, wide) else {
+            println!("skipped: the browser did not end within 90 s");
             return;
         };
-        let names: Vec<&str> = seen.plots.iter().map(|(name, ..)| name.as_str()).collect();
+        let names: Vec<&str> = rendered.plots.iter().map(|(name, ..)| name.as_str()).collect();
         assert_eq!(names, titles, "at {wide} px");
         assert!(
-            seen.plots.iter().all(|(_, wide, high)| *wide >= 300.0 && *high >= 80.0),
+            rendered.plots.iter().all(|(_, wide, high)| *wide >= 300.0 && *high >= 80.0),
             "at {wide} px: {:?}",
-            seen.plots
+            rendered.plots
         );
-        assert!(seen.least_text >= 9.0, "at {wide} px: text of {} px", seen.least_text);
-        assert!(seen.wide <= f64::from(wide), "at {wide} px: content of {} px", seen.wide);
-        assert_eq!(seen.astray, Vec::<String>::new(), "at {wide} px");
-        assert_eq!(seen.fetched, Vec::<String>::new(), "at {wide} px");
+        assert!(rendered.min_text >= 9.0, "at {wide} px: text of {} px", rendered.min_text);
+        assert!(rendered.wide <= f64::from(wide), "at {wide} px: content of {} px", rendered.wide);
+        assert_eq!(rendered.misplaced, Vec::<String>::new(), "at {wide} px");
+        assert_eq!(rendered.fetched, Vec::<String>::new(), "at {wide} px");
         if keeps {
             let size = format!("--window-size={},9000", wide.max(500));
             let picture = format!("--screenshot={}", folder.join(format!("at-{wide}.png")).display());

@@ -1,43 +1,43 @@
-//! Which mechanism of completion really ran, and which of them is the most efficient by request size and number of jobs.
+//! The verified completion mechanisms, and the most efficient one by request size and number of jobs.
 
 use pilotlight_report::table::short;
 use pilotlight_report::{Block, Cell, Column, Section, Table};
 
 use super::Read;
-use crate::given::Given;
+use crate::result_set::ResultSet;
 use crate::study::map::{Map, Question, maps};
-use crate::study::ran::{Row, summary};
+use crate::study::verify::{Row, summary};
 
 pub(super) fn section(read: &Read) -> Option<Section> {
-    let rows = summary(&read.results);
-    let mut blocks: Vec<Block> = (!rows.is_empty()).then(|| Block::Table(ran(&rows))).into_iter().collect();
-    let given = Given { results: read.results.clone(), ..Given::default() };
-    for map in maps(&given, &Question::default()).unwrap_or_default() {
-        let (wins, stand) = map.standing();
+    let rows = summary(read.results.verdicts());
+    let mut blocks: Vec<Block> = (!rows.is_empty()).then(|| Block::Table(verified(&rows))).into_iter().collect();
+    let result_set = ResultSet { results: read.results.clone(), ..ResultSet::default() };
+    for map in maps(&result_set, &Question::default()).unwrap_or_default() {
+        let (wins, stand) = map.winners();
         blocks.push(Block::Table(table(&map)));
         blocks.push(Block::Text(format!(
-            "{}. In each cell the best one and by how much its mean is better than the next; a tie where Welch's p is above 0.05. \
-             {stand} of {wins} winners stand when all cells are corrected together (Holm).",
+            "{}. Each cell has the best mechanism and the difference of its mean to the next; a tie if Welch's p is above 0.05. \
+             {stand} of {wins} winners remain significant after Holm's correction over all cells.",
             map.tally()
         )));
     }
-    (!blocks.is_empty()).then(|| Section { title: "How requests were completed".into(), blocks })
+    (!blocks.is_empty()).then(|| Section { title: "Completion mechanisms".into(), blocks })
 }
 
-fn ran(rows: &[Row]) -> Table {
+fn verified(rows: &[Row]) -> Table {
     let headings = [
-        "asked for",
-        "ran",
+        "requested",
+        "actual",
         "points",
         "interrupts per I/O",
         "context switches per I/O",
-        "of the first of these points",
+        "evidence at the first point",
     ];
     let number = |value: Option<f64>| value.map_or(Cell::Nothing, |value| Cell::text(short(value)));
     let row = |row: &Row| {
         vec![
-            Cell::text(row.asked.clone()),
-            Cell::text(row.ran.clone().unwrap_or_else(|| "not known".into())),
+            Cell::text(row.requested.clone()),
+            Cell::text(row.actual.clone().unwrap_or_else(|| "unknown".into())),
             Cell::text(format!("{} of {}", row.points, row.of)),
             number(row.interrupts_per_io),
             number(row.switches_per_io),
@@ -45,7 +45,7 @@ fn ran(rows: &[Row]) -> Table {
         ]
     };
     Table {
-        title: "Which mechanism really ran".into(),
+        title: "Requested and actual mechanism".into(),
         columns: headings.map(Column::text).to_vec(),
         rows: rows.iter().map(row).collect(),
     }

@@ -1,4 +1,4 @@
-//! Parameters that were varied and change no metric.
+//! Varied parameters without an effect on any metric.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use pilotlight_stats::inert::{self, Inert, Measured};
 use super::knobs::varied;
 use crate::results::summary::{PointResult, Results};
 
-/// The varied parameters that change nothing, with their values.
+/// The varied parameters without effect, with their values.
 #[must_use]
 pub fn inert(results: &Results) -> Vec<Inert> {
     let known = varied(results);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_that_was_varied_and_changes_nothing_is_named() {
+    fn a_varied_knob_without_effect_is_found() {
         let found = inert(&results(|bs, _| bs as f64));
         let [one] = &found[..] else { panic!("{found:?}") };
         assert_eq!(
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_were_not_measured_say_nothing() {
+    fn points_without_measurements_are_ignored() {
         let mut results = results(|bs, _| bs as f64);
         results
             .points

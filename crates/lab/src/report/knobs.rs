@@ -1,4 +1,4 @@
-//! Every metric over every knob: lines over values that have an order, bars over the rest; and maps over two knobs.
+//! Every metric over every knob: lines over ordered values, bars over others; and heat maps over two knobs.
 
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered, Scale};
 use pilotlight_report::{Block, Chart, Section};
@@ -7,12 +7,12 @@ use super::{drawn, units};
 use crate::results::summary::{About, PointResult, Results, Spread};
 use pilotlight_workloads::{Point, Value};
 
-/// More lines than this cannot be told apart.
+/// Maximum number of lines in a chart.
 const SERIES: usize = 8;
-/// Maps of one metric, for so many combinations of the other knobs.
+/// Maximum number of heat maps of a metric, one for each combination of the other knobs.
 const MAPS: usize = 4;
 
-/// A section for each knob that is varied, and one with maps.
+/// A section for each varied knob, and one with heat maps.
 pub(super) fn sections(results: &Results) -> Vec<Section> {
     let varied = varied(results);
     let over = |(knob, values): &(String, Vec<Value>)| {
@@ -20,7 +20,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
             drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
-                "Scope the other knobs {SERIES} combinations are drawn, spread evenly over all; results.csv has the rest."
+                "Charts show {SERIES} combinations of the other knobs, evenly selected; results.csv has all."
             ))
         });
         let charts = charts.iter().map(|series| Block::Chart(series.chart(knob, values)));
@@ -85,7 +85,7 @@ impl<'a> Series<'a> {
         Axis { label: self.unit().0, from_zero: true, ..Axis::default() }
     }
 
-    /// By their logarithm, where values differ so much that the small ones would lie on the axis.
+    /// Logarithmic if the values span more than a factor of 50.
     fn scale(&self) -> Scale {
         let points = self.series.iter().flat_map(|(_, points)| points);
         let means = points.filter_map(|point| point.values.get(&self.about.key)).map(|spread| spread.mean);
@@ -94,7 +94,7 @@ impl<'a> Series<'a> {
     }
 
     fn unit(&self) -> (String, f64) {
-        units::shown(self.about, self.series.iter().flat_map(|(_, points)| points.iter().copied()))
+        units::of_points(self.about, self.series.iter().flat_map(|(_, points)| points.iter().copied()))
     }
 
     fn bar(&self, points: &[&PointResult], knob: &str, value: &Value) -> Option<Bar> {
@@ -128,27 +128,27 @@ impl<'a> Series<'a> {
     }
 }
 
-/// At most so many items, spread evenly.
+/// An even selection of at most `most` items.
 fn spread<T>(items: Vec<T>, most: usize) -> Vec<T> {
     let count = items.len();
     let is_taken = |at: usize| count <= most || (0..most).any(|taken| taken * count / most == at);
     items.into_iter().enumerate().filter(|(at, _)| is_taken(*at)).map(|(_, item)| item).collect()
 }
 
-/// The interval; of what was never below zero, the part above zero.
+/// The interval; not below zero if no value is.
 fn band(spread: &Spread) -> Option<(f64, f64)> {
-    let least = if spread.values.iter().all(|value| *value >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
-    spread.low.zip(spread.high).map(|(low, high)| (low.max(least), high))
+    let limit = if spread.values.iter().all(|value| *value >= 0.0) { 0.0 } else { f64::NEG_INFINITY };
+    spread.low.zip(spread.high).map(|(low, high)| (low.max(limit), high))
 }
 
-/// The values of some knobs at a point; nothing of no knobs.
+/// The values of some knobs at a point, as text.
 fn words(point: &Point, knobs: &[String]) -> String {
     let pairs: Vec<String> =
         knobs.iter().filter_map(|knob| point.get(knob).map(|value| format!("{knob} {value}"))).collect();
     pairs.join(", ")
 }
 
-/// A value as a number: sizes as fio writes them count too.
+/// A value as a number, also sizes in fio's notation.
 pub(super) fn number(value: &Value) -> Option<f64> {
     match value {
         Value::Integer(value) => Some(*value as f64),
@@ -168,7 +168,7 @@ pub(super) fn number(value: &Value) -> Option<f64> {
     }
 }
 
-/// Efficiency over two knobs; where there are no watts, throughput.
+/// Heat maps of efficiency over two knobs; without power, of throughput.
 fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
     let mut by_size: Vec<&(String, Vec<Value>)> = varied.iter().collect();
     by_size.sort_by_key(|(_, values)| std::cmp::Reverse(values.len()));
@@ -189,7 +189,7 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
         for combination in combinations.iter().take(MAPS) {
             let points: Vec<&PointResult> =
                 results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
-            let (unit, _) = units::shown(about, points.iter().copied());
+            let (unit, _) = units::of_points(about, points.iter().copied());
             let words = format!("{} ({unit})", about.title);
             let title = if others.is_empty() { words } else { format!("{words}, {combination}") };
             blocks.push(Block::Chart(Chart::Heat(map(&points, about, title, rows, columns))));
@@ -205,7 +205,7 @@ fn map(
     (down, rows): &(String, Vec<Value>),
     (across, columns): &(String, Vec<Value>),
 ) -> Heat {
-    let (_, scale) = units::shown(about, points.iter().copied());
+    let (_, scale) = units::of_points(about, points.iter().copied());
     let at = |row: &Value, column: &Value| {
         let here =
             |point: &&&PointResult| point.knobs.get(down) == Some(row) && point.knobs.get(across) == Some(column);

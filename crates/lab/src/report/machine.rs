@@ -1,4 +1,4 @@
-//! What the figures rest on: the sensors, how punctual they were and what sampling cost, and the machine.
+//! Sensors with their punctuality and cost, and the machine.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ pub(super) fn sensors(read: &Read) -> Section {
     blocks.push(Block::Table(domains(read)));
     blocks.push(Block::Table(punctuality(read)));
     blocks.extend(cost(read).map(Block::Text));
-    Section { title: "What was read".into(), blocks }
+    Section { title: "Sensors".into(), blocks }
 }
 
 fn of_group(read: &Read, group: Group) -> String {
-    let names = read.results.taken.names(group);
+    let names = read.results.power_domains.names(group);
     if names.is_empty() {
         return format!("{}: no sensor reads its power.", group.name());
     }
-    format!("{} power is {}; nothing that overlaps with it was added.", group.name(), names.join(" + "))
+    format!("{} power is {}, without overlapping domains.", group.name(), names.join(" + "))
 }
 
 /// Domains of power and energy.
 fn domains(read: &Read) -> Table {
-    let with_energy = read.senses.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+    let with_energy = read.sensors.domains.iter().filter(|(_, domain)| crate::observed::is_energy(domain));
     let row = |(sensor, domain): &(String, pilotlight_sensors::Domain)| {
         let origin = match &domain.origin {
             Origin::Measured => "measured".to_owned(),
@@ -42,15 +42,17 @@ fn domains(read: &Read) -> Table {
     }
 }
 
-/// What sampling took, mean and most of all measurements.
+/// Mean and maximum CPU time of sampling over all measurements.
 fn cost(read: &Read) -> Option<String> {
     let percent: Vec<f64> = read.finished.runs.values().map(|run| run.sensed.sampling_cost_ppm as f64 / 1e4).collect();
     let mean = pilotlight_stats::mean::average(&percent)?;
-    let most = percent.iter().fold(0.0_f64, |most, value| most.max(*value));
-    Some(format!("Sampling took {mean:.2} % of one CPU, at most {most:.2} % in a measurement; it is in the figures."))
+    let max = percent.iter().fold(0.0_f64, |max, value| max.max(*value));
+    Some(format!(
+        "Sampling took {mean:.2} % of one CPU (maximum of a measurement: {max:.2} %), which is included in the results."
+    ))
 }
 
-/// Over all measurements: readings, missed ones, the worst lateness.
+/// Readings, missed readings and maximum lateness over all measurements.
 fn punctuality(read: &Read) -> Table {
     let mut sensors: BTreeMap<&str, (u64, u64, u32)> = BTreeMap::new();
     for run in read.finished.runs.values() {
@@ -66,7 +68,7 @@ fn punctuality(read: &Read) -> Table {
         vec![Cell::text(sensor), Cell::Integer(reads as i64), Cell::Integer(missed as i64), Cell::number(late_us)]
     };
     Table {
-        title: "Sampling; the lateness is the greatest p99 of any measurement".into(),
+        title: "Sampling (lateness: maximum p99 of all measurements)".into(),
         columns: vec![
             Column::text("sensor"),
             Column::integer("readings", ""),
@@ -79,7 +81,7 @@ fn punctuality(read: &Read) -> Table {
 
 pub(super) fn machine(environment: &Environment) -> Section {
     let mut rows: Vec<Vec<Cell>> = Vec::new();
-    let mut add = |what: &str, value: String| rows.push(vec![Cell::text(what), Cell::text(value)]);
+    let mut add = |name: &str, value: String| rows.push(vec![Cell::text(name), Cell::text(value)]);
     add("host", environment.host.clone());
     add("Pilotlight", environment.pilotlight.clone());
     for tool in &environment.tools {
@@ -91,16 +93,16 @@ pub(super) fn machine(environment: &Environment) -> Section {
         values.iter().for_each(|(key, value)| add(&format!("{title}, {}", key.replace('_', " ")), value.clone()));
     }
     if environment.frequency.is_empty() {
-        add("frequency", "the kernel does not say (no cpufreq)".into());
+        add("frequency", "unknown (no cpufreq)".into());
     }
     environment.memory_bytes.iter().for_each(|bytes| add("memory", format!("{bytes} bytes")));
     for (name, keys) in &environment.drives {
         let keys: Vec<String> = keys.iter().map(|(key, value)| format!("{key} {value}")).collect();
         add(&format!("drive {name}"), keys.join(", "));
     }
-    environment.drive.iter().for_each(|drive| add("the place is on", drive.clone()));
+    environment.drive.iter().for_each(|drive| add("drive of the target", drive.clone()));
     let load: Vec<String> = environment.load.iter().map(ToString::to_string).collect();
     add("load at the start", load.join(", "));
-    let columns = ["what", "value"].map(Column::text).to_vec();
+    let columns = ["property", "value"].map(Column::text).to_vec();
     Section { title: "Machine".into(), blocks: vec![Block::Table(Table { title: String::new(), columns, rows })] }
 }

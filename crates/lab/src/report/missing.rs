@@ -1,4 +1,4 @@
-//! What is missing and why: sensors that could not be read, metrics without a value, measurements that failed, parameters without effect.
+//! Notes, metrics without values, failed measurements, and parameters without effect.
 
 use std::collections::BTreeMap;
 
@@ -11,33 +11,33 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     blocks.extend(super::inert(&read.results).iter().map(|inert| Block::Text(inert.to_string())));
     blocks.extend(without_value(read).map(Block::Table));
     blocks.extend(failures(read).map(Block::Table));
-    (!blocks.is_empty()).then(|| Section { title: "What is missing, and what to know".into(), blocks })
+    (!blocks.is_empty()).then(|| Section { title: "Notes and missing values".into(), blocks })
 }
 
-/// So many points are named beside a reason.
+/// Maximum number of points listed for a reason.
 const NAMED: usize = 12;
 
-/// How many metrics have no value anywhere, by reason.
+/// Number of metrics without any value, by reason.
 fn without_value(read: &Read) -> Option<Table> {
     let results = &read.results;
     let mut why: BTreeMap<&str, i64> = BTreeMap::new();
-    for about in results.metrics.iter().filter(|about| !crate::shown::has(results, &about.key)) {
+    for about in results.metrics.iter().filter(|about| !crate::displayed::has(results, &about.key)) {
         let reason = results.points.iter().find_map(|point| point.missing.get(&about.key));
         reason.into_iter().for_each(|reason| *why.entry(reason).or_default() += 1);
     }
-    let columns = vec![Column::integer("metrics", ""), Column::text("why there is no value")];
+    let columns = vec![Column::integer("metrics", ""), Column::text("reason")];
     let rows = why.into_iter().map(|(why, count)| vec![Cell::Integer(count), Cell::text(why)]).collect();
     table(columns, rows)
 }
 
-/// How many measurements failed, by reason, and where.
+/// Failed measurements by reason, with their points.
 fn failures(read: &Read) -> Option<Table> {
     let mut why: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for point in &read.results.points {
         let place = || super::place(&point.knobs, &read.results);
         point.failures.iter().for_each(|failure| why.entry(failure).or_default().push(place()));
     }
-    let columns = vec![Column::integer("measurements", ""), Column::text("why they failed"), Column::text("where")];
+    let columns = vec![Column::integer("measurements", ""), Column::text("reason"), Column::text("points")];
     let row = |(why, mut places): (&str, Vec<String>)| {
         let count = places.len();
         places.dedup();

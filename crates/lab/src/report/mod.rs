@@ -1,6 +1,5 @@
-//! A page of results, measured or simulated: what came out, what it recommends, every metric over every knob, maps, what power
-//! is made of, power and throughput over time, what is missing and why, the sensors and the machine. The plots are those of the
-//! thesis (chapter 5), with intervals.
+//! The HTML report of results, measured or simulated: tables, recommendations, charts of metrics over knobs and over time, power by part of
+//! the machine, missing values, sensors and machine. The charts are those of the thesis (chapter 5), with intervals.
 
 mod advice;
 mod completion;
@@ -17,30 +16,30 @@ use std::path::Path;
 
 use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
 
+use crate::displayed::{SCOPES, displayed, has};
 use crate::results::environment::Environment;
 use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError, simulated};
-use crate::run::Senses;
-use crate::shown::{SCOPES, has, shown};
+use crate::sensor_set::SensorSet;
 use crate::simulated::experiment::Bench;
 use pilotlight_results::values;
 
 pub use inert::inert;
 
-/// What a folder of results holds.
+/// The content of a results folder.
 pub struct Read {
-    /// Where it is.
+    /// The folder.
     pub folder: Folder,
-    /// What came out.
+    /// The results.
     pub results: Results,
     /// The machine.
     pub environment: Environment,
-    /// What was read and what could not be.
-    pub senses: Senses,
-    /// Every measurement.
+    /// The sensors.
+    pub sensors: SensorSet,
+    /// The measurements.
     pub finished: Finished,
-    /// What the experiment's file asks to be drawn: it takes the place of advice and of every metric over every knob.
+    /// Charts of the experiment's file, in place of recommendations and charts over knobs.
     pub drawn: Vec<Section>,
 }
 
@@ -51,11 +50,11 @@ impl Read {
     /// If a file is missing or damaged.
     pub fn from(root: &Path) -> Result<Self, FolderError> {
         let folder = Folder::new(root);
-        if let Some(numbers) = crate::given::numbers(&folder)? {
+        if let Some(values) = crate::result_set::committed(&folder)? {
             return Ok(Self {
-                results: simulated::summary(&numbers),
-                environment: simulated::environment(&numbers.about),
-                senses: Senses::default(),
+                results: simulated::summary(&values),
+                environment: simulated::environment(&values.about),
+                sensors: SensorSet::default(),
                 finished: Finished::default(),
                 drawn: Vec::new(),
                 folder,
@@ -64,14 +63,14 @@ impl Read {
         Ok(Self {
             results: folder.load(&folder.results())?,
             environment: folder.load(&folder.environment())?,
-            senses: folder.load(&folder.sensors())?,
+            sensors: folder.load(&folder.sensors())?,
             finished: Finished::read(&folder.journal())?,
             drawn: Vec::new(),
             folder,
         })
     }
 
-    /// The numbers of a simulated server, with the experiment that they are of; `notes` are more to know about them.
+    /// The results of a simulated server, with additional `notes`.
     #[must_use]
     pub fn of(bench: &Bench, numbers: &values::Results, folder: Folder, notes: Vec<String>) -> Self {
         let mut results = simulated::summary_of(bench, numbers);
@@ -79,7 +78,7 @@ impl Read {
         results.notes.extend(notes);
         Self {
             environment: simulated::environment(&numbers.about),
-            senses: Senses::default(),
+            sensors: SensorSet::default(),
             finished: Finished::default(),
             drawn: figure::sections(bench, &results),
             results,
@@ -88,7 +87,7 @@ impl Read {
     }
 }
 
-/// Writes `report.html` into a folder of results.
+/// Writes `report.html` into a results folder.
 ///
 /// # Errors
 /// If a file is missing or damaged, or the page cannot be written.
@@ -97,7 +96,7 @@ pub fn write(root: &Path) -> Result<(), FolderError> {
     read.folder.write(&read.folder.report(), &report(&read).html())
 }
 
-/// A table of so many points stands before the plots, a longer one after them.
+/// Maximum number of rows of a table before the charts; a longer one follows them.
 const SHORT: usize = 16;
 
 /// The page.
@@ -130,21 +129,18 @@ fn notes(read: &Read) -> Vec<String> {
         vec![format!("{} points, {finished} measurements, plan {}", results.points.len(), results.plan_hash)];
     notes.extend(fixed(results).map(|fixed| format!("At every point: {fixed}")));
     if !results.complete {
-        notes.push("This run is not complete: it was interrupted, or points failed.".into());
+        notes.push("This run is incomplete: it was interrupted, or measurements failed.".into());
     }
     if results.metrics.iter().any(|about| about.modelled) {
-        notes.push(
-            "Watts and what follows from them are modelled where it says so: a model's numbers, not a measurement's."
-                .into(),
-        );
+        notes.push("Power and efficiency labelled as modelled are from a model, not measured.".into());
     }
     if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && has(results, &about.key)) {
-        notes.push("No power was measured: see what is missing, below.".into());
+        notes.push("No power was measured; see the notes below.".into());
     }
     notes
 }
 
-/// The knobs that have one value, as `bs=4k, rw=randread`; `None` if all are varied.
+/// The constant knobs, as `bs=4k, rw=randread`; `None` if all are varied.
 fn fixed(results: &Results) -> Option<String> {
     let varied = knobs::varied(results);
     let first = results.points.first()?;
@@ -153,32 +149,34 @@ fn fixed(results: &Results) -> Option<String> {
     (!fixed.is_empty()).then(|| fixed.join(", "))
 }
 
-/// The knobs that are varied, as `bs=4k depth=8`.
+/// The varied knobs of a point, as `bs=4k depth=8`.
 fn place(point: &pilotlight_workloads::Point, results: &Results) -> String {
     let varied = knobs::varied(results).into_iter().map(|(name, _)| name);
     let pairs: Vec<String> = varied.filter_map(|knob| Some(format!("{knob}={}", point.get(&knob)?))).collect();
     if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
 }
 
-/// What is drawn of it: without what is zero everywhere, without bytes where every request is as large as any other, and of energy-delay products only those of the
-/// widest scope.
+/// The metrics in charts: without those that are zero everywhere, without bytes if all requests have one size, and with energy-delay
+/// products of the widest scope only.
 fn drawn(results: &Results) -> Vec<&About> {
-    let shown = shown(results);
+    let displayed = displayed(results);
     let rest = |key: &str| ["io_edp_mean_js_", "io_edp_p99_js_"].iter().any(|stem| key.starts_with(stem));
     let widest = SCOPES.iter().find(|scope| {
-        shown.iter().any(|about| rest(&about.key) && crate::shown::plain(about).ends_with(&format!("_js_{scope}")))
+        displayed
+            .iter()
+            .any(|about| rest(&about.key) && crate::displayed::without_model(about).ends_with(&format!("_js_{scope}")))
     });
     let is_drawn = |about: &&About| {
-        let key = crate::shown::plain(about);
+        let key = crate::displayed::without_model(about);
         let bytes = key.starts_with("bytes_per_") && even(results);
         let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
         !bytes && !narrow && !nothing
     };
-    shown.into_iter().filter(is_drawn).collect()
+    displayed.into_iter().filter(is_drawn).collect()
 }
 
-/// Whether all points move the same number of bytes in each I/O.
+/// Whether all points have the same number of bytes per I/O.
 fn even(results: &Results) -> bool {
     let size = |point: &PointResult| {
         let mean = |key: &str| Some(point.values.get(key)?.mean);
@@ -189,7 +187,7 @@ fn even(results: &Results) -> bool {
 }
 
 fn main_table(results: &Results) -> Table {
-    let shown: Vec<(&About, String, f64)> = (shown(results).into_iter())
+    let columns_of: Vec<(&About, String, f64)> = (displayed(results).into_iter())
         .map(|about| {
             let (unit, factor) = units::everywhere(about, results);
             (about, unit, factor)
@@ -207,14 +205,14 @@ fn main_table(results: &Results) -> Table {
         let knobs = varied
             .iter()
             .map(|knob| point.knobs.get(knob).map_or(Cell::Nothing, |value| Cell::text(value.to_string())));
-        let values = shown.iter().map(|(about, _, factor)| cell(point, about, *factor));
+        let values = columns_of.iter().map(|(about, _, factor)| cell(point, about, *factor));
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
-        title: "Mean, half of its 95 % interval over repeats (Student's t), and [ends over the family of simulated machines]. Medians, deviations and \
-                the rest: results.csv"
+        title: "Mean, half-width of its 95 % interval over repeats (Student's t), and [range over the family of simulated machines]. Medians, deviations \
+                and others: results.csv"
             .into(),
-        columns: columns.chain(shown.iter().map(number)).collect(),
+        columns: columns.chain(columns_of.iter().map(number)).collect(),
         rows: results.points.iter().map(row).collect(),
     }
 }

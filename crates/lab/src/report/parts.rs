@@ -1,17 +1,17 @@
-//! What power is made of: SSD, CPU, and the rest of the system where that was measured too (thesis, section 5.2).
+//! Power by part of the machine: SSD, CPU, and the rest of the system if measured (thesis, section 5.2).
 
 use pilotlight_report::chart::Stack;
 use pilotlight_report::{Block, Chart, Section};
 
 use super::knobs::varied;
+use crate::displayed;
 use crate::results::summary::{About, PointResult, Results};
-use crate::shown;
 
-/// More bars than this are no picture any more.
+/// Maximum number of bars.
 const POINTS: usize = 24;
 
 pub(super) fn section(results: &Results) -> Option<Section> {
-    let find = |scope: &str| shown::find(results, &format!("{scope}_power_w"));
+    let find = |scope: &str| displayed::find(results, &format!("{scope}_power_w"));
     let (ssd, cpu, system) = (find("ssd"), find("cpu"), find("system"));
     if [ssd, cpu, system].iter().flatten().count() < 2 {
         return None;
@@ -43,10 +43,10 @@ pub(super) fn section(results: &Results) -> Option<Section> {
     let note = (results.points.len() > POINTS)
         .then(|| Block::Text(format!("The first {POINTS} points; results.csv has all.")));
     let blocks = note.into_iter().chain([Block::Chart(Chart::Stack(stack))]).collect();
-    Some(Section { title: "What power is made of".into(), blocks })
+    Some(Section { title: "Power by part of the machine".into(), blocks })
 }
 
-/// A point by the knobs that are varied.
+/// A point by its varied knobs.
 fn name(point: &PointResult, varied: &[String]) -> String {
     let pairs: Vec<String> =
         varied.iter().filter_map(|knob| Some(format!("{knob} {}", point.knobs.get(knob)?))).collect();

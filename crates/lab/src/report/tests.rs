@@ -1,13 +1,13 @@
-//! A page made of results whose figures are known.
+//! A page of synthetic results.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::made::{self, Dice, at, knob};
+use crate::fixtures::{self, Noise, at, knob};
 use crate::results::summary::Spread;
 use pilotlight_workloads::Value;
 
-/// Depths 1, 4 and 16, reads and writes: I/Os a second are a thousand times the depth.
+/// Depths 1, 4 and 16, reads and writes: 1,000 I/Os per second times the depth.
 fn results() -> Results {
     let metric = |key: &str, title: &str, unit: &str, modelled| About {
         key: key.into(),
@@ -54,7 +54,7 @@ pub(super) fn plain_read() -> Read {
         folder: Folder::new(Path::new("/nowhere")),
         results: results(),
         environment: Environment { host: "h".into(), ..Environment::default() },
-        senses: Senses::default(),
+        sensors: SensorSet::default(),
         finished: Finished::default(),
         drawn: Vec::new(),
     }
@@ -65,7 +65,7 @@ fn page() -> String {
 }
 
 #[test]
-fn every_metric_is_drawn_over_every_knob() {
+fn every_metric_has_a_chart_over_every_knob() {
     let page = page();
     for chart in [
         "I/Os per second over depth",
@@ -80,9 +80,9 @@ fn every_metric_is_drawn_over_every_knob() {
 }
 
 #[test]
-fn what_is_modelled_is_said_and_text_is_no_markup() {
+fn modelled_power_is_noted_and_text_is_escaped() {
     let page = page();
-    assert!(page.contains("modelled where it says so"));
+    assert!(page.contains("labelled as modelled"));
     assert!(page.contains("a &lt;test&gt;") && !page.contains("<test>"));
     for outside in ["http:", "https:", "<script"] {
         assert!(!page.contains(outside), "{outside}");
@@ -121,12 +121,12 @@ pub(super) fn rich(folder: &Path) -> Read {
         ("io_edp_mean_js_system", "J s"),
         ("io_edp_p99_js_system", "J s"),
     ];
-    let mut dice = Dice::new(1);
-    let given = made::results(&knobs, 3, &metrics, |point| {
+    let mut noise = Noise::new(1);
+    let given = fixtures::results(&knobs, 3, &metrics, |point| {
         let size = pilotlight_input::quantity::storage_bytes(&at(point, "bs")).unwrap() as f64;
         let depth: f64 = at(point, "iodepth").parse().unwrap();
         let polls = if at(point, "ioengine").contains("hipri") { 1.3 } else { 1.0 };
-        let mut noisy = |value: f64| value * (0.03 * dice.normal()).exp();
+        let mut noisy = |value: f64| value * (0.03 * noise.normal()).exp();
         let rate = noisy(3.2e9 / (size + 16_000.0) * (1.0 - 0.7 / depth));
         let (cpu, ssd) = (noisy(45.0 * polls + rate / 3e4), noisy(1.8 + rate * size / 9e8));
         let (system, latency) = (noisy(40.0 + cpu + ssd), depth / rate * 1e6);
@@ -153,15 +153,15 @@ pub(super) fn rich(folder: &Path) -> Read {
         ..given.results
     };
     let folder = Folder::new(folder);
-    let (senses, finished) = sampled(&folder, &results);
+    let (sensors, finished) = sampled(&folder, &results);
     let cpu =
         [("model".to_owned(), "A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off".to_owned())];
     let environment = Environment { host: "made-up".into(), cpu: cpu.into(), ..Environment::default() };
-    Read { folder, results, environment, senses, finished, drawn: Vec::new() }
+    Read { folder, results, environment, sensors, finished, drawn: Vec::new() }
 }
 
-/// Samples of the first two points: power that rises when the load comes, and what a drive read.
-fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
+/// Samples of the first two points: power that rises with the load, and bytes read by a drive.
+fn sampled(folder: &Folder, results: &Results) -> (SensorSet, Finished) {
     use pilotlight_sensors::energy::{Point, Window};
     use pilotlight_sensors::recording::{Marker, Recording, Track};
     use pilotlight_sensors::{Domain, Part, Unit};
@@ -190,23 +190,23 @@ fn sampled(folder: &Folder, results: &Results) -> (Senses, Finished) {
         let samples = folder.samples(&crate::results::folder::name_of(key));
         crate::results::samples::write(&recording, 0, &samples, crate::results::samples::Format::Csv).unwrap();
         let window = Window { from_ns: 1_000 * MS, to_ns: 5_000 * MS };
-        let run = crate::results::entry::Run {
+        let run = crate::record::Run {
             key,
             knobs: of.knobs.clone(),
             began_wall_ns: 0,
             span: Window { from_ns: 0, to_ns: 6_000 * MS },
             window,
             record: pilotlight_workloads::record::Record::default(),
-            sensed: crate::results::entry::Sensed::of(&recording, window),
+            sensed: crate::record::Sensed::of(&recording, window),
             completion: None,
         };
         finished.runs.insert(key, run);
     }
     let domains = vec![("ipmi".to_owned(), domain), ("diskstats".to_owned(), read)];
-    (Senses { domains, ..Senses::default() }, finished)
+    (SensorSet { domains, ..SensorSet::default() }, finished)
 }
 
-/// Names as people give them, and one that nobody would.
+/// Long names.
 pub(super) fn long_names() -> Read {
     let knobs = [
         knob("policy", &["static", "interrupt", "sandman guards=recommended coarse_interval=100ms fine_interval=10us"]),
@@ -214,14 +214,14 @@ pub(super) fn long_names() -> Read {
         knob("machine.files./sys/block/nvme0n1", &["1", "2", "3"]),
     ];
     let metrics = [("iops", "1/s"), ("io_per_j_system", "1/J")];
-    let mut dice = Dice::new(2);
-    let mut given = made::results(&knobs, 3, &metrics, |_| vec![1e5 + dice.normal(), 1e3 + dice.normal()]);
+    let mut noise = Noise::new(2);
+    let mut given = fixtures::results(&knobs, 3, &metrics, |_| vec![1e5 + noise.normal(), 1e3 + noise.normal()]);
     given.results.title = "a_name_of_an_experiment_in_which_there_is_no_space_at_all_".repeat(3);
     Read { results: given.results, ..plain_read() }
 }
 
 #[test]
-fn the_plots_of_the_thesis_are_there() {
+fn the_page_has_the_charts_of_the_thesis() {
     let folder = tempfile::tempdir().unwrap();
     let page = report(&rich(folder.path())).html();
     for chart in [
@@ -234,18 +234,18 @@ fn the_plots_of_the_thesis_are_there() {
     ] {
         assert!(page.contains(&format!("aria-label=\"{chart}\"")), "{chart}");
     }
-    for said in [
-        "What the data recommend",
-        "What is missing",
+    for text in [
+        "Recommendations",
+        "Notes and missing values",
         "power, ioengine=libaio rw=randread bs=4k iodepth=1",
         "rest of the system",
-        "measured from here",
+        "measured from",
         "Sampling took 0.20 %",
     ] {
-        assert!(page.contains(said), "{said}");
+        assert!(page.contains(text), "{text}");
     }
     assert!(!page.contains("No power was measured"));
-    assert!(super::tests::page().contains("No power was measured"), "a model is no measurement");
+    assert!(super::tests::page().contains("No power was measured"), "modelled power is not measured");
 }
 
 fn section<'a>(report: &'a Report, title: &str) -> &'a Section {
@@ -256,11 +256,11 @@ fn charts(section: &Section) -> Vec<&pilotlight_report::Chart> {
     section.blocks.iter().filter_map(|block| if let Block::Chart(chart) = block { Some(chart) } else { None }).collect()
 }
 
-/// One knob of each kind; every figure of a point follows from its place.
+/// Two knobs; values are 10 to the power of the point's index.
 fn plain_results(repeats: &[f64]) -> Results {
     let knobs = [knob("engine", &["a", "b"]), knob("bs", &["4k", "64k"])];
     let given =
-        made::results(&knobs, 1, &[("iops", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
+        fixtures::results(&knobs, 1, &[("iops", "1/s"), ("io_per_j_system", "1/J"), ("bytes_per_s", "B/s")], |_| {
             vec![1.0; 3]
         });
     let mut results = given.results;
@@ -275,7 +275,7 @@ fn plain_results(repeats: &[f64]) -> Results {
 }
 
 #[test]
-fn a_map_shows_every_point_in_its_place() {
+fn a_heat_map_has_every_point() {
     use pilotlight_report::Chart;
     let report = report(&Read { results: plain_results(&[1.0]), ..plain_read() });
     let maps = charts(section(&report, "Maps"));
@@ -288,10 +288,10 @@ fn a_map_shows_every_point_in_its_place() {
 }
 
 #[test]
-fn wide_ranges_are_drawn_by_their_logarithm_and_intervals_not_below_zero() {
+fn wide_ranges_have_a_logarithmic_scale_and_intervals_end_at_zero() {
     use pilotlight_report::Chart;
     use pilotlight_report::chart::Scale;
-    // half of the interval of 1 and 3 is 12.7: more than the mean
+    // the half-width of the interval of 1 and 3 is 12.7, above the mean
     let report = report(&Read { results: plain_results(&[1.0, 3.0]), ..plain_read() });
     let over = charts(section(&report, "Over bs"));
     let Chart::Ordered(ordered) = over[0] else { panic!("{over:?}") };
@@ -302,7 +302,7 @@ fn wide_ranges_are_drawn_by_their_logarithm_and_intervals_not_below_zero() {
 }
 
 #[test]
-fn the_table_is_in_the_units_that_it_says() {
+fn values_of_the_table_have_the_unit_of_the_column() {
     let mut results = plain_results(&[1.0, 3.0]);
     for point in &mut results.points {
         point.values.insert("bytes_per_s".into(), Spread::of(&[5e6, 7e6]).unwrap());
@@ -314,32 +314,32 @@ fn the_table_is_in_the_units_that_it_says() {
 }
 
 #[test]
-fn parts_add_up_to_the_whole() {
+fn the_parts_sum_to_the_total() {
     use pilotlight_report::Chart;
     let metrics = [("ssd_power_w", "W"), ("cpu_power_w", "W"), ("system_power_w", "W")];
-    let given = made::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
+    let given = fixtures::results(&[knob("a", &["x"])], 2, &metrics, |_| vec![5.0, 40.0, 100.0]);
     let section = parts::section(&given.results).unwrap();
     let Chart::Stack(stack) = charts(&section)[0] else { panic!("{section:?}") };
     assert_eq!(stack.rows, [("the only point".to_owned(), vec![Some(5.0), Some(40.0), Some(55.0)])]);
 }
 
 #[test]
-fn what_has_a_value_is_not_missing() {
+fn metrics_with_values_are_not_missing() {
     let mut results = plain_results(&[1.0, 2.0]);
-    results.metrics.push(made::about("ssd_power_w", "W"));
+    results.metrics.push(fixtures::about("ssd_power_w", "W"));
     results.points[0].missing =
-        [("iops", "half of it"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
+        [("iops", "in one repeat"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
     let section = missing::section(&Read { results, ..plain_read() }).unwrap();
     let Some(Block::Table(table)) = section.blocks.first() else { panic!("{section:?}") };
     assert_eq!(table.rows, [vec![Cell::Integer(1), Cell::text("no sensor")]]);
 }
 
 #[test]
-fn over_time_marks_and_watts_are_those_of_the_first_measurement_that_was_finished() {
+fn charts_over_time_show_the_first_finished_measurement() {
     use pilotlight_report::Chart;
     let folder = tempfile::tempdir().unwrap();
     let mut read = rich(folder.path());
-    // Its clock began long before the command; its first repeat failed.
+    // The clock started long before the command; the first repeat failed.
     let (first, later) = (crate::plan::Key { point: 0, repeat: 0 }, crate::plan::Key { point: 0, repeat: 2 });
     let mut run = read.finished.runs.remove(&first).unwrap();
     let name = |key| read.folder.samples(&crate::results::folder::name_of(key));
@@ -352,7 +352,7 @@ fn over_time_marks_and_watts_are_those_of_the_first_measurement_that_was_finishe
     let report = report(&read);
     let charts = charts(section(&report, "Over time"));
     let Chart::Trace(power) = charts[0] else { panic!("{charts:?}") };
-    assert_eq!(power.marks, [(1.0, "measured from here".to_owned()), (5.0, "to here".to_owned())]);
+    assert_eq!(power.marks, [(1.0, "measured from".to_owned()), (5.0, "to".to_owned())]);
     let watts: Vec<f64> = power.lines[0].places.iter().filter_map(|place| place.y).collect();
     assert!(watts.iter().all(|watts| (60.0..=95.0).contains(watts)), "{watts:?}");
     assert_eq!(charts.len(), 4, "two points, power and throughput");

@@ -1,24 +1,23 @@
-//! Power, throughput, CPU time and frequency over time, and a target's cores and requests, of the first measurement of each point,
-//! with its phases.
+//! Power, throughput, CPU time, frequency, and cores and requests of a server over time, for the first measurement of each point.
 
 use pilotlight_report::chart::{Axis, Line, Place, Trace};
 use pilotlight_report::{Block, Chart, Section};
 use pilotlight_sensors::{Kind, Origin};
 
 use super::Read;
-use crate::results::entry::Run;
+use crate::record::Run;
 use crate::results::folder::name_of;
 use crate::results::samples::{self, Samples};
 
-/// Points that are drawn.
+/// Maximum number of points.
 const POINTS: usize = 12;
-/// Counters are looked at over this time, in seconds.
-const STRETCH_S: f64 = 0.0999;
-/// Places of a line: what came between two of them is averaged.
+/// Minimum time between two values of a counter, in seconds.
+const INTERVAL_S: f64 = 0.0999;
+/// Maximum number of values of a line; values between them are averaged.
 const PLACES: usize = 240;
 
 pub(super) fn section(read: &Read) -> Option<Section> {
-    // By point, then repeat: the first may have failed.
+    // Sorted by point, then repeat; the first repeat may have failed.
     let runs: Vec<&Run> = read.finished.runs.values().collect();
     let first = runs.chunk_by(|a, b| a.key.point == b.key.point).filter_map(<[_]>::first);
     let mut blocks = Vec::new();
@@ -28,7 +27,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
             .map(|at_ns| at_ns.saturating_sub(run.span.from_ns) as f64 / 1e9)
             .to_vec();
         let tracks = samples::read_all(&folder);
-        // As results call it: by the mechanism that ran, not by the one that was asked for.
+        // With the actual mechanism, as in the results, not the requested one.
         let point = read.results.points.iter().find(|point| point.point == run.key.point);
         let place = super::place(point.map_or(&run.knobs, |point| &point.knobs), &read.results);
         for (title, y, of) in VIEWS {
@@ -45,21 +44,21 @@ pub(super) fn section(read: &Read) -> Option<Section> {
     (!blocks.is_empty()).then(|| Section { title: "Over time".into(), blocks })
 }
 
-/// What a chart is called, what its axis says, and which lines of a sensor are in it.
+/// Title of a chart, label of its axis, and its lines of a sensor.
 type View = (&'static str, &'static str, fn(&Read, &Samples) -> Vec<Line>);
 
 const VIEWS: [View; 6] = [
     ("power", "power (W)", powers),
     ("throughput of drives", "bytes (MB/s)", throughput),
     ("the target's cores", "cores", target_cores),
-    ("requests that the target served", "requests (1/s)", target_requests),
+    ("requests served by the target", "requests (1/s)", target_requests),
     ("CPU time", "cores", cpu_time),
     ("frequency", "frequency (GHz)", frequencies),
 ];
 
-/// A line for each domain that has power.
+/// A line for each domain of power.
 fn powers(read: &Read, track: &Samples) -> Vec<Line> {
-    let domains = read.senses.domains.iter().filter(|(sensor, _)| *sensor == track.sensor);
+    let domains = read.sensors.domains.iter().filter(|(sensor, _)| *sensor == track.sensor);
     let line = |(sensor, domain): &(String, pilotlight_sensors::Domain)| {
         let values = track.column(&samples::column_of(domain))?;
         let watts = match domain.kind {
@@ -73,24 +72,25 @@ fn powers(read: &Read, track: &Samples) -> Vec<Line> {
     domains.filter_map(line).collect()
 }
 
-/// What each drive read and wrote.
+/// Bytes read and written by each drive.
 fn throughput(_: &Read, track: &Samples) -> Vec<Line> {
     if track.sensor != "diskstats" {
         return Vec::new();
     }
     let ends = [("_per_read_bytes", "read"), ("_per_written_bytes", "written")];
     let line = |name: &String| {
-        let (device, what) = ends.iter().find_map(|(end, what)| Some((name.strip_suffix(end)?, what)))?;
+        let (device, direction) =
+            ends.iter().find_map(|(end, direction)| Some((name.strip_suffix(end)?, direction)))?;
         let rate = slopes(&track.column(name)?, 1e-6);
         let moved = rate.iter().any(|(_, rate)| *rate > 0.0);
-        moved.then(|| Line { name: format!("{device} {what}"), places: thinned(&rate) })
+        moved.then(|| Line { name: format!("{device} {direction}"), places: thinned(&rate) })
     };
     track.columns.iter().filter_map(line).collect()
 }
 
-/// What the reactors of a target did with their time (sensor `target`).
+/// Time of a server's reactors by state (sensor `target`).
 fn target_cores(read: &Read, track: &Samples) -> Vec<Line> {
-    let shares = [("busy", "busy"), ("polling-idle", "polling without work"), ("asleep", "asleep")];
+    let shares = [("busy", "busy"), ("polling-idle", "polling without result"), ("asleep", "asleep")];
     shares.into_iter().filter_map(|(domain, name)| target_line(read, track, domain, name, 1e-9)).collect()
 }
 
@@ -98,17 +98,17 @@ fn target_requests(read: &Read, track: &Samples) -> Vec<Line> {
     target_line(read, track, "requests", "requests", 1.0).into_iter().collect()
 }
 
-/// How fast a counter of the target grew.
+/// The rate of a counter of the target.
 fn target_line(read: &Read, track: &Samples, domain: &str, name: &str, factor: f64) -> Option<Line> {
     let of_target = |(sensor, of): &&(String, pilotlight_sensors::Domain)| {
         sensor.starts_with("target") && *sensor == track.sensor && of.name == domain
     };
-    let (_, domain) = read.senses.domains.iter().find(of_target)?;
+    let (_, domain) = read.sensors.domains.iter().find(of_target)?;
     let values = track.column(&samples::column_of(domain))?;
     Some(Line { name: name.into(), places: thinned(&slopes(&values, factor)) })
 }
 
-/// Columns of these kinds added up over all CPUs: seconds since the start, and the sum.
+/// The sum of columns over all CPUs: seconds since the start, and the sum.
 fn summed(track: &Samples, fits: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
     let Some(time) = track.columns.iter().position(|column| column == "since_start_ns") else { return Vec::new() };
     let taken: Vec<usize> = (0..track.columns.len()).filter(|at| fits(&track.columns[*at])).collect();
@@ -119,7 +119,7 @@ fn summed(track: &Samples, fits: impl Fn(&str) -> bool) -> Vec<(f64, f64)> {
     if taken.is_empty() { Vec::new() } else { track.rows.iter().filter_map(sum).collect() }
 }
 
-/// What all CPUs together were busy with. Ticks are 10 ms: shorter times say little.
+/// CPU time by kind, summed over all CPUs. The resolution is a tick of 10 ms.
 fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
     if track.sensor != "cputime" {
         return Vec::new();
@@ -127,7 +127,7 @@ fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
     let kinds: [(&str, &[&str]); 3] = [
         ("user", &["user_ns", "nice_ns"]),
         ("kernel", &["system_ns", "irq_ns", "softirq_ns"]),
-        ("stolen by the hypervisor", &["steal_ns"]),
+        ("steal", &["steal_ns"]),
     ];
     let line = |(name, ends): (&str, &[&str])| {
         let fits =
@@ -139,7 +139,7 @@ fn cpu_time(_: &Read, track: &Samples) -> Vec<Line> {
     kinds.into_iter().filter_map(line).collect()
 }
 
-/// The mean of all CPUs.
+/// The mean frequency of all CPUs.
 fn frequencies(_: &Read, track: &Samples) -> Vec<Line> {
     let is_cpu = |column: &str| column.starts_with("cpu") && column.ends_with("_khz");
     let cpus = track.columns.iter().filter(|column| is_cpu(column)).count();
@@ -150,18 +150,17 @@ fn frequencies(_: &Read, track: &Samples) -> Vec<Line> {
     vec![Line { name: "mean of all CPUs".into(), places: thinned(&ghz) }]
 }
 
-/// Growth per second over a tenth of a second or what lies between two readings, at its end; of a short time over a twentieth of it.
-/// Counters are brought up to date in steps, of 10 ms where ticks are counted: over less they would jump. One that starts anew
-/// leaves that stretch out.
+/// Growth per second over at least 0.1 s, or a twentieth of a shorter recording, because counters are updated in steps (ticks of 10 ms).
+/// Intervals with a reset are left out.
 fn slopes(values: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (values.first(), values.last()) else { return Vec::new() };
-    let least = ((last.0 - first.0) / 20.0).min(STRETCH_S);
+    let interval = ((last.0 - first.0) / 20.0).min(INTERVAL_S);
     let (mut from, mut before, mut slopes) = (*first, *first, Vec::new());
     for &now in &values[1..] {
         let passed = now.0 - from.0;
         if now.1 < before.1 {
             from = now;
-        } else if passed > 0.0 && passed >= least {
+        } else if passed > 0.0 && passed >= interval {
             slopes.push((now.0, (now.1 - from.1) / passed * factor));
             from = now;
         }
@@ -170,7 +169,7 @@ fn slopes(values: &[(f64, f64)], factor: f64) -> Vec<(f64, f64)> {
     slopes
 }
 
-/// Means of neighbours, so many that a line has at most [`PLACES`].
+/// Means of adjacent values, at most [`PLACES`].
 fn thinned(values: &[(f64, f64)]) -> Vec<Place> {
     let together = values.len().div_ceil(PLACES).max(1);
     let mean = |chunk: &[(f64, f64)]| {
@@ -181,12 +180,12 @@ fn thinned(values: &[(f64, f64)]) -> Vec<Place> {
     values.chunks(together).map(mean).collect()
 }
 
-/// The lines, with a mark where the measured window begins and one where it ends.
+/// The lines with marks at the start and end of the measured window.
 fn chart(title: String, y: &str, lines: Vec<Line>, phases: &[f64]) -> Chart {
-    let names = ["measured from here", "to here"];
+    let names = ["measured from", "to"];
     let marks = phases.iter().zip(names).map(|(at_s, name)| (*at_s, name.to_owned())).collect();
     let axis = |label: &str| Axis { label: label.into(), from_zero: true, ..Axis::default() };
-    Chart::Trace(Trace { title, x: axis("time since the command was started (s)"), y: axis(y), lines, marks })
+    Chart::Trace(Trace { title, x: axis("time since the start of the command (s)"), y: axis(y), lines, marks })
 }
 
 #[cfg(test)]
@@ -194,8 +193,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slopes_by_hand() {
-        // 5 J in 2 s, a counter that starts anew, 1 J in 1 s
+    fn slopes_match_a_manual_calculation() {
+        // 5 J in 2 s, a reset, 1 J in 1 s
         let values = [(0.0, 1e6), (2.0, 6e6), (3.0, 0.0), (4.0, 1e6)];
         assert_eq!(slopes(&values, 1e-6), [(2.0, 2.5), (4.0, 1.0)]);
         // A counter of ticks, read every 5 ms for 4 s: 1 J a second, in steps of 20 ms
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_are_added_up_by_kind() {
+    fn cpu_time_is_summed_by_kind() {
         let columns =
             ["since_start_ns", "cpu0_per_user_ns", "cpu0_per_idle_ns", "cpu1_per_user_ns", "cpu1_per_steal_ns"];
         let row = |at_s: f64, values: [f64; 4]| {
@@ -217,12 +216,12 @@ mod tests {
         let fits = |column: &str| column.ends_with("user_ns");
         assert_eq!(summed(&track, fits), [(0.0, 3e9), (2.0, 6e9)]);
         let lines = cpu_time(&super::super::tests::plain_read(), &track);
-        assert_eq!(lines.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), ["user"], "nothing was stolen");
+        assert_eq!(lines.iter().map(|line| line.name.as_str()).collect::<Vec<_>>(), ["user"], "no steal time");
         assert_eq!(lines[0].places[0].y, Some(1.5));
     }
 
     #[test]
-    fn thinning_keeps_the_mean() {
+    fn thinning_preserves_the_mean() {
         let values: Vec<(f64, f64)> = (0..1_000).map(|at| (f64::from(at), f64::from(at % 10))).collect();
         let places = thinned(&values);
         assert_eq!(places.len(), 200);

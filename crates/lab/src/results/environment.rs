@@ -1,4 +1,4 @@
-//! What a result depends on beside the experiment: CPU, kernel, settings, drives, versions, and how busy the machine was.
+//! The environment of a run: CPU, kernel, settings, drives, versions and load of the machine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use pilotlight_workloads::record::Tool;
 
-/// The machine as it was when the run began. What could not be read is missing.
+/// The machine at the start of a run. Unreadable values are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
     /// Seconds since 1970.
@@ -17,26 +17,26 @@ pub struct Environment {
     pub pilotlight: String,
     /// Name of the host.
     pub host: String,
-    /// The CPU: model, microcode, number, SMT.
+    /// CPU: model, microcode, number, SMT.
     pub cpu: BTreeMap<String, String>,
-    /// The kernel: release, version, command line, hypervisor.
+    /// Kernel: release, version, command line, hypervisor.
     pub kernel: BTreeMap<String, String>,
-    /// Frequency settings of the first CPU, and how many CPUs have others.
+    /// Frequency settings of the first CPU, and the number of CPUs with other settings.
     pub frequency: BTreeMap<String, String>,
     /// Memory, in bytes.
     pub memory_bytes: Option<u64>,
     /// Block devices: model, firmware, size, scheduler and the like.
     pub drives: BTreeMap<String, BTreeMap<String, String>>,
-    /// What makes work, with its version.
+    /// The tool of the workload with its version.
     pub tools: Vec<Tool>,
-    /// The load averages at the start, over 1, 5 and 15 minutes.
+    /// Load averages over 1, 5 and 15 minutes.
     pub load: Vec<f64>,
-    /// Which drive the place is on, where that can be told.
+    /// The drive of the target, if known.
     pub drive: Option<String>,
 }
 
 impl Environment {
-    /// Looks at the machine.
+    /// Reads the environment.
     #[must_use]
     pub fn read(roots: &Roots, at_unix_s: u64, tools: Vec<Tool>, drive: Option<String>) -> Self {
         Self {
@@ -60,7 +60,7 @@ fn text(path: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// What can be read of some files, by name.
+/// The contents of readable files, by name.
 fn files(folder: &Path, names: &[(&str, &str)]) -> BTreeMap<String, String> {
     names.iter().filter_map(|(name, file)| Some(((*name).to_owned(), text(&folder.join(file))?))).collect()
 }
@@ -94,8 +94,8 @@ fn kernel(roots: &Roots) -> BTreeMap<String, String> {
 const FREQUENCY: [(&str, &str); 5] = [
     ("driver", "scaling_driver"),
     ("governor", "scaling_governor"),
-    ("least_khz", "scaling_min_freq"),
-    ("greatest_khz", "scaling_max_freq"),
+    ("min_khz", "scaling_min_freq"),
+    ("max_khz", "scaling_max_freq"),
     ("energy_preference", "energy_performance_preference"),
 ];
 
@@ -108,7 +108,7 @@ fn frequency(sys: &Path) -> BTreeMap<String, String> {
     }
     let others = (1..).map_while(|cpu| cpus.join(format!("cpu{cpu}")).exists().then(|| of(cpu)));
     let unlike = others.filter(|other| *other != first).count();
-    first.insert("cpus_with_others".into(), unlike.to_string());
+    first.insert("cpus_with_other_settings".into(), unlike.to_string());
     let boost = [("boost", "cpufreq/boost"), ("no_turbo", "intel_pstate/no_turbo")];
     first.extend(files(&cpus, &boost));
     first
@@ -137,9 +137,9 @@ fn drives(sys: &Path) -> BTreeMap<String, BTreeMap<String, String>> {
     let names = std::fs::read_dir(&folder).map(|entries| entries.flatten().map(|entry| entry.file_name()));
     let names = names.map(|names| names.map(|name| name.to_string_lossy().into_owned()).collect()).unwrap_or_default();
     let names: Vec<String> = names;
-    let made_up = |name: &String| ["loop", "ram", "zram"].iter().any(|prefix| name.starts_with(prefix));
+    let is_virtual = |name: &String| ["loop", "ram", "zram"].iter().any(|prefix| name.starts_with(prefix));
     let one = |name: String| (name.clone(), files(&folder.join(name), &DRIVE));
-    names.into_iter().filter(|name| !made_up(name)).map(one).collect()
+    names.into_iter().filter(|name| !is_virtual(name)).map(one).collect()
 }
 
 fn load(proc: &Path) -> Vec<f64> {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recorded_tree() {
+    fn the_environment_of_a_recorded_tree() {
         let folder = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = folder.path().join(path);
@@ -174,7 +174,7 @@ mod tests {
         let found = Environment::read(&Roots::below(folder.path()), 7, Vec::new(), None);
         assert_eq!((found.cpu["model"].as_str(), found.cpu["microcode"].as_str()), ("A CPU @ 2 GHz", "0x2b"));
         assert_eq!((found.kernel["release"].as_str(), found.kernel["virtual_machine"].as_str()), ("6.12.0", "true"));
-        assert_eq!(found.frequency["cpus_with_others"], "1");
+        assert_eq!(found.frequency["cpus_with_other_settings"], "1");
         assert_eq!((found.memory_bytes, found.load), (Some(1 << 20), vec![0.5, 0.25, 0.1]));
         assert_eq!(found.drives.keys().collect::<Vec<_>>(), ["nvme0n1"]);
         assert_eq!(found.drives["nvme0n1"]["firmware"], "1.0");

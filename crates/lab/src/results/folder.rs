@@ -1,4 +1,4 @@
-//! The folder of a run: what lies where in it.
+//! The layout of a results folder.
 
 use std::path::{Path, PathBuf};
 
@@ -10,39 +10,39 @@ use serde::de::DeserializeOwned;
 use super::FolderError;
 use crate::plan::{Key, Plan};
 
-/// What is written before the plan, which comes last.
+/// Files written before the journal, the plan last.
 const BEGUN: [&str; 4] = ["environment.json", "sensors.json", "experiment.toml", "plan.json"];
 
-/// The folder of a run.
+/// A results folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     root: PathBuf,
 }
 
 impl Folder {
-    /// At this path, which need not be there.
+    /// The folder at this path, which need not exist.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// Makes it, or finds in it an earlier part of the same run. Returns whether there was one.
+    /// Creates it, or opens it to resume the same run. Returns whether the run is resumed.
     ///
     /// # Errors
-    /// If it holds another run or anything else, or cannot be made.
+    /// If it holds another run or other files, or cannot be created.
     pub fn open(&self, plan: &Plan) -> Result<bool, FolderError> {
         self.open_over(plan, &[])
     }
 
-    /// As [`Folder::open`], where these files may lie there alone: they are made again.
+    /// As [`Folder::open`]; the folder may contain the files in `replaced`.
     ///
     /// # Errors
     /// As [`Folder::open`].
-    pub fn open_over(&self, plan: &Plan, made_again: &[&str]) -> Result<bool, FolderError> {
-        let made = std::fs::create_dir_all(&self.root);
-        made.map_err(|source| FolderError::file(&self.root, source))?;
+    pub fn open_over(&self, plan: &Plan, replaced: &[&str]) -> Result<bool, FolderError> {
+        let created = std::fs::create_dir_all(&self.root);
+        created.map_err(|source| FolderError::file(&self.root, source))?;
         if !self.plan().exists() {
-            return self.expect_empty(made_again).map(|()| false);
+            return self.expect_empty(replaced).map(|()| false);
         }
         let before: Plan = self.load(&self.plan())?;
         if before.hash == plan.hash {
@@ -51,14 +51,14 @@ impl Folder {
         Err(FolderError::Other { path: self.root.clone(), title: before.title })
     }
 
-    /// A run makes, overwrites and removes files here: it must not find any but those of a run that was killed at its very start.
-    fn expect_empty(&self, made_again: &[&str]) -> Result<(), FolderError> {
+    /// Protects other files: only those of a run that was killed at its start may exist.
+    fn expect_empty(&self, replaced: &[&str]) -> Result<(), FolderError> {
         let entries = std::fs::read_dir(&self.root).map_err(|error| FolderError::file(&self.root, error))?;
         let mut names: Vec<String> =
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         let is_ours = |name: &String| {
-            BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name)) || made_again.contains(&name.as_str())
+            BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name)) || replaced.contains(&name.as_str())
         };
         match names.into_iter().find(|name| !is_ours(name)) {
             Some(found) => Err(FolderError::NotARun { path: self.root.clone(), found }),
@@ -66,13 +66,13 @@ impl Folder {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The experiment with everything that it includes and what the command line asked.
+    /// The experiment with its includes and overrides.
     #[must_use]
     pub fn experiment(&self) -> PathBuf {
         self.root.join("experiment.toml")
@@ -90,13 +90,13 @@ impl Folder {
         self.root.join("environment.json")
     }
 
-    /// The machine as it had become when the run went on, from number 2.
+    /// The changed machine of a resumed run, from number 2.
     #[must_use]
-    pub fn environment_again(&self, number: usize) -> PathBuf {
+    pub fn environment_on_resumption(&self, number: usize) -> PathBuf {
         self.root.join(format!("environment-{number}.json"))
     }
 
-    /// What was read and what could not be.
+    /// The sensors.
     #[must_use]
     pub fn sensors(&self) -> PathBuf {
         self.root.join("sensors.json")
@@ -114,13 +114,13 @@ impl Folder {
         self.root.join("samples").join(of)
     }
 
-    /// What a measured command printed.
+    /// Output of a measured command.
     #[must_use]
     pub fn raw(&self, of: &str) -> PathBuf {
         self.root.join("raw").join(of)
     }
 
-    /// The numbers of all runs, in the layout of every experiment.
+    /// The values of all runs.
     #[must_use]
     pub fn values(&self) -> PathBuf {
         self.root.join(values::FILE)
@@ -144,10 +144,10 @@ impl Folder {
         self.root.join("report.html")
     }
 
-    /// A folder for tools, empty at the start.
+    /// An empty folder for tools.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// If it cannot be created.
     pub fn scratch(&self) -> Result<PathBuf, FolderError> {
         let path = self.root.join("scratch");
         let _ = std::fs::remove_dir_all(&path);
@@ -164,7 +164,7 @@ impl Folder {
         self.write(path, &(text.map_err(|source| FolderError::file(path, source))? + "\n"))
     }
 
-    /// Writes a file in one step.
+    /// Writes a file atomically.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -183,7 +183,7 @@ impl Folder {
     }
 }
 
-/// What files of a measurement are called: `p003-r01`.
+/// The base name of a measurement's files: `p003-r01`.
 #[must_use]
 pub fn name_of(key: Key) -> String {
     format!("p{:03}-r{:02}", key.point, key.repeat)
@@ -198,11 +198,11 @@ mod tests {
     }
 
     #[test]
-    fn only_an_empty_folder_or_one_of_the_same_run_is_taken() {
+    fn only_an_empty_folder_or_one_of_the_same_run_is_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let out = Folder::new(&folder.path().join("deep/out"));
-        assert!(!out.open(&plan()).unwrap(), "made");
-        // What a run leaves that is killed before it has begun.
+        assert!(!out.open(&plan()).unwrap(), "created");
+        // The files of a run that was killed at its start.
         out.write(&out.environment(), "{}").unwrap();
         std::fs::write(out.root().join("experiment.toml.new"), "").unwrap();
         assert!(!out.open(&plan()).unwrap());
@@ -211,7 +211,7 @@ mod tests {
         assert!(refused.is_refusal() && refused.to_string().contains("data.bin"), "{refused}");
         assert_eq!(std::fs::read_to_string(out.root().join("data.bin")).unwrap(), "precious");
         out.save(&out.plan(), &plan()).unwrap();
-        assert!(out.open(&plan()).unwrap(), "a run that goes on has its data there");
+        assert!(out.open(&plan()).unwrap(), "a resumed run has its data there");
         assert!(matches!(out.open(&Plan { hash: "i".into(), ..plan() }), Err(FolderError::Other { .. })));
     }
 }

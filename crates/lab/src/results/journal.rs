@@ -1,5 +1,5 @@
-//! `runs.jsonl`: a line for each measurement that came to its end, written at once. A line that a crash has torn is cut off when the
-//! journal is opened again; what it was about is measured again.
+//! `runs.jsonl`: one line for each finished measurement, written immediately. A line truncated by a crash is removed when the journal is
+//! opened, and its measurement is repeated.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,37 +7,36 @@ use std::path::Path;
 use pilotlight_journal::{Durability, Lock, whole};
 
 use super::FolderError;
-use super::entry::{Baseline, Entry, Run};
-use super::summary::setting;
-use crate::plan::Key;
+use crate::plan::{Key, setting};
+use crate::record::{Baseline, Entry, Run};
 use pilotlight_workloads::Point;
 
-/// What is finished, and where more goes.
+/// The journal of a run.
 #[derive(Debug)]
 pub struct Journal {
     path: std::path::PathBuf,
     lines: pilotlight_journal::Journal,
-    /// What is there.
+    /// Its content.
     pub finished: Finished,
-    /// How many idle baselines were there when it was opened.
+    /// Number of idle baselines when it was opened.
     earlier: usize,
 }
 
-/// Everything that came to its end.
+/// The content of a journal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Finished {
     /// Measurements.
     pub runs: BTreeMap<Key, Run>,
-    /// Measurements that failed and were not repeated with success, and why.
+    /// Failed measurements without a successful repetition, with their errors.
     pub failed: BTreeMap<Key, String>,
-    /// Idle baselines, in the order of the journal: one for each setting of the machine in each round, and again after a run was resumed.
+    /// Idle baselines in the order of the journal: one for each setting of the machine in each round, and again in a resumed run.
     pub baselines: Vec<Baseline>,
-    /// Which of them each measurement is compared with.
+    /// The index of the baseline of each measurement.
     pub(crate) paired: BTreeMap<Key, usize>,
 }
 
 impl Finished {
-    /// Adds what a line of the journal says. The lines come in the order in which they were written.
+    /// Adds a line; lines must be in the order of the journal.
     pub fn add(&mut self, entry: Entry) {
         match entry {
             Entry::Run(run) => {
@@ -52,23 +51,23 @@ impl Finished {
         }
     }
 
-    /// The idle machine that a measurement is compared with: the last one before it under its setting.
+    /// The baseline of a measurement: the last one before it at its settings.
     #[must_use]
     pub fn baseline(&self, key: Key) -> Option<&Baseline> {
         self.baselines.get(*self.paired.get(&key)?)
     }
 
-    /// Reads a journal as it stands, without touching it.
+    /// Reads a journal without changing it.
     ///
     /// # Errors
-    /// If it cannot be read, or a line before the last is none.
+    /// If it cannot be read, or a line before the last is damaged.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
         let bytes = std::fs::read(path).map_err(|source| FolderError::file(path, source))?;
         parse(path, &bytes[..whole(&bytes)])
     }
 }
 
-/// What the whole lines of a journal hold.
+/// Parses the complete lines of a journal.
 fn parse(path: &Path, lines: &[u8]) -> Result<Finished, FolderError> {
     let mut finished = Finished::default();
     for (at, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -83,10 +82,10 @@ fn parse(path: &Path, lines: &[u8]) -> Result<Finished, FolderError> {
 }
 
 impl Journal {
-    /// Opens a journal, or begins one.
+    /// Opens or creates a journal.
     ///
     /// # Errors
-    /// If it cannot be read or written, another run has it open, or it is damaged elsewhere than at its end.
+    /// If it cannot be read or written, is locked by another run, or is damaged before its end.
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |source| FolderError::file(path, source);
         let lock = Lock::at(path).map_err(failed)?.ok_or_else(|| FolderError::InUse(path.to_owned()))?;
@@ -96,14 +95,14 @@ impl Journal {
         Ok(Self { path: path.to_owned(), lines, finished, earlier })
     }
 
-    /// Whether the idle machine was measured under a setting in a round since the journal was opened.
+    /// Whether a baseline was added for a setting in a round since the journal was opened.
     #[must_use]
     pub fn has_baseline(&self, setting: &Point, round: u32) -> bool {
         let baselines = self.finished.baselines.iter().skip(self.earlier);
         baselines.into_iter().any(|baseline| baseline.setting == *setting && baseline.round == round)
     }
 
-    /// Adds a line, which is on the disk when this returns.
+    /// Adds a line durably.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -119,7 +118,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::entry::Sensed;
+    use crate::record::Sensed;
     use pilotlight_sensors::energy::Window;
     use pilotlight_workloads::Value;
 
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_line_is_cut_off_and_written_anew() {
+    fn a_truncated_line_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open(&path).unwrap();
@@ -136,7 +135,7 @@ mod tests {
         journal.add(failed(1, "µs")).unwrap();
         drop(journal);
         let bytes = std::fs::read(&path).unwrap();
-        // Wherever it was torn: the first line is kept as long as it is whole, and the journal goes on.
+        // At any length complete lines are kept, and the journal can be appended.
         for cut in 0..bytes.len() {
             std::fs::write(&path, &bytes[..cut]).unwrap();
             let mut journal = Journal::open(&path).unwrap();
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_do_not_write_into_one_folder() {
+    fn a_journal_is_locked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut first = Journal::open(&path).unwrap();
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_in_the_middle_is_said() {
+    fn damage_before_the_end_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         std::fs::write(&path, "{\"failed\":{}}\n\n").unwrap();
@@ -183,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_forgotten_once_the_measurement_succeeds() {
+    fn a_failure_is_removed_once_the_measurement_succeeds() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open(&path).unwrap();
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measurement_is_compared_with_the_idle_machine_before_it_under_its_setting() {
+    fn the_baseline_of_a_measurement_is_the_last_before_it_at_its_settings() {
         let of = |point, repeat| Key { point, repeat };
         let mut finished = Finished::default();
         let lines = [
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_is_opened_again_asks_for_new_baselines() {
+    fn a_reopened_journal_needs_new_baselines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs.jsonl");
         let mut journal = Journal::open(&path).unwrap();

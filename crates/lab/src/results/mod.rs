@@ -1,6 +1,5 @@
-//! The folder of a run, and what is made of the measurements in it.
+//! Results folders and the statistics of their measurements.
 
-pub mod entry;
 pub mod environment;
 pub mod folder;
 pub mod journal;
@@ -16,55 +15,55 @@ use pilotlight_results::values::ResultsError;
 pub use folder::Folder;
 pub use summary::Results;
 
-/// A folder of results cannot be used.
+/// A results folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// A file.
+    /// A file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         error: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file is damaged.
     #[error("{path}: {why}")]
     Damaged {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// The numbers of all runs cannot be read or written.
+    /// The values of all runs cannot be read or written.
     #[error(transparent)]
     Numbers(#[from] ResultsError),
-    /// Somebody writes to it.
-    #[error("{0}: another run goes on in this folder; wait for its end, or give another --out")]
+    /// It is locked.
+    #[error("{0}: another run uses this folder; wait for its end, or specify another --out")]
     InUse(PathBuf),
     /// The folder holds another run.
     #[error(
-        "{path} holds a run of another experiment ({title:?}), or of an earlier state of this one; give another --out"
+        "{path} contains a run of another experiment ({title:?}) or of an earlier version of this one; specify another --out"
     )]
     Other {
-        /// Which folder.
+        /// Its path.
         path: PathBuf,
-        /// That experiment's title.
+        /// Title of that experiment.
         title: String,
     },
-    /// The folder holds a run on a computed machine of other values: its measurements would pass for those of this one.
-    #[error("{path} holds results of another machine ({differing}); give another --out, or remove it")]
+    /// The folder holds a run on a simulated machine with other constants.
+    #[error("{path} contains results of another machine ({differing}); specify another --out, or remove the folder")]
     OtherMachine {
-        /// Which folder.
+        /// Its path.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         differing: String,
     },
     /// The folder holds something else.
-    #[error("{path} holds {found:?} and no run: nothing of it is to be overwritten; give another --out")]
+    #[error("{path} contains {found:?}, which is not of a run; specify another --out")]
     NotARun {
-        /// Which folder.
+        /// Its path.
         path: PathBuf,
-        /// Something in it.
+        /// A file in it.
         found: String,
     },
 }
@@ -74,7 +73,7 @@ impl FolderError {
         Self::File { path: path.to_owned(), error }
     }
 
-    /// Whether the folder is not this run's to write to. Then nothing was done.
+    /// Whether the folder was refused. Then nothing was written.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::InUse(_) | Self::Other { .. } | Self::OtherMachine { .. } | Self::NotARun { .. })

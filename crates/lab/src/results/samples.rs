@@ -1,4 +1,4 @@
-//! Raw samples as tables: one for each sensor and measurement, with a column for each domain in the domain's unit.
+//! Raw samples: a table for each sensor and measurement, with the time since the start and a column for each domain.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,10 +13,10 @@ use pilotlight_sensors::Domain;
 
 use super::FolderError;
 
-/// How tables are written.
+/// File format of samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Apache Parquet.
+    /// Apache Parquet, compressed by zstd.
     Parquet,
     /// CSV.
     Csv,
@@ -31,15 +31,14 @@ impl Format {
     }
 }
 
-/// Writes every track of a recording into `folder`, with the markers. Times count from `zero_ns` of the monotonic clock.
+/// Writes all tracks and the markers of a recording into `folder`. `zero_ns` is the start on the monotonic clock.
 ///
 /// # Errors
 /// If a file cannot be written.
 pub fn write(recording: &Recording, zero_ns: u64, folder: &Path, format: Format) -> Result<(), FolderError> {
     std::fs::create_dir_all(folder).map_err(|source| FolderError::file(folder, source))?;
-    let offset = recording.clock.first().map_or(0, |clock| clock.wall_offset_ns);
     for track in &recording.tracks {
-        save(&of_track(track, zero_ns, offset), &folder.join(format!("{}.{}", track.sensor, format.ending())), format)?;
+        save(&of_track(track, zero_ns), &folder.join(format!("{}.{}", track.sensor, format.ending())), format)?;
     }
     let markers = markers(&recording.markers, zero_ns);
     save(&markers, &folder.join("markers.csv"), Format::Csv)
@@ -56,7 +55,7 @@ fn save(table: &Table, path: &Path, format: Format) -> Result<(), FolderError> {
     written.finish().map_err(failed)
 }
 
-fn of_track(track: &Track, zero_ns: u64, offset_ns: i64) -> Table {
+fn of_track(track: &Track, zero_ns: u64) -> Table {
     let mut rows: BTreeMap<u64, Vec<Cell>> = BTreeMap::new();
     for (domain, points) in track.points.iter().enumerate() {
         for point in points {
@@ -64,17 +63,15 @@ fn of_track(track: &Track, zero_ns: u64, offset_ns: i64) -> Table {
             row[domain] = Cell::Integer(point.value);
         }
     }
-    let times = ["since_start_ns", "monotonic_ns", "unix_ns"].map(|name| Column::integer(name, ""));
+    let time = Column::integer("since_start_ns", "");
     let domains =
         track.domains.iter().map(|domain| Column { name: domain.column(), unit: String::new(), kind: Kind::Integer });
     let row = |(at_ns, cells): (u64, Vec<Cell>)| {
-        let unix_ns = at_ns.saturating_add_signed(offset_ns);
-        let times = [at_ns as i64 - zero_ns as i64, at_ns as i64, unix_ns as i64].map(Cell::Integer);
-        times.into_iter().chain(cells).collect()
+        [Cell::Integer(at_ns as i64 - zero_ns as i64)].into_iter().chain(cells).collect()
     };
     Table {
         title: track.sensor.clone(),
-        columns: times.into_iter().chain(domains).collect(),
+        columns: [time].into_iter().chain(domains).collect(),
         rows: rows.into_iter().map(row).collect(),
     }
 }
@@ -89,7 +86,7 @@ fn markers(markers: &[Marker], zero_ns: u64) -> Table {
     }
 }
 
-/// The column of a domain, as it stands in the file.
+/// The column of a domain.
 #[must_use]
 pub fn column_of(domain: &Domain) -> String {
     Column { name: domain.column(), unit: String::new(), kind: Kind::Integer }.key()
@@ -98,16 +95,16 @@ pub fn column_of(domain: &Domain) -> String {
 /// Samples of one sensor, read back.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples {
-    /// Which sensor.
+    /// Name of the sensor.
     pub sensor: String,
     /// Names of the columns.
     pub columns: Vec<String>,
-    /// A value for each column, where there is one.
+    /// The values by row and column.
     pub rows: Vec<Vec<Option<f64>>>,
 }
 
 impl Samples {
-    /// A column by name: seconds since the command was started, and values.
+    /// A column by name: seconds since the start of the command, and values.
     #[must_use]
     pub fn column(&self, name: &str) -> Option<Vec<(f64, f64)>> {
         let at = |name: &str| self.columns.iter().position(|column| column == name);
@@ -117,7 +114,7 @@ impl Samples {
     }
 }
 
-/// Samples of all sensors of a measurement, by name; what cannot be read is left out.
+/// Samples of all sensors of a measurement; unreadable files are left out.
 #[must_use]
 pub fn read_all(folder: &Path) -> Vec<Samples> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
@@ -129,7 +126,7 @@ pub fn read_all(folder: &Path) -> Vec<Samples> {
 
 fn read(path: &Path) -> Option<Samples> {
     let (columns, rows) = match path.extension()?.to_str()? {
-        "csv" => of_csv(&std::fs::read_to_string(path).ok()?)?,
+        "csv" => of_csv(path)?,
         "parquet" => of_parquet(File::open(path).ok()?)?,
         _ => return None,
     };
@@ -138,12 +135,11 @@ fn read(path: &Path) -> Option<Samples> {
 
 type Columns = (Vec<String>, Vec<Vec<Option<f64>>>);
 
-/// Columns here hold numbers alone, and their names have no commas.
-fn of_csv(text: &str) -> Option<Columns> {
-    let mut lines = text.lines();
-    let columns = lines.next()?.split(',').map(str::to_owned).collect();
-    let rows = lines.map(|line| line.split(',').map(|cell| cell.parse().ok()).collect()).collect();
-    Some((columns, rows))
+fn of_csv(path: &Path) -> Option<Columns> {
+    let mut reader = csv::Reader::from_path(path).ok()?;
+    let columns = reader.headers().ok()?.iter().map(str::to_owned).collect();
+    let rows = reader.records().map_while(Result::ok).map(|row| row.iter().map(|cell| cell.parse().ok()).collect());
+    Some((columns, rows.collect()))
 }
 
 fn of_parquet(file: File) -> Option<Columns> {
@@ -179,19 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn units_stand_in_the_columns_and_what_was_not_read_is_empty() {
+    fn columns_have_units_and_missing_values_are_empty() {
         let folder = tempfile::tempdir().unwrap();
         write(&recording(), 10, folder.path(), Format::Csv).unwrap();
         let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
-        let expected =
-            "since_start_ns,monotonic_ns,unix_ns,package_0_per_core_uw,reads_count\n0,10,10,5,\n10,20,20,6,7\n";
+        let expected = "since_start_ns,package_0_per_core_uw,reads_count\n0,5,\n10,6,7\n";
         assert_eq!(text, expected);
         let markers = std::fs::read_to_string(folder.path().join("markers.csv")).unwrap();
         assert_eq!(markers, "since_start_ns,phase\n2,measure\n");
     }
 
     #[test]
-    fn both_formats_are_read_back_alike() {
+    fn both_formats_give_equal_samples() {
         let folder = tempfile::tempdir().unwrap();
         let read = |format| {
             let folder = folder.path().join(Format::ending(format));
@@ -206,19 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn parquet_is_written_unless_csv_is_asked_for() {
+    fn parquet_files_are_compressed() {
         let folder = tempfile::tempdir().unwrap();
         write(&recording(), 10, folder.path(), Format::Parquet).unwrap();
         assert!(std::fs::read(folder.path().join("x.parquet")).unwrap().starts_with(b"PAR1"));
-    }
-
-    #[test]
-    fn wall_clock_times_stand_beside_monotonic_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let clock = pilotlight_sensors::clock::ClockReading { at_ns: 0, wall_offset_ns: 1_000, asleep_ns: 0 };
-        let recording = Recording { clock: vec![clock], ..recording() };
-        write(&recording, 10, folder.path(), Format::Csv).unwrap();
-        let text = std::fs::read_to_string(folder.path().join("x.csv")).unwrap();
-        assert!(text.contains("\n0,10,1010,5,\n10,20,1020,6,7\n"), "{text}");
     }
 }

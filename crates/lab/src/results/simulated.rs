@@ -1,9 +1,7 @@
-//! Numbers (`values.csv.zst`) as results over parameters and policy: all that there is of a simulated server, or what is committed of an
-//! experiment.
+//! Converts values of runs (`values.csv.zst`) to results: of a simulated server, or committed results of an experiment.
 //!
-//! The policy is a parameter like the others. Repeats are those of the default variant of the machine, of which is the mean with its 95 %
-//! interval; of events that are counted, such as bursts, the exact interval. Over other variants: the ends of their means. A point with a
-//! run that could not keep up has no values.
+//! The policy is a parameter. Means and 95 % intervals are over the repeats of the default variant of the machine; counted events have exact
+//! binomial intervals. Other variants give the range of their means. A point with a saturated run has no values.
 
 use std::collections::BTreeMap;
 
@@ -14,53 +12,53 @@ use pilotlight_workloads::{Point, Value};
 
 use super::environment::Environment;
 use super::summary::{About, PointResult, Results, Spread};
-use crate::metrics::power::Taken;
+use crate::metrics::power::PowerDomains;
 use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::ChartKind;
 use crate::simulated::metrics::{COUNTED, of_events};
 use crate::simulated::oracle;
 use crate::simulated::variant::{DEFAULT, MEMBER};
 
-/// What results call the policy, as a parameter.
+/// Name of the policy as a parameter.
 pub(crate) const POLICY: &str = "policy";
-/// Draws of all constants.
+/// Prefix of variants with random constants.
 const DRAWS: &str = "lhs:";
 
 /// Runs by variant.
 type Variants<'a> = BTreeMap<&'a str, Vec<&'a Run>>;
 
-/// The summary of these numbers, by name of point and policy.
+/// The results of these values, sorted by point and policy.
 #[must_use]
-pub fn summary(numbers: &Numbers) -> Results {
-    let cells = by_cell(numbers);
-    let title = numbers.about.experiment.clone();
-    collected(Results { title, ..Results::default() }, numbers, cells.into_iter())
+pub fn summary(values: &Numbers) -> Results {
+    let cells = by_cell(values);
+    let title = values.about.experiment.clone();
+    collected(Results { title, ..Results::default() }, values, cells.into_iter())
 }
 
-/// The same in the order of the experiment that the numbers are of, with its title and the metrics that it draws first.
+/// The results in the order of the experiment, with its title and the metrics of its charts first.
 #[must_use]
-pub fn summary_of(bench: &Bench, numbers: &Numbers) -> Results {
-    let mut there = by_cell(numbers);
+pub fn summary_of(bench: &Bench, values: &Numbers) -> Results {
+    let mut cells = by_cell(values);
     let names = bench
         .points
         .iter()
         .flat_map(|point| point.experiment.policies.iter().map(|policy| (point.name.as_str(), policy.label.as_str())));
-    let cells = names.filter_map(|name| Some((name, there.remove(&name)?)));
+    let cells = names.filter_map(|name| Some((name, cells.remove(&name)?)));
     let experiment = &bench.experiment;
     let title = format!("{}: {}", experiment.figure, experiment.title);
     let drawn = experiment.output.charts.iter().filter(|chart| chart.kind != ChartKind::Series);
-    let mut show: Vec<String> = Vec::new();
+    let mut metrics_first: Vec<String> = Vec::new();
     for chart in drawn.filter(|chart| !chart.metric.is_empty()) {
-        if !show.contains(&chart.metric) {
-            show.push(chart.metric.clone());
+        if !metrics_first.contains(&chart.metric) {
+            metrics_first.push(chart.metric.clone());
         }
     }
-    collected(Results { title, show, ..Results::default() }, numbers, cells)
+    collected(Results { title, metrics_first, ..Results::default() }, values, cells)
 }
 
-fn by_cell(numbers: &Numbers) -> BTreeMap<(&str, &str), Variants<'_>> {
+fn by_cell(values: &Numbers) -> BTreeMap<(&str, &str), Variants<'_>> {
     let mut cells: BTreeMap<_, Variants<'_>> = BTreeMap::new();
-    for (RunKey { point, variant, policy, .. }, run) in &numbers.runs {
+    for (RunKey { point, variant, policy, .. }, run) in &values.runs {
         let variants = cells.entry((point.as_str(), policy.as_str())).or_default();
         variants.entry(variant.as_str()).or_default().push(run);
     }
@@ -69,12 +67,12 @@ fn by_cell(numbers: &Numbers) -> BTreeMap<(&str, &str), Variants<'_>> {
 
 fn collected<'a>(
     results: Results,
-    numbers: &'a Numbers,
+    values: &'a Numbers,
     cells: impl Iterator<Item = ((&'a str, &'a str), Variants<'a>)>,
 ) -> Results {
-    let origin = &numbers.about;
-    let (plan_hash, taken, notes) = (origin.hash.clone(), taken(origin), notes(numbers));
-    let mut results = Results { plan_hash, complete: true, taken, notes, ..results };
+    let origin = &values.about;
+    let (plan_hash, power_domains, notes) = (origin.hash.clone(), power_domains(origin), notes(values));
+    let mut results = Results { plan_hash, complete: true, power_domains, notes, ..results };
     for ((point, policy), variants) in cells.filter(|(_, variants)| variants.contains_key(DEFAULT)) {
         for (name, _) in pairs(point) {
             if !results.knobs.iter().any(|known| known == name) {
@@ -94,7 +92,7 @@ fn collected<'a>(
     results
 }
 
-/// The machine, as far as the numbers say it.
+/// The environment of these values.
 #[must_use]
 pub fn environment(origin: &Origin) -> Environment {
     let of =
@@ -110,38 +108,38 @@ pub fn environment(origin: &Origin) -> Environment {
     }
 }
 
-/// Each group is of what was simulated, and so of something else than any sensor.
-fn taken(origin: &Origin) -> Taken {
+/// The domains of a simulation, which differ from those of any sensor.
+fn power_domains(origin: &Origin) -> PowerDomains {
     let all = if origin.is_measured() { Vec::new() } else { vec![format!("simulated/{}", origin.profile)] };
-    Taken { ssd: all.clone(), cpu: all.clone(), system: all }
+    PowerDomains { ssd: all.clone(), cpu: all.clone(), system: all }
 }
 
-/// What readers of simulated results must know.
+/// The note of simulated results.
 pub(crate) fn nothing_measured(Origin { profile, hash, .. }: &Origin) -> String {
-    format!("nothing was measured: everything is simulated with the profile {profile} ({hash}), power included")
+    format!("all values are simulated with the profile {profile} ({hash}), including power")
 }
 
-fn notes(numbers: &Numbers) -> Vec<String> {
+fn notes(values: &Numbers) -> Vec<String> {
     let mut notes = Vec::new();
-    if !numbers.about.is_measured() {
-        notes.push(nothing_measured(&numbers.about));
+    if !values.about.is_measured() {
+        notes.push(nothing_measured(&values.about));
     }
     let is_left_out = |variant: &str| {
         variant != DEFAULT && variant != oracle::VARIANT && !variant.starts_with(MEMBER) && !variant.starts_with(DRAWS)
     };
-    let others = numbers.cells.keys().filter(|cell| is_left_out(&cell.variant)).count();
+    let others = values.cells.keys().filter(|cell| is_left_out(&cell.variant)).count();
     if others > 0 {
-        notes.push(format!("{others} cells of other variants of the machine are left out"));
+        notes.push(format!("{others} cells of other variants of the machine are omitted"));
     }
     notes
 }
 
-/// Names and values of `rate=5;window=64`.
+/// Names and values in `rate=5;window=64`.
 fn pairs(point: &str) -> impl Iterator<Item = (&str, &str)> {
     point.split(';').filter_map(|pair| pair.split_once('='))
 }
 
-/// `rate=5;window=64` and the policy.
+/// The knobs of `rate=5;window=64` and a policy.
 pub(crate) fn knobs(point: &str, policy: &str) -> Point {
     let value = |text: &str| text.parse().map_or_else(|_| Value::Word(text.to_owned()), Value::Integer);
     let mut knobs: Point = pairs(point).map(|(name, text)| (name.to_owned(), value(text))).collect();
@@ -164,7 +162,7 @@ fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointRes
     let metrics = runs.iter().flat_map(|run| &run.values).map(|value| &value.metric);
     let metrics = metrics.filter(|metric| *metric != SATURATED);
     if saturated > 0 {
-        let why = format!("could not keep up in {saturated} of {} repeats", runs.len());
+        let why = format!("saturated in {saturated} of {} repeats", runs.len());
         result.missing = metrics.map(|metric| (metric.clone(), why.clone())).collect();
         result.failures = vec![why];
         return result;
@@ -181,7 +179,7 @@ fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointRes
     result
 }
 
-/// The bounds on sleep.
+/// The run with the bounds of the oracle.
 fn bounds<'a>(variants: &Variants<'a>) -> impl Iterator<Item = &'a Run> + use<'a> {
     variants.get(oracle::VARIANT).and_then(|runs| runs.first()).copied().into_iter()
 }
@@ -208,14 +206,14 @@ fn spread(variants: &Variants<'_>, metric: &str) -> Option<Spread> {
     Some(spread)
 }
 
-/// The exact interval of what is counted; `None` of all else.
+/// The exact interval of counted events; `None` for other metrics.
 fn share(runs: &[&Run], metric: &str) -> Option<Estimate> {
     let [counted, hits, events] = COUNTED;
     let sum = |metric: &str| column(runs, metric).iter().sum::<f64>();
     (metric == counted).then(|| of_events(sum(hits), sum(events)))?
 }
 
-/// Means under the variants whose names begin so, in ascending order; those with a saturated run have none.
+/// Means of the variants with this prefix, in ascending order, without saturated ones.
 fn levels(variants: &Variants<'_>, prefix: &str, metric: &str) -> Vec<f64> {
     let chosen =
         variants.iter().filter(|(name, runs)| name.starts_with(prefix) && !runs.iter().any(|run| run.saturated()));
@@ -230,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    fn numbers(rows: &[(&str, &str, &str, u32, f64, f64)]) -> Numbers {
+    fn values_of(rows: &[(&str, &str, &str, u32, f64, f64)]) -> Numbers {
         let mut numbers = Numbers {
             about: Origin { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..Origin::default() },
             ..Numbers::default()
@@ -255,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_a_parameter_and_what_is_saturated_has_no_value() {
-        let results = summary(&numbers(&[
+    fn the_policy_is_a_parameter_and_saturated_points_have_no_values() {
+        let results = summary(&values_of(&[
             ("rate=5", "default", "static", 0, 10.0, 0.0),
             ("rate=5", "default", "static", 1, 14.0, 0.0),
             ("rate=5", "leave-out:x", "static", 0, 99.0, 0.0),
@@ -274,8 +272,8 @@ mod tests {
     }
 
     #[test]
-    fn repeats_are_averaged_and_other_machines_are_ends() {
-        let results = summary(&numbers(&[
+    fn repeats_are_averaged_and_other_machines_give_a_range() {
+        let results = summary(&values_of(&[
             ("-", "default", "static", 0, 10.0, 0.0),
             ("-", "default", "static", 1, 14.0, 0.0),
             ("-", "family:f", "static", 0, 20.0, 0.0),
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn counted_events_have_their_exact_interval() {
+    fn counted_events_have_an_exact_interval() {
         let run = |phases: Option<f64>| {
             let events = [("phases_detected", Some(5.0)), ("accuracy_percent", Some(100.0)), ("phases", phases)];
             let value = |(metric, value): (&str, Option<f64>)| {
@@ -304,14 +302,14 @@ mod tests {
             Run { seed: 1, values: events.into_iter().filter_map(value).collect() }
         };
         let accuracy = |phases: Option<f64>| {
-            let mut numbers = numbers(&[("-", "default", "a", 0, 0.0, 0.0), ("-", "default", "a", 1, 0.0, 0.0)]);
-            numbers.runs.values_mut().for_each(|one| *one = run(phases));
-            let Spread { mean, low, high, .. } = summary(&numbers).points[0].values["accuracy_percent"].clone();
+            let mut values = values_of(&[("-", "default", "a", 0, 0.0, 0.0), ("-", "default", "a", 1, 0.0, 0.0)]);
+            values.runs.values_mut().for_each(|one| *one = run(phases));
+            let Spread { mean, low, high, .. } = summary(&values).points[0].values["accuracy_percent"].clone();
             (mean, low.unwrap(), high.unwrap())
         };
         let (mean, low, high) = accuracy(Some(5.0));
-        // 10 of 10: from 0.025^(1/10) on
+        // 10 of 10: lower end 0.025^(1/10)
         assert!((low - 69.15).abs() < 0.01 && (mean, high) == (100.0, 100.0), "{low}");
-        assert_eq!(accuracy(None).1, 100.0, "what is not counted has an interval over repeats");
+        assert_eq!(accuracy(None).1, 100.0, "other metrics have an interval over repeats");
     }
 }

@@ -1,4 +1,4 @@
-//! Results: each metric of each point over its repeats, as JSON and as a table.
+//! Results: statistics of each metric of each point over its repeats, as JSON and as a table.
 
 use std::collections::BTreeMap;
 
@@ -8,105 +8,104 @@ use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
 use serde::{Deserialize, Serialize};
 
-use super::entry::Run;
 use super::journal::Finished;
-use crate::metrics::{self, Metric, power::Taken};
+use crate::metrics::{self, Metric, power::PowerDomains};
 use crate::plan::Plan;
+use crate::record::Run;
 use crate::study::count;
-use crate::study::ran::{self, Verdict};
+use crate::study::verify::{self, Verdict};
 use pilotlight_workloads::mechanism::KNOB as MECHANISM;
 use pilotlight_workloads::record::Tool;
 use pilotlight_workloads::{Point, Value};
 
-/// What came out of an experiment.
+/// The results of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// The version of the folder's layout.
+    /// Version of the folder's layout.
     pub schema: Schema,
     /// The experiment's title.
     pub title: String,
-    /// Names what was asked.
+    /// Hash of the plan.
     pub plan_hash: String,
-    /// Whether everything that was planned is there.
+    /// Whether all planned measurements exist.
     pub complete: bool,
     /// Names of the knobs, in order.
     pub knobs: Vec<String>,
     /// The domains that make up SSD, CPU and system.
-    pub taken: Taken,
-    /// What made the work.
+    pub power_domains: PowerDomains,
+    /// The tools of the workload.
     pub tools: Vec<Tool>,
-    /// What a reader must know: sensors that are missing, versions that are not known, clocks that jumped.
+    /// Notes: missing sensors, unknown versions, clock jumps.
     pub notes: Vec<String>,
-    /// Metrics that the experiment wants shown first.
+    /// Metrics that tables and charts show first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub show: Vec<String>,
-    /// Every metric, in the order in which they are shown.
+    pub metrics_first: Vec<String>,
+    /// All metrics in order.
     pub metrics: Vec<About>,
     /// One for each point of the plan.
     pub points: Vec<PointResult>,
 }
 
-/// What a metric is.
+/// Description of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct About {
-    /// Its column, which ends in its unit.
+    /// Its key, which ends in its unit.
     pub key: String,
-    /// In words.
+    /// Its title.
     pub title: String,
     /// Its unit.
     pub unit: String,
-    /// Whether it rests on a model instead of a measurement.
+    /// Whether it is modelled.
     pub modelled: bool,
 }
 
-/// What came out at a point.
+/// The results of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
-    /// Its place in the plan.
+    /// Its index in the plan.
     pub point: usize,
     /// Its knobs.
     pub knobs: Point,
-    /// How many measurements came to their end.
+    /// Number of finished measurements.
     pub repeats: usize,
-    /// Why others failed.
+    /// Errors of failed measurements.
     pub failures: Vec<String>,
-    /// Metrics by key.
+    /// Statistics of metrics by key.
     pub values: BTreeMap<String, Spread>,
-    /// Why a metric has no value, or none in some of the repeats.
+    /// Reasons for missing values of metrics.
     pub missing: BTreeMap<String, String>,
-    /// How many repeats could not keep up with the load. A point that has any has no values: what grows with the length of a run is no
-    /// average.
+    /// Number of saturated repeats. A point with any has no values, because they depend on the length of the run.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub saturated: usize,
-    /// Metrics over time (`METRIC@TIMEms`), which are drawn and not tabled.
+    /// Metrics over time (`METRIC@TIMEms`), for charts only.
     #[serde(skip)]
     pub over_time: BTreeMap<String, Spread>,
-    /// Which mechanism of completion was asked for and which ran, where one was asked for. If another ran, the knob says so too.
+    /// Requested and actual completion mechanism, if one was requested. If they differ, the knob has both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Verdict>,
 }
 
-/// A metric over the repeats of a point.
+/// Statistics of a metric over the repeats of a point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// How many repeats have a value.
+    /// Number of repeats with a value.
     pub n: usize,
     /// Arithmetic mean.
     pub mean: f64,
     /// Median.
     pub median: f64,
-    /// Sample standard deviation; `None` of one value.
+    /// Sample standard deviation; `None` for one value.
     pub deviation: Option<f64>,
-    /// Lower end of the 95 % interval of the mean (Student's t); `None` of one value.
+    /// Lower end of the 95 % interval of the mean (Student's t); `None` for one value.
     pub low: Option<f64>,
     /// Its upper end.
     pub high: Option<f64>,
-    /// The value of each repeat, in their order.
+    /// The values in the order of repeats.
     pub values: Vec<f64>,
-    /// The least and the greatest mean over the members of the family of simulated machines, the default included.
+    /// Minimum and maximum of the means over the family of simulated machines, including the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<(f64, f64)>,
-    /// The ends of the middle 95 % of the means over draws of all constants of the simulated machine.
+    /// The central 95 % range of the means over random constants of the simulated machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drawn: Option<(f64, f64)>,
 }
@@ -116,7 +115,7 @@ fn is_zero(count: &usize) -> bool {
 }
 
 impl Spread {
-    /// Of these values; `None` of none.
+    /// Statistics of these values; `None` without values.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let estimate = mean::mean(values, CONFIDENCE)?;
@@ -136,21 +135,21 @@ impl Spread {
         })
     }
 
-    /// As people read it, in units of `factor`: the mean, half of its interval, and the ends over the family of machines.
+    /// As text in units of `factor`: the mean, the half-width of its interval, and the range over the family of machines.
     #[must_use]
     pub fn words(&self, factor: f64) -> String {
-        let show = |value: f64| short(value / factor);
-        let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", show((high - low) / 2.0)));
+        let number = |value: f64| short(value / factor);
+        let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", number((high - low) / 2.0)));
         let family = self.family.filter(|(low, high)| low < high);
-        let family = family.map(|(low, high)| format!(" [{} to {}]", show(low), show(high)));
-        format!("{}{}{}", show(self.mean), half.unwrap_or_default(), family.unwrap_or_default())
+        let family = family.map(|(low, high)| format!(" [{} to {}]", number(low), number(high)));
+        format!("{}{}{}", number(self.mean), half.unwrap_or_default(), family.unwrap_or_default())
     }
 }
 
-/// The end of a column's name, and its number.
+/// The suffix of a column and its value.
 type Part = (&'static str, fn(&Spread) -> Option<f64>);
 
-/// The numbers of a spread by the end of their column; those of other machines, from [`OTHERS`] on, only where there are any.
+/// The columns of a spread; those from [`OTHERS`] only if they have values.
 const PARTS: [Part; 9] = [
     ("", |spread| Some(spread.mean)),
     ("_median", |spread| Some(spread.median)),
@@ -162,35 +161,25 @@ const PARTS: [Part; 9] = [
     ("_drawn_low", |spread| Some(spread.drawn?.0)),
     ("_drawn_high", |spread| Some(spread.drawn?.1)),
 ];
-/// The first of [`PARTS`] that is of other machines.
+/// The first of [`PARTS`] for other machines.
 const OTHERS: usize = 5;
 
-/// Names of the knobs that belong to the machine, with their values at a point.
+/// All metrics of a run.
 #[must_use]
-pub fn setting(point: &Point) -> Point {
-    point
-        .iter()
-        .filter(|(name, _)| name.starts_with("machine."))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
-}
-
-/// Every metric of a run.
-#[must_use]
-pub fn metrics_of(run: &Run, finished: &Finished, taken: &Taken) -> Vec<Metric> {
-    metrics::of_run(run, taken, finished.baseline(run.key))
+pub fn metrics_of(run: &Run, finished: &Finished, power_domains: &PowerDomains) -> Vec<Metric> {
+    metrics::of_run(run, power_domains, finished.baseline(run.key))
 }
 
 impl Results {
-    /// Of everything that is finished.
+    /// The results of all finished measurements.
     #[must_use]
-    pub fn of(plan: &Plan, finished: &Finished, taken: &Taken, notes: Vec<String>) -> Self {
+    pub fn of(plan: &Plan, finished: &Finished, power_domains: &PowerDomains, notes: Vec<String>) -> Self {
         let mut results = Self {
             title: plan.title.clone(),
             plan_hash: plan.hash.clone(),
             knobs: plan.knobs.clone(),
-            taken: taken.clone(),
-            show: plan.show.clone(),
+            power_domains: power_domains.clone(),
+            metrics_first: plan.metrics_first.clone(),
             notes,
             ..Self::default()
         };
@@ -204,12 +193,12 @@ impl Results {
         results
     }
 
-    /// Means of fewer values than there are repeats look like the others: it has to be said.
+    /// Notes metrics with values in fewer repeats than were measured.
     fn note_fewer(&mut self) {
         let fewer = |point: &PointResult| {
-            let mut those = point.values.iter().filter(|(_, spread)| spread.n < point.repeats);
-            let (key, spread) = those.next()?;
-            let why = point.missing.get(key).map_or("it did not occur in the others", String::as_str);
+            let mut incomplete = point.values.iter().filter(|(_, spread)| spread.n < point.repeats);
+            let (key, spread) = incomplete.next()?;
+            let why = point.missing.get(key).map_or("absent in the others", String::as_str);
             let which = words(&point.knobs);
             Some(format!("such as {key} at {which}, {} of {}: {why}", spread.n, point.repeats))
         };
@@ -217,24 +206,24 @@ impl Results {
         if let Some(first) = found.first() {
             let (some, all) = (found.len(), self.points.len());
             self.notes.push(format!(
-                "at {some} of {all} points some metrics have a value in fewer repeats than were measured (columns _n), {first}"
+                "at {some} of {all} points some metrics have values in fewer repeats than were measured (columns _n), {first}"
             ));
         }
     }
 
-    /// What is to be shown first and is not there.
+    /// Notes unknown metrics in the experiment.
     fn note_unknown(&mut self) {
         let known: Vec<&str> = self.metrics.iter().map(|about| about.key.as_str()).collect();
         if known.is_empty() {
             return;
         }
-        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::shown::find(self, key).is_none();
-        let said = |key: &String| {
-            let meant = pilotlight_input::file::nearest(key, &known);
-            let meant = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-            format!("metrics: there is no metric {key:?} in what was measured{meant}")
+        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::displayed::find(self, key).is_none();
+        let note = |key: &String| {
+            let nearest = pilotlight_input::file::nearest(key, &known);
+            let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
+            format!("metrics: there is no metric {key:?} in the results{hint}")
         };
-        let notes: Vec<String> = self.show.iter().filter(unknown).map(said).collect();
+        let notes: Vec<String> = self.metrics_first.iter().filter(unknown).map(note).collect();
         self.notes.extend(notes);
     }
 
@@ -243,7 +232,7 @@ impl Results {
         let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         let mut missing = BTreeMap::new();
         for run in &runs {
-            for metric in metrics_of(run, finished, &self.taken) {
+            for metric in metrics_of(run, finished, &self.power_domains) {
                 match &metric.value {
                     Ok(value) => values.entry(metric.key.clone()).or_default().push(*value),
                     Err(why) => drop(missing.insert(metric.key.clone(), why.clone())),
@@ -276,7 +265,7 @@ impl Results {
         for run in finished.runs.values() {
             run.record.warnings.iter().cloned().for_each(&mut note);
             if !run.sensed.jumps.is_empty() {
-                note(format!("a clock jumped, or the machine slept, in a measurement of {}", words(&run.knobs)));
+                note(format!("a clock jumped or the machine was suspended in a measurement of {}", words(&run.knobs)));
             }
         }
         let mut tools: Vec<Tool> = Vec::new();
@@ -286,27 +275,32 @@ impl Results {
             }
         }
         self.tools = tools;
-        for row in ran::summary(self).iter().filter(|row| !row.is_as_asked) {
+        for row in verify::summary(self.verdicts()).iter().filter(|row| !row.is_as_requested) {
             self.notes.push(row.words());
         }
     }
 
-    /// A metric by its key.
+    /// The verified mechanisms of all points that have one.
+    pub fn verdicts(&self) -> impl Iterator<Item = &Verdict> {
+        self.points.iter().filter_map(|point| point.completion.as_ref())
+    }
+
+    /// The description of a metric.
     #[must_use]
     pub fn metric(&self, key: &str) -> Option<&About> {
         self.metrics.iter().find(|about| about.key == key)
     }
 
-    /// One row for each point: knobs, repeats, and six columns or more for each metric that has a value anywhere.
+    /// A row for each point: knobs, repeats, and at least six columns for each metric with values.
     #[must_use]
     pub fn table(&self) -> Table {
-        let shown: Vec<&About> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
+        let metrics: Vec<&About> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
         let spreads = || self.points.iter().flat_map(|point| point.values.values());
         let is_there = |(at, (_, of)): &(usize, Part)| *at < OTHERS || spreads().any(|spread| of(spread).is_some());
         let parts: Vec<Part> = PARTS.into_iter().enumerate().filter(is_there).map(|(_, part)| part).collect();
         let mut columns: Vec<Column> = self.knobs.iter().map(|knob| Column::text(knob)).collect();
         columns.push(column("repeats".into(), Kind::Integer));
-        for About { key, .. } in &shown {
+        for About { key, .. } in &metrics {
             columns.extend(parts.iter().map(|(part, _)| column(format!("{key}{part}"), Kind::Number)));
             columns.push(column(format!("{key}_n"), Kind::Integer));
         }
@@ -315,7 +309,7 @@ impl Results {
                 |name| point.knobs.get(name).map_or(Cell::Nothing, |value: &Value| Cell::text(value.to_string()));
             let mut cells: Vec<Cell> = self.knobs.iter().map(knob).collect();
             cells.push(Cell::Integer(point.repeats as i64));
-            for About { key, .. } in &shown {
+            for About { key, .. } in &metrics {
                 let spread = point.values.get(key);
                 let number = |(_, of): &Part| spread.and_then(of).map_or(Cell::Nothing, Cell::number);
                 cells.extend(parts.iter().map(number));
@@ -331,13 +325,13 @@ impl Results {
     }
 }
 
-/// Which mechanism of completion ran.
+/// The verified completion mechanism.
 fn verdict(runs: &[&Run]) -> Option<Verdict> {
     let repeats = runs.iter().filter_map(|run| Some((run.completion.as_ref()?, count::counted(run))));
     Verdict::of(&repeats.collect::<Vec<_>>())
 }
 
-/// The knobs, that of the mechanism with what really ran: no row bears the name of a mechanism that did not.
+/// The knobs, with the actual mechanism in place of the requested one.
 fn named(knobs: &Point, completion: Option<&Verdict>) -> Point {
     let mut knobs = knobs.clone();
     if let (Some(knob), Some(verdict)) = (knobs.get_mut(MECHANISM), completion) {
@@ -350,7 +344,7 @@ fn column(name: String, kind: Kind) -> Column {
     Column { name, unit: String::new(), kind }
 }
 
-/// A point as people say it: `bs=4k depth=8`.
+/// A point as text: `bs=4k depth=8`.
 #[must_use]
 pub fn words(point: &Point) -> String {
     let pairs: Vec<String> = point.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -358,124 +352,4 @@ pub fn words(point: &Point) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spread_by_hand() {
-        // mean 3, s = sqrt(2.5), t(4) = 2.7764: half width 1.9633
-        let spread = Spread::of(&[5.0, 1.0, 2.0, 4.0, 3.0]).unwrap();
-        assert_eq!((spread.n, spread.mean, spread.median), (5, 3.0, 3.0));
-        assert!((spread.deviation.unwrap() - 2.5_f64.sqrt()).abs() < 1e-12);
-        assert!((spread.high.unwrap() - 4.9633).abs() < 1e-3 && (spread.low.unwrap() - 1.0367).abs() < 1e-3);
-        assert_eq!(Spread::of(&[2.0, 4.0]).unwrap().median, 3.0);
-    }
-
-    /// Two repeats of a point; the second has no value of the SSD.
-    fn half_measured() -> Results {
-        use crate::plan::Key;
-        use crate::results::entry::{DomainEnergy, Sensed};
-        use pilotlight_sensors::energy::Window;
-        let window = Window { from_ns: 0, to_ns: 1_000_000_000 };
-        let domain = |uj| DomainEnergy {
-            name: "nvme/nvme0".into(),
-            part: pilotlight_sensors::Part::Drive("nvme0".into()),
-            origin: pilotlight_sensors::Origin::Measured,
-            uj,
-        };
-        let run = |repeat, uj| Run {
-            key: Key { point: 0, repeat },
-            knobs: Point::new(),
-            began_wall_ns: 0,
-            span: window,
-            window,
-            record: pilotlight_workloads::record::Record::default(),
-            sensed: Sensed { energies: vec![domain(uj)], ..Sensed::default() },
-            completion: None,
-        };
-        let runs = [run(0, Ok(5_000_000)), run(1, Err("a gap of 3 s".into()))];
-        let finished = Finished { runs: runs.map(|run| (run.key, run)).into(), ..Finished::default() };
-        let taken = Taken::of(&[domain(Ok(0))], None);
-        let show = vec!["ssd_power_w".to_owned(), "ssd_power".to_owned()];
-        let plan = Plan {
-            title: "t".into(),
-            knobs: Vec::new(),
-            points: vec![Point::new()],
-            repeats: (2, 2),
-            seed: 1,
-            show,
-            ..Plan::default()
-        };
-        Results::of(&plan, &finished, &taken, Vec::new())
-    }
-
-    #[test]
-    fn a_mean_of_fewer_repeats_is_said_with_the_reason() {
-        let results = half_measured();
-        let point = &results.points[0];
-        assert_eq!((point.repeats, point.values["ssd_power_w"].n, point.values["ssd_power_w"].mean), (2, 1, 5.0));
-        assert!(point.missing["ssd_power_w"].contains("a gap of 3 s"));
-        let note = results.notes.iter().find(|note| note.contains("fewer repeats")).unwrap();
-        assert!(note.contains("1 of 1 points") && note.ends_with("1 of 2: a gap of 3 s"), "{note}");
-    }
-
-    #[test]
-    fn what_is_to_be_shown_and_is_not_there_is_said() {
-        let notes = half_measured().notes;
-        let said: Vec<&String> = notes.iter().filter(|note| note.starts_with("metrics: ")).collect();
-        assert_eq!(said.len(), 1, "{notes:?}");
-        assert!(said[0].contains("did you mean ssd_power_w?"), "{said:?}");
-    }
-
-    #[test]
-    fn results_of_another_layout_are_refused() {
-        let text = serde_json::to_string(&half_measured()).unwrap();
-        assert_eq!(serde_json::from_str::<Results>(&text).unwrap(), half_measured());
-        let refused = |text: String| serde_json::from_str::<Results>(&text).unwrap_err().to_string();
-        let other = refused(text.replace("\"schema\":2", "\"schema\":3"));
-        assert!(other.contains("schema version 3, and this program reads 2"), "{other}");
-        assert!(refused(text.replace("\"schema\":2,", "")).contains("missing field `schema`"));
-    }
-
-    #[test]
-    fn one_repeat_has_no_interval() {
-        let spread = Spread::of(&[7.0]).unwrap();
-        assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
-        assert_eq!(Spread::of(&[]), None);
-    }
-
-    /// One run each of two points; a clock jumped in the second, and a repeat of it failed.
-    #[test]
-    fn what_went_wrong_is_told_of_the_point_where_it_did() {
-        use crate::plan::Key;
-        use crate::results::entry::Sensed;
-        use pilotlight_sensors::clock::Jump;
-        use pilotlight_sensors::energy::Window;
-        let window = Window { from_ns: 0, to_ns: 1 };
-        let point = |a| Point::from([("a".to_owned(), Value::Integer(a))]);
-        let run = |at: usize, jumps| Run {
-            key: Key { point: at, repeat: 0 },
-            knobs: point(at as i64),
-            began_wall_ns: 0,
-            span: window,
-            window,
-            record: pilotlight_workloads::record::Record::default(),
-            sensed: Sensed { jumps, ..Sensed::default() },
-            completion: None,
-        };
-        let jump = Jump { from_ns: 0, to_ns: 1, wall_ns: 1, asleep_ns: 0 };
-        let runs = [run(0, Vec::new()), run(1, vec![jump])];
-        let finished = Finished {
-            runs: runs.map(|run| (run.key, run)).into(),
-            failed: [(Key { point: 1, repeat: 1 }, "no such drive".to_owned())].into(),
-            ..Finished::default()
-        };
-        let (knobs, points) = (vec!["a".to_owned()], vec![point(0), point(1)]);
-        let plan = Plan { knobs, points, repeats: (2, 2), ..Plan::default() };
-        let results = Results::of(&plan, &finished, &Taken::default(), Vec::new());
-        let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
-        assert_eq!(failures, [0, 1]);
-        let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
-        assert!(jumped.len() == 1 && jumped[0].ends_with("a=1"), "{:?}", results.notes);
-    }
-}
+mod tests;

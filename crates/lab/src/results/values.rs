@@ -1,8 +1,7 @@
-//! The numbers of all runs in the layout that every experiment has (`pilotlight_results::values`).
+//! Writes the values of all runs in the common format (`pilotlight_results::values`).
 //!
-//! What a paper compares (a mechanism, a scheduler, an engine) is the policy; what else is varied is the point. On a simulated machine
-//! the metrics that the experiment names are kept, without the name of the model in theirs: the first lines name the profile. What was
-//! measured is kept whole.
+//! The mechanism, scheduler or engine is the policy; the other varied knobs are the point. Of a simulated machine only the metrics of the
+//! experiment are kept, without the name of the model. Of a real machine all are kept.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +12,15 @@ use pilotlight_workloads::Point;
 use super::folder::Folder;
 use super::journal::Finished;
 use super::{FolderError, summary};
-use crate::metrics::{Metric, power::Taken, tidy};
+use crate::metrics::{Metric, power::PowerDomains, tidy};
 use crate::plan::Plan;
 
-/// What a paper compares, the first that is varied.
+/// Knobs that are the policy; the first that is varied.
 const POLICIES: [&str; 3] = ["mechanism", "machine.scheduler", "ioengine"];
-/// The only variant there is.
+/// The only variant.
 const DEFAULT: &str = "default";
 
-/// Writes them; without a finished run there is no file.
+/// Writes the values; no file without a finished run.
 ///
 /// # Errors
 /// If the file cannot be written.
@@ -29,19 +28,19 @@ pub fn write(
     folder: &Folder,
     about: &About,
     cells: BTreeMap<Cell, Fingerprint>,
-    (plan, finished, taken): (&Plan, &Finished, &Taken),
+    (plan, finished, power_domains): (&Plan, &Finished, &PowerDomains),
 ) -> Result<(), FolderError> {
     let mut results = values::Results { about: about.clone(), cells, ..values::Results::default() };
     for run in finished.runs.values() {
         let Cell { point, variant, policy } = cell(plan, &run.knobs, about);
         let key = RunKey { point, variant, policy, replication: run.key.repeat };
-        let values = numbers(plan, &summary::metrics_of(run, finished, taken), about);
+        let values = numbers(plan, &summary::metrics_of(run, finished, power_domains), about);
         results.runs.insert(key, values::Run { seed: plan.seed_of(run.key), values });
     }
     Ok(values::put(&folder.values(), &results)?)
 }
 
-/// What a point is called: the mechanism that the paper compares as policy, and what else is varied.
+/// The cell of a point.
 #[must_use]
 pub fn cell(plan: &Plan, knobs: &Point, about: &About) -> Cell {
     let knob = POLICIES.iter().copied().find(|knob| varies(plan, knob));
@@ -54,14 +53,14 @@ fn numbers(plan: &Plan, metrics: &[Metric], about: &About) -> Vec<Value> {
     let model = format!("_modelled_{}", tidy(&about.profile));
     let number = |metric: &Metric| {
         let name = if about.is_measured() { plain(&metric.key) } else { metric.key.replace(&model, "") };
-        let is_kept = about.is_measured() || plan.show.is_empty() || plan.show.contains(&name);
+        let is_kept = about.is_measured() || plan.metrics_first.is_empty() || plan.metrics_first.contains(&name);
         let unit = if metric.unit.is_empty() { "1" } else { &metric.unit };
         let value = values::nine_digits(*metric.value.as_ref().ok()?);
         is_kept.then(|| Value { metric: name, unit: unit.to_owned(), value })
     };
     let mut numbers: Vec<Value> = Vec::new();
     for number in metrics.iter().filter_map(number) {
-        // A command's metric can be called as one of ours; the first counts, since a name that comes again begins the run again.
+        // A metric of a command can have the name of another; the first counts, because a repeated name would start a new run.
         if !numbers.iter().any(|known| known.metric == number.metric) {
             numbers.push(number);
         }
@@ -75,15 +74,15 @@ fn varies(plan: &Plan, knob: &str) -> bool {
 }
 
 fn point(plan: &Plan, knobs: &Point, policy: Option<&str>) -> String {
-    let shown = |(name, _): &(&String, _)| Some(name.as_str()) != policy && varies(plan, name);
+    let is_varied = |(name, _): &(&String, _)| Some(name.as_str()) != policy && varies(plan, name);
     let pair = |(name, value): (&String, &pilotlight_workloads::Value)| {
         format!("{}={}", name.strip_prefix("machine.").unwrap_or(name), plain(&value.to_string()))
     };
-    let pairs: Vec<String> = knobs.iter().filter(shown).map(pair).collect();
+    let pairs: Vec<String> = knobs.iter().filter(is_varied).map(pair).collect();
     if pairs.is_empty() { "-".into() } else { pairs.join(";") }
 }
 
-/// Without what separates fields, points and their values.
+/// Replaces separators of fields, points and values.
 fn plain(value: &str) -> String {
     value.replace([',', ';', '='], " ")
 }
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_of_a_run_can_be_read_again() {
+    fn values_are_equal_after_a_round_trip() {
         let metric = |key: &str, value| Metric {
             key: key.into(),
             title: String::new(),
@@ -102,7 +101,7 @@ mod tests {
             value: Ok(value),
         };
         let about = About { experiment: "e".into(), host: "h".into(), ..About::default() };
-        // A command's metrics can be called anything.
+        // Metrics of a command can have any name.
         let metrics = [metric("bytes_per_s", 1.0), metric("iops", 2.0), metric("a,b_count", 3.0), metric("iops", 4.0)];
         let cell = Cell { point: "-".into(), variant: DEFAULT.into(), policy: "measured".into() };
         let key =
@@ -110,9 +109,9 @@ mod tests {
         let run = values::Run { seed: 1, values: numbers(&Plan::default(), &metrics, &about) };
         let results = values::Results { about, runs: BTreeMap::from([(key, run)]), ..values::Results::default() };
         let folder = tempfile::tempdir().unwrap();
-        let place = folder.path().join(values::FILE);
-        values::put(&place, &results).unwrap();
-        let again = values::read_whole(&place).unwrap().unwrap();
+        let path = folder.path().join(values::FILE);
+        values::put(&path, &results).unwrap();
+        let again = values::read_whole(&path).unwrap().unwrap();
         assert_eq!(again, results);
         let run = again.runs.values().next().unwrap();
         assert_eq!(["bytes_per_s", "iops", "a b_count"].map(|name| run.get(name)), [Some(1.0), Some(2.0), Some(3.0)]);

@@ -1,11 +1,11 @@
-//! Where the workload may run: `taskset` and `numactl` before its command line, so that the plan shows it.
+//! CPUs and memory of the workload: `taskset` and `numactl` as prefixes of its command line, visible in the plan.
 
 use std::ffi::OsString;
 
 use crate::experiment::schema::Bind;
 use pilotlight_workloads::{Missing, Step};
 
-/// The step, bound.
+/// The step with its prefixes.
 #[must_use]
 pub(super) fn bound(step: Step, bind: &Bind) -> Step {
     let mut argv: Vec<OsString> = Vec::new();
@@ -19,18 +19,18 @@ pub(super) fn bound(step: Step, bind: &Bind) -> Step {
     Step { argv, ..step }
 }
 
-/// Looks for what it takes.
+/// Checks that the programs are installed.
 ///
 /// # Errors
-/// It is not there, and how to get it.
+/// The missing program and its package.
 pub(super) fn check(bind: &Bind) -> Result<(), Missing> {
     let needed = [
-        (bind.numa_node.is_some(), "numactl", "bind.numa_node needs it: `apt install numactl`"),
-        (bind.cpus.is_some(), "taskset", "bind.cpus needs it: `apt install util-linux`"),
+        (bind.numa_node.is_some(), "numactl", "needed by bind.numa_node: `apt install numactl`"),
+        (bind.cpus.is_some(), "taskset", "needed by bind.cpus: `apt install util-linux`"),
     ];
     let missing = needed.into_iter().find(|(needed, tool, _)| *needed && super::find(tool).is_none());
     missing.map_or(Ok(()), |(_, tool, help)| {
-        Err(Missing { tool: tool.into(), why: "there is no such program".into(), help: help.into() })
+        Err(Missing { tool: tool.into(), why: "not found in PATH".into(), help: help.into() })
     })
 }
 
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_stand_before_the_program() {
+    fn both_are_prefixes_of_the_command() {
         let step = Step { argv: vec!["fio".into(), "job".into()], ..Step::default() };
         let bind = Bind { cpus: Some("0-3".into()), numa_node: Some(1) };
         let argv = bound(step.clone(), &bind).argv;

@@ -1,9 +1,7 @@
-//! Runs an experiment on a machine that is computed: the same file, plan, journal, folder, metrics and report as on a real one, with
-//! nothing started, read or changed.
+//! Runs an experiment on a simulated machine, with the same file, plan, journal, folder, metrics and report as on a real one.
 //!
-//! *Properties.* No clock is read, so the same experiment on the same machine leaves the same bytes. Everything that is about power is
-//! labelled as modelled by whoever computes the machine. Sensors that the experiment lists are not looked for: the machine brings its own.
-//! Samples are kept of the first repeat of each point.
+//! No clock is read, so results are byte-identical between runs. Power is labelled as modelled. Sensors of the experiment are ignored: the
+//! machine has its own. Samples are kept of the first repeat of each point.
 
 pub mod host;
 
@@ -16,84 +14,86 @@ use pilotlight_results::values::{self, About, Cell};
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
 
-use super::{Event, RunError, Senses, StopFlag, machine, own};
+use super::{Event, RunError, StopFlag};
 use crate::experiment::Loaded;
-use crate::given::{self, differing};
-use crate::metrics::power::Taken;
-use crate::plan::{Key, Plan};
-use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use crate::experiment::machine::machine;
+use crate::metrics::power::PowerDomains;
+use crate::plan::{Key, Plan, own, setting};
+use crate::record::{Baseline, Entry, Run, Sensed};
+use crate::result_set::{self, differing};
 use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::Journal;
 use crate::results::samples::{self, Format};
 use crate::results::simulated;
-use crate::results::summary::{Results, setting};
+use crate::results::summary::Results;
 use crate::results::{Folder, FolderError};
+use crate::sensor_set::SensorSet;
 use pilotlight_workloads::client::Client;
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Point, Problem, RunContext, Target};
 
-/// A machine that is computed.
+/// A simulated machine.
 pub trait Computed {
-    /// What its results say of themselves.
+    /// Provenance of its results.
     fn about(&self) -> About;
 
-    /// Names the values that a measurement depends on.
+    /// Fingerprint of the inputs of a measurement.
     ///
     /// # Errors
     /// As [`Computed::measure`].
-    fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem>;
+    fn fingerprint(&self, request: &Request<'_>) -> Result<Fingerprint, Problem>;
 
-    /// Domains of its sensors, with the sensor's name.
+    /// Domains of its sensors, with the name of the sensor.
     fn domains(&self) -> Vec<(String, Domain)>;
 
-    /// Does what is asked.
+    /// Simulates a measurement.
     ///
     /// # Errors
-    /// The machine has no such tool or setting: the key and what it has.
-    fn measure(&mut self, ask: &Ask<'_>) -> Result<Observed, Problem>;
+    /// An unsupported tool or setting; the message names the key and what is supported.
+    fn measure(&mut self, request: &Request<'_>) -> Result<Measurement, Problem>;
 
-    /// The idle machine for so long.
+    /// Simulates the idle machine.
     ///
     /// # Errors
-    /// The machine has no such setting.
+    /// An unsupported setting.
     fn idle(&mut self, machine: &Machine, length_ns: u64) -> Result<Recording, Problem>;
 }
 
-/// What a machine is asked to do.
+/// A measurement to simulate.
 #[derive(Debug)]
-pub struct Ask<'a> {
+pub struct Request<'a> {
     /// The kind of workload, such as `fio`.
     pub workload: &'a str,
     /// Its knobs.
     pub point: &'a Point,
-    /// What clients do, where the workload is a model of an application.
+    /// The clients, if the workload is a model of an application.
     pub client: Option<&'a Client>,
-    /// Times and seed. There is no place: the machine has one drive.
+    /// Times and seed. The target is ignored: the machine has one drive.
     pub stage: &'a RunContext,
-    /// How it is set.
+    /// Settings of the machine.
     pub machine: &'a Machine,
-    /// How long it rests afterwards, in nanoseconds.
+    /// Idle time afterwards, in nanoseconds.
     pub cool_down_ns: u64,
 }
 
-/// What came of it. Time begins at 0.
+/// A simulated measurement. Time starts at 0.
 #[derive(Clone, Debug)]
-pub struct Observed {
-    /// What the workload says.
+pub struct Measurement {
+    /// The results of the workload.
     pub record: Record,
-    /// What sensors say, the rest afterwards included.
+    /// Samples of the sensors, including the idle time afterwards.
     pub recording: Recording,
-    /// When the workload ended.
+    /// End of the workload.
     pub end_ns: u64,
-    /// What figures are of.
+    /// The measured window.
     pub window: Window,
 }
 
-/// Computes what is missing of an experiment, and summarises what is there.
+/// Simulates the missing measurements of an experiment and summarises all.
 ///
 /// # Errors
-/// Why it ended early. What was finished until then is kept.
+/// If it stops early. Finished measurements are kept.
 pub fn run(
     loaded: &Loaded,
     plan: &Plan,
@@ -103,25 +103,30 @@ pub fn run(
     stop: &StopFlag,
     watch: &mut dyn FnMut(Event),
 ) -> Result<Results, RunError> {
-    let senses = Senses { domains: computed.domains(), ..Senses::default() };
-    // Numbers of an earlier run of it, as they are committed, come out again.
+    let sensors = SensorSet { domains: computed.domains(), ..SensorSet::default() };
+    // The committed values of an earlier run are reproduced.
     let numbers = format!("{}{}", values::FILE, values::PACKED);
     if folder.open_over(plan, &[&numbers])? {
         expect_same(folder, &environment(computed))?;
     } else {
         folder.save(&folder.environment(), &environment(computed))?;
-        folder.save(&folder.sensors(), &senses)?;
+        folder.save(&folder.sensors(), &sensors)?;
         folder.write(&folder.experiment(), &loaded.table.to_string())?;
         folder.save(&folder.plan(), plan)?;
     }
-    let (journal, taken) = (Journal::open(&folder.journal())?, super::taken(&senses, None));
+    let (journal, power_domains) = (Journal::open(&folder.journal())?, super::power_domains(&sensors, None));
     let mut runner = Runner { loaded, plan, computed, folder, format, journal };
     let outcome = runner.everything(stop, watch);
-    let results = runner.results(&taken, outcome.is_ok());
+    let results = runner.results(&power_domains, outcome.is_ok());
     folder.save(&folder.results(), &results)?;
     folder.write(&folder.table(), &results.table().csv(&results.notes))?;
     let cells = cells(loaded, plan, runner.computed);
-    crate::results::values::write(folder, &runner.computed.about(), cells?, (plan, &runner.journal.finished, &taken))?;
+    crate::results::values::write(
+        folder,
+        &runner.computed.about(),
+        cells?,
+        (plan, &runner.journal.finished, &power_domains),
+    )?;
     crate::report::write(folder.root())?;
     outcome.map(|()| results)
 }
@@ -130,49 +135,49 @@ fn environment(computed: &dyn Computed) -> Environment {
     Environment { pilotlight: env!("CARGO_PKG_VERSION").into(), ..simulated::environment(&computed.about()) }
 }
 
-/// What was computed before must be of this machine.
+/// Checks that earlier measurements are of this machine.
 fn expect_same(folder: &Folder, now: &Environment) -> Result<(), FolderError> {
     let before: Environment = folder.load(&folder.environment())?;
-    let differing = differing(&given::machine(&before), &given::machine(now));
+    let differing = differing(&result_set::machine(&before), &result_set::machine(now));
     let Some((key, was, is)) = differing.first() else { return Ok(()) };
-    let differing = format!("{key} was {was} and is {is}");
+    let differing = format!("{key} changed from {was} to {is}");
     Err(FolderError::OtherMachine { path: folder.root().to_owned(), differing })
 }
 
-/// The cells of an experiment on a machine, each with what names its values in its first repeat.
+/// The cells of an experiment on a machine, with the fingerprint of their first repeat.
 ///
 /// # Errors
-/// As [`asked`].
+/// As [`each_request`].
 pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<BTreeMap<Cell, Fingerprint>, RunError> {
     let about = computed.about();
-    let one = |point: &Point, ask: &Ask<'_>| {
-        Ok((crate::results::values::cell(plan, point, &about), computed.fingerprint(ask)?))
+    let one = |point: &Point, request: &Request<'_>| {
+        Ok((crate::results::values::cell(plan, point, &about), computed.fingerprint(request)?))
     };
-    Ok(asked(loaded, plan, one)?.into_iter().collect())
+    Ok(each_request(loaded, plan, one)?.into_iter().collect())
 }
 
-/// What a machine is asked at each point in its first repeat; `answer` is told the point too.
+/// Calls `visit` for each point with the request of its first repeat.
 ///
 /// # Errors
-/// If a point's settings of the machine are not as they should be, or `answer` refuses.
-pub fn asked<T>(
+/// If the settings of a point are invalid, or `visit` fails.
+pub fn each_request<T>(
     loaded: &Loaded,
     plan: &Plan,
-    mut answer: impl FnMut(&Point, &Ask<'_>) -> Result<T, Problem>,
+    mut visit: impl FnMut(&Point, &Request<'_>) -> Result<T, Problem>,
 ) -> Result<Vec<T>, RunError> {
-    let mut answers = Vec::new();
+    let mut all = Vec::new();
     for (at, point) in plan.points.iter().enumerate() {
-        let machine = machine::machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
+        let machine = machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
         let stage = stage(loaded, plan, Key { point: at, repeat: 0 }, Path::new(""));
-        answers.push(answer(point, &ask(loaded, &own(point), &stage, &machine))?);
+        all.push(visit(point, &request(loaded, &own(point), &stage, &machine))?);
     }
-    Ok(answers)
+    Ok(all)
 }
 
-fn ask<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a RunContext, machine: &'a Machine) -> Ask<'a> {
+fn request<'a>(loaded: &'a Loaded, point: &'a Point, stage: &'a RunContext, machine: &'a Machine) -> Request<'a> {
     let cool_down_ns = loaded.experiment.cool_down.0;
     let (workload, client) = (loaded.workload.name(), loaded.workload.client());
-    Ask { workload, point, client, stage, machine, cool_down_ns }
+    Request { workload, point, client, stage, machine, cool_down_ns }
 }
 
 fn stage(loaded: &Loaded, plan: &Plan, key: Key, scratch: &Path) -> RunContext {
@@ -196,7 +201,7 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
-    /// A stop rule is not asked: computing is cheap, so every point is repeated as often as it may be.
+    /// Stop rules are ignored: every point is repeated up to the maximum.
     fn everything(&mut self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<(), RunError> {
         let of = self.plan.points.len() * self.plan.repeats.1 as usize;
         for repeat in 0..self.plan.repeats.1 {
@@ -217,11 +222,11 @@ impl Runner<'_> {
 
     fn one(&mut self, key: Key) -> Result<(), RunError> {
         let point = &self.plan.points[key.point];
-        let machine = machine::machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
+        let machine = machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
         self.baseline(&setting(point), &machine)?;
         let (stage, own) = (stage(self.loaded, self.plan, key, self.folder.root()), own(point));
-        let Observed { record, recording, end_ns, window } =
-            self.computed.measure(&ask(self.loaded, &own, &stage, &machine))?;
+        let Measurement { record, recording, end_ns, window } =
+            self.computed.measure(&request(self.loaded, &own, &stage, &machine))?;
         if key.repeat == 0 {
             samples::write(&recording, 0, &self.folder.samples(&name_of(key)), self.format)?;
         }
@@ -238,7 +243,7 @@ impl Runner<'_> {
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
     }
 
-    /// Once for all rounds, because the computed idle machine is the same in each; and only where the experiment names a length.
+    /// Once for all rounds, because the simulated idle machine is deterministic, and only if the experiment sets a length.
     fn baseline(&mut self, setting: &Point, machine: &Machine) -> Result<(), RunError> {
         let length_ns = self.loaded.experiment.idle_baseline.map_or(0, |length| length.0);
         if length_ns == 0 || self.journal.finished.baselines.iter().any(|baseline| baseline.setting == *setting) {
@@ -250,11 +255,11 @@ impl Runner<'_> {
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 
-    fn results(&self, taken: &Taken, complete: bool) -> Results {
+    fn results(&self, power_domains: &PowerDomains, complete: bool) -> Results {
         let results = Results::of(
             self.plan,
             &self.journal.finished,
-            taken,
+            power_domains,
             vec![simulated::nothing_measured(&self.computed.about())],
         );
         Results { complete, ..results }

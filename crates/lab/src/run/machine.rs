@@ -1,56 +1,24 @@
-//! Settings of the machine: made for as long as points need them, and put back.
+//! Settings of the machine: applied for the points that need them, and restored.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use pilotlight_actuators::{Attempt, Change, Changes, Machine, changes};
-use pilotlight_input::{ReadError, file as read};
+use pilotlight_actuators::{Attempt, Change, Changes, changes};
 use pilotlight_sensors::Recording;
-use toml::{Table, Value as Toml};
 
 use super::{RunError, Runner};
-use crate::results::summary::setting;
-use crate::study::ran::Tried;
+use crate::experiment::machine::machine;
+use crate::plan::{own, setting};
+use crate::study::verify::AppliedSetting;
 use crate::study::{Completion, count, device};
-use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, Value, problem};
+use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, problem};
 
-/// The file of a cgroup that lists its processes, and takes new ones.
+/// The file of a cgroup that lists its processes and accepts new ones.
 const PROCESSES: &str = "cgroup.procs";
 
-/// `[machine]` with the keys that a point varies.
-///
-/// # Errors
-/// A key that is not known, or not as it should be.
-pub fn machine(section: &Machine, setting: &Point, file: &str) -> Result<Machine, ReadError> {
-    let mut table = Table::try_from(section).map_err(|error| ReadError::key(file, "machine", error.to_string()))?;
-    for (key, value) in setting {
-        let keys: Vec<&str> = key.split('.').skip(1).collect();
-        set(&mut table, &keys, value);
-    }
-    read::section(table, file, "machine")
-}
-
-fn set(table: &mut Table, keys: &[&str], value: &Value) {
-    let Some((first, rest)) = keys.split_first() else { return };
-    if rest.is_empty() {
-        table.insert((*first).to_owned(), toml_of(value));
-    } else if let Toml::Table(inner) = table.entry(*first).or_insert_with(|| Toml::Table(Table::new())) {
-        set(inner, rest, value);
-    }
-}
-
-fn toml_of(value: &Value) -> Toml {
-    match value {
-        Value::Switch(on) => Toml::Boolean(*on),
-        Value::Integer(number) => Toml::Integer(*number),
-        Value::Number(number) => Toml::Float(*number),
-        Value::Word(word) => Toml::String(word.clone()),
-    }
-}
-
-/// The step within the cgroup that was made for the run: a shell joins it, then becomes the program.
+/// The step in the cgroup of the run: a shell joins it and executes the program.
 pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
     let Some(cgroup) = cgroup else { return step };
     let join = r#"echo $$ > "$0" && exec "$@""#;
@@ -58,16 +26,16 @@ pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
     Step { argv: shell.into_iter().chain(step.argv).collect(), ..step }
 }
 
-/// Nothing yet.
+/// Opens the record of changes.
 ///
 /// # Errors
-/// An earlier run left its changes behind.
+/// If changes of an earlier run were not restored.
 pub(super) fn begin(roots: &pilotlight_sensors::Roots, journal: Option<&Path>) -> Result<Changes, RunError> {
     let journal = journal.map_or_else(changes::fresh, Path::to_owned);
     Ok(Changes::begin(&journal, roots.clone())?)
 }
 
-/// What is worked on. A file is there only once the workload has made it; its folder is on the same device.
+/// A path on the device of the target. A file may not exist before the workload creates it; its folder is on the same device.
 fn device_of(place: &Target) -> Option<&Path> {
     match place {
         Target::File(path, _) | Target::Folder(path) | Target::Device(path) => {
@@ -78,9 +46,9 @@ fn device_of(place: &Target) -> Option<&Path> {
 }
 
 impl Runner<'_> {
-    /// Brings the machine to what a point needs. Points that need the same follow each other without a change.
+    /// Applies the settings of a point. Nothing changes if they are those of the previous point.
     pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
-        let wanted = (setting(point), self.loaded.workload.mechanism(&super::own(point)));
+        let wanted = (setting(point), self.loaded.workload.mechanism(&own(point)));
         if self.setting.as_ref() == Some(&wanted) {
             return Ok(());
         }
@@ -90,38 +58,40 @@ impl Runner<'_> {
         }
         let machine = machine(&self.loaded.experiment.machine, &wanted.0, &self.loaded.file)?;
         let device = device_of(&self.place);
-        // Of the cgroup `pilotlight-PID`.
+        // For the cgroup `pilotlight-PID`.
         let name = std::process::id().to_string();
         for change in machine.changes(&self.settings.roots, device, &name)? {
             self.changes.make(&change)?;
             self.settling.disturb();
         }
         self.adopt()?;
-        self.tried = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
+        self.applied = wanted.1.map_or_else(|| Ok(Vec::new()), |mechanism| self.try_settings(mechanism))?;
         self.setting = Some(wanted);
         Ok(())
     }
 
-    /// Sets what a mechanism takes, as far as the kernel lets it: what it ignores or refuses is kept for the verdict.
-    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<Tried>, RunError> {
+    /// Applies the settings of a mechanism. Settings that the kernel ignores or refuses are kept for the verification.
+    fn try_settings(&mut self, mechanism: Mechanism) -> Result<Vec<AppliedSetting>, RunError> {
         let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
         for (key, wanted, machine) in mechanism.settings() {
             let why_not = match machine.changes(&roots, device_of(&self.place), "") {
                 Err(error) => Some(error.why),
                 Ok(changes) => self.attempt(&changes, wanted)?,
             };
-            all.push(Tried { key: key.to_owned(), wanted, why_not });
+            all.push(AppliedSetting { key: key.to_owned(), wanted, why_not });
         }
         Ok(all)
     }
 
-    /// Why some of these are not made.
+    /// Applies changes; the reason if one fails.
     fn attempt(&mut self, changes: &[Change], wanted: i64) -> Result<Option<String>, RunError> {
         for change in changes {
             match self.changes.attempt(change)? {
                 Attempt::Applied => self.settling.disturb(),
                 Attempt::Ignored(now) => {
-                    return Ok(Some(format!("{wanted} was written and {now} is read back: this kernel ignores it")));
+                    return Ok(Some(format!(
+                        "{wanted} was written but {now} is read back: this kernel ignores the setting"
+                    )));
                 }
                 Attempt::Refused(why) => return Ok(Some(format!("the kernel refuses {wanted}: {why}"))),
             }
@@ -129,22 +99,22 @@ impl Runner<'_> {
         Ok(None)
     }
 
-    /// What is known, after a measurement, of how its requests were completed.
-    pub(super) fn completion(&self, asked: Mechanism, recording: &Recording, stage: &RunContext) -> Completion {
+    /// Evidence of how requests were completed in a measurement.
+    pub(super) fn completion(&self, requested: Mechanism, recording: &Recording, stage: &RunContext) -> Completion {
         let (roots, device) = (self.settings.roots.clone(), device_of(&self.place));
         let interrupts = device::interrupts(&roots, device);
         Completion {
             interrupts_count: interrupts.as_ref().ok().and_then(|begins| count::interrupts(recording, begins)),
             ramp_ns: (stage.ramp_s * 1e9) as u64,
             interrupts,
-            asked: asked.to_string(),
-            tried: self.tried.clone(),
+            requested: requested.to_string(),
+            settings: self.applied.clone(),
             io_poll: device::setting(&roots, device, "io_poll").map(|value| value != 0),
             io_poll_delay: device::setting(&roots, device, "io_poll_delay"),
         }
     }
 
-    /// Servers that go on from point to point belong to the cgroup of each.
+    /// Moves background servers into the cgroup of the point.
     fn adopt(&self) -> Result<(), RunError> {
         let Some(cgroup) = self.changes.cgroup() else { return Ok(()) };
         for running in &self.background {
@@ -155,7 +125,7 @@ impl Runner<'_> {
     }
 }
 
-/// A process and all that it has started go to the cgroup. What they start meanwhile is found when they are looked at again.
+/// Moves a process and its descendants into the cgroup, until no new ones appear.
 fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
     let mut moved = BTreeSet::new();
     loop {
@@ -166,7 +136,7 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
         for pid in new {
             match OpenOptions::new().append(true).open(cgroup.join(PROCESSES))?.write_all(format!("{pid}\n").as_bytes())
             {
-                // It has ended by now.
+                // The process has ended.
                 Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {}
                 other => other?,
             }
@@ -175,7 +145,7 @@ fn join(cgroup: &Path, proc: &Path, root: u32) -> io::Result<()> {
     }
 }
 
-/// A process and those that it, or one of them, is the parent of.
+/// A process and its descendants.
 fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
     let parents: Vec<(u32, u32)> =
         std::fs::read_dir(proc).into_iter().flatten().flatten().filter_map(|entry| parent(&entry)).collect();
@@ -191,7 +161,7 @@ fn descendants(proc: &Path, root: u32) -> BTreeSet<u32> {
     }
 }
 
-/// A process and its parent (proc_pid_stat(5): the second field behind the name, which may hold anything).
+/// A process and its parent (proc_pid_stat(5): the second field after the name, which may contain any character).
 fn parent(entry: &std::fs::DirEntry) -> Option<(u32, u32)> {
     let pid = entry.file_name().to_str()?.parse().ok()?;
     let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
@@ -204,28 +174,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn varied_keys_win_and_unknown_ones_are_refused() {
-        let section: Machine = toml::from_str("scheduler = 'none'\ngovernor = 'performance'").unwrap();
-        let word = |word: &str| Value::Word(word.into());
-        let varied = Point::from([
-            ("machine.scheduler".to_owned(), word("kyber")),
-            ("machine.power_state".to_owned(), Value::Integer(2)),
-            ("machine.cgroup.cpu_time".to_owned(), word("50%")),
-        ]);
-        let machine = machine(&section, &varied, "e.toml").unwrap();
-        assert_eq!((machine.scheduler.as_deref(), machine.governor.as_deref()), (Some("kyber"), Some("performance")));
-        assert_eq!((machine.power_state, machine.cgroup.unwrap().cpu_time.as_deref()), (Some(2), Some("50%")));
-        let wrong = Point::from([("machine.schedular".to_owned(), word("kyber"))]);
-        let error = super::machine(&section, &wrong, "e.toml").unwrap_err().to_string();
-        assert!(error.contains("did you mean `scheduler`?"), "{error}");
-    }
-
-    #[test]
-    fn a_server_and_all_that_it_started_join_the_cgroup_of_the_next_point() {
+    fn a_server_and_its_descendants_join_the_cgroup_of_the_next_point() {
         let folder = tempfile::tempdir().unwrap();
         let list = folder.path().join(PROCESSES);
         std::fs::write(&list, "").unwrap();
-        // Like PostgreSQL: a child in a session of its own, which has a child.
+        // As PostgreSQL: a child in its own session with a child.
         let script = "setsid sh -c 'sleep 20 & echo $! > grandchild; wait' & echo $! > child; wait";
         let step = Step { argv: ["sh", "-c", script].map(Into::into).to_vec(), ..Step::default() };
         let mut server = super::super::Running::start(&step, folder.path()).unwrap();
@@ -241,7 +194,7 @@ mod tests {
         let text = std::fs::read_to_string(&list).unwrap();
         let joined: BTreeSet<u32> = text.lines().map(|line| line.parse().unwrap()).collect();
         assert!(joined.is_superset(&expected.into()), "{joined:?} {expected:?}");
-        assert_eq!(joined.len(), text.lines().count(), "each once");
+        assert_eq!(joined.len(), text.lines().count(), "no duplicates");
         assert!(!joined.contains(&std::process::id()));
         let grandchild = rustix::process::Pid::from_raw(expected[2] as i32).unwrap();
         rustix::process::kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
@@ -250,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shell_joins_the_cgroup_and_becomes_the_program() {
+    fn a_shell_joins_the_cgroup_and_executes_the_program() {
         let step = Step { argv: ["fio".into(), "a b".into()].to_vec(), ..Step::default() };
         assert_eq!(within(step.clone(), None), step);
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! One measurement: sensors around a command, and a line in the journal.
+//! One measurement: samples sensors while a command runs and adds a line to the journal.
 
 use pilotlight_report::output;
 use pilotlight_sensors::energy::Window;
@@ -6,17 +6,16 @@ use pilotlight_sensors::recording::Marker;
 use pilotlight_sensors::{Recording, Sampler};
 
 use super::process::{self, Running};
-use super::{Event, RunError, Runner, own};
-use crate::plan::Key;
-use crate::results::entry::{Baseline, Entry, Run, Sensed};
+use super::{Event, RunError, Runner};
+use crate::plan::{Key, own, setting};
+use crate::record::{Baseline, Entry, Run, Sensed};
 use crate::results::folder::name_of;
-use crate::results::summary::setting;
 use crate::results::{FolderError, samples};
 use pilotlight_workloads::record::Record;
 use pilotlight_workloads::{Outcome, Point, RunContext};
 
 impl Runner<'_> {
-    /// Measures a point once, and before it the idle machine, if it was not yet measured in this round.
+    /// Measures a point once, after the idle baseline if that is missing in this round.
     pub(super) fn measure(&mut self, key: Key) -> Result<(), RunError> {
         let point = self.plan.points[key.point].clone();
         self.set_machine(&point)?;
@@ -36,8 +35,8 @@ impl Runner<'_> {
 
     fn command(&mut self, key: Key, point: &Point, own: &Point, stage: &RunContext) -> Result<(), RunError> {
         let step = self.bound(self.loaded.workload.command(own, stage)?);
-        let sampler = Sampler::start(self.senses.open(&self.settings.roots)?)?;
-        let limit = super::limit(&step);
+        let sampler = Sampler::start(self.sensors.open(&self.settings.roots)?)?;
+        let limit = super::steps::limit(&step);
         let mut running = Running::start(&step, &self.scratch)?;
         let ended = running.wait(|| {
             let signal = self.stop.signal().map(RunError::Stopped);
@@ -89,10 +88,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Waits if something was filled or changed, and measures the idle machine under a setting, once in each round;
-    /// in a resumed round again, because the machine may have changed meanwhile.
+    /// Waits if due, and measures the idle machine under a setting once in each round; again in a resumed round, because the machine may
+    /// have changed.
     fn baseline(&mut self, setting: &Point, round: u32) -> Result<(), RunError> {
-        let length_ns = self.loaded.experiment.idle_baseline(self.senses.has_energy()).0;
+        let length_ns = self.loaded.experiment.idle_baseline(self.sensors.has_energy()).0;
         let wanted = length_ns > 0 && !self.journal.has_baseline(setting, round);
         if self.settling.is_due(wanted) {
             self.settle()?;
@@ -102,7 +101,7 @@ impl Runner<'_> {
         }
         self.waited_ns += length_ns;
         (self.watch)(Event::Baseline);
-        let sampler = Sampler::start(self.senses.open_idle(&self.settings.roots)?)?;
+        let sampler = Sampler::start(self.sensors.open_idle(&self.settings.roots)?)?;
         let from_ns = sampler.mark("idle");
         let rested = self.rest(length_ns);
         let to_ns = sampler.mark("end");
@@ -118,21 +117,21 @@ impl Runner<'_> {
     }
 }
 
-/// What figures are of: as the tool says, or else the time after the ramp for as long as was asked; never more than the command ran.
+/// The measured window: as reported by the tool, otherwise `duration` after the warm-up; limited to the run time of the command.
 fn window(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)) -> Window {
     let ns = |seconds: f64| (seconds * 1e9).round() as u64;
-    let asked = || {
+    let requested = || {
         let ramp = ns(stage.ramp_s);
         (ramp, if stage.duration_s > 0.0 { ramp + ns(stage.duration_s) } else { u64::MAX })
     };
-    let (start, end) = record.window_ns.unwrap_or_else(asked);
+    let (start, end) = record.window_ns.unwrap_or_else(requested);
     let whole = Window { from_ns, to_ns };
     let window = Window { from_ns: from_ns.saturating_add(start), to_ns: from_ns.saturating_add(end).min(to_ns) };
-    // A command that ended before its ramp did is measured as a whole.
+    // A command that ended within the warm-up is measured as a whole.
     if window.from_ns < window.to_ns { window } else { whole }
 }
 
-/// Says that a command whose window the tool does not tell ended before its warm-up did, so that the warm-up is in its figures.
+/// Warns if the command ended within its warm-up, which is then part of the measured window.
 fn within_ramp(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)) -> Option<String> {
     let ran_s = to_ns.saturating_sub(from_ns) as f64 / 1e9;
     (record.window_ns.is_none() && stage.ramp_s > 0.0 && ran_s <= stage.ramp_s).then(|| {
@@ -143,7 +142,7 @@ fn within_ramp(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)
     })
 }
 
-/// Phases, for charts over time.
+/// Marks phases, for charts over time.
 fn mark(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window) {
     let phases = [("start", from_ns), ("measure", window.from_ns), ("measured", window.to_ns), ("end", to_ns)];
     recording.markers.extend(phases.map(|(name, at_ns)| Marker { at_ns, name: name.into() }));
@@ -167,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tool_knows_best_and_nothing_lies_beyond_the_command() {
+    fn the_window_is_of_the_tool_and_within_the_command() {
         let s = |seconds: u64| seconds * 1_000_000_000;
         assert_eq!(of(Some((s(2), s(7))), &stage(1.0, 3.0)), (2_000, 7_000));
         assert_eq!(of(Some((s(2), s(17))), &stage(1.0, 3.0)), (2_000, 10_000));
@@ -178,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_ends_within_its_ramp_is_said() {
-        let said = |ramp_s, window_ns| {
+    fn a_command_that_ends_within_its_warm_up_gives_a_warning() {
+        let warning = |ramp_s, window_ns| {
             let record = Record { window_ns, ..Record::default() };
             within_ramp(&record, &stage(ramp_s, 5.0), (0, 1_500_000_000))
         };
-        assert!(said(2.0, None).unwrap().contains("after 1.50 s, within its warm-up of 2 s"));
-        assert_eq!([said(1.0, None), said(0.0, None), said(2.0, Some((0, 1)))], [None, None, None]);
+        assert!(warning(2.0, None).unwrap().contains("after 1.50 s, within its warm-up of 2 s"));
+        assert_eq!([warning(1.0, None), warning(0.0, None), warning(2.0, Some((0, 1)))], [None, None, None]);
     }
 }

@@ -1,9 +1,12 @@
-//! What is done to a device before anything is measured: erased, and filled, so that it works as a drive in use does (thesis,
-//! section 5). Only on a device that the command line has named; a run that goes on does it again.
+//! Preconditioning: erases and fills a device, so that it behaves as a drive in use (thesis, section 5). Only on the device that the
+//! command line names; a resumed run repeats it.
 
 use std::fs::OpenOptions;
 use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
+
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
 use super::{Event, RunError, Runner};
 use pilotlight_workloads::{Missing, Problem, Step, Target};
@@ -12,16 +15,16 @@ const BLOCK: usize = 1 << 20;
 
 impl Runner<'_> {
     pub(super) fn precondition(&mut self) -> Result<(), RunError> {
-        let Some(what) = self.loaded.experiment.precondition else { return Ok(()) };
+        let Some(spec) = self.loaded.experiment.precondition else { return Ok(()) };
         let Target::Device(device) = self.place.clone() else { return Ok(()) };
-        if what.format || what.fill > 0 {
+        if spec.format || spec.fill > 0 {
             self.settling.disturb();
         }
-        if what.format {
+        if spec.format {
             self.format(&device)?;
         }
-        for time in 1..=what.fill {
-            (self.watch)(Event::Step(format!("filling {}, time {time} of {}", device.display(), what.fill)));
+        for time in 1..=spec.fill {
+            (self.watch)(Event::Step(format!("filling {}, pass {time} of {}", device.display(), spec.fill)));
             self.fill(&device, u64::from(time))?;
         }
         Ok(())
@@ -29,13 +32,13 @@ impl Runner<'_> {
 
     fn format(&mut self, device: &Path) -> Result<(), RunError> {
         if super::find("nvme").is_none() {
-            let (why, help) = ("there is no such program", "precondition.format needs it: `apt install nvme-cli`");
+            let (why, help) = ("not found in PATH", "needed by precondition.format: `apt install nvme-cli`");
             return Err(Missing { tool: "nvme".into(), why: why.into(), help: help.into() }.into());
         }
         self.step(&erasing(device)).map(drop)
     }
 
-    /// Writes the whole device with bytes that do not compress and differ from block to block.
+    /// Writes the whole device with incompressible data that differs between blocks.
     fn fill(&self, device: &Path, time: u64) -> Result<(), RunError> {
         let failed = |error: std::io::Error| Problem { at: "precondition.fill".into(), why: error.to_string() };
         let mut file = OpenOptions::new().write(true).open(device).map_err(failed)?;
@@ -61,16 +64,11 @@ pub(super) fn erasing(device: &Path) -> Step {
     Step { argv: argv.to_vec(), why: format!("erasing {}", device.display()), ..Step::default() }
 }
 
-/// A block of random bytes (xorshift, Marsaglia).
+/// A block of random bytes.
 fn noise(seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    std::iter::repeat_with(next).take(BLOCK / 8).flatten().collect()
+    let mut bytes = vec![0; BLOCK];
+    SplitMix64::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]
@@ -78,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn noise_is_a_whole_block_of_all_bytes() {
+    fn noise_fills_a_block_with_uniform_bytes() {
         let block = noise(1);
         assert_eq!(block.len(), BLOCK);
         let mut seen = [0_usize; 256];

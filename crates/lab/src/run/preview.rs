@@ -4,10 +4,10 @@ use std::path::Path;
 
 use crate::experiment::Loaded;
 use crate::experiment::schema::OnFailure;
-use crate::plan::{Key, Plan};
+use crate::plan::{Key, Plan, own};
 use pilotlight_workloads::{Point, Problem, RunContext, Step, Target};
 
-use super::{bind, own, process, target};
+use super::{bind, process};
 
 /// The commands of a run, in shell syntax.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -31,7 +31,7 @@ pub struct Preview {
 pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, Problem> {
     let stage = |key: Key| RunContext {
         scratch: folder.join("scratch"),
-        target: target::unchecked(&loaded.experiment.target, folder),
+        target: loaded.experiment.target.unchecked(folder),
         ramp_s: loaded.experiment.warm_up().seconds(),
         duration_s: loaded.experiment.duration.map_or(0.0, |duration| duration.seconds()),
         seed: plan.seed_of(key),

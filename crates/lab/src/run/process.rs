@@ -1,8 +1,7 @@
-//! Programs that are started, watched and always ended.
+//! Child processes.
 //!
-//! Every program leads a process group of its own, so that a Ctrl-C at the terminal reaches only the runner, which then ends the groups
-//! in its own order; and so that what a program has started ends with it. A program ends on SIGTERM or, ten seconds later, on SIGKILL; a
-//! [`Running`] that is dropped is ended on the spot.
+//! Every program leads its own process group: Ctrl-C at the terminal reaches only the runner, which ends the groups in order, and
+//! descendants end with the program. A program gets SIGTERM and, ten seconds later, SIGKILL; dropping a [`Running`] kills it.
 
 use std::io::Read;
 use std::os::unix::process::CommandExt as _;
@@ -18,12 +17,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use pilotlight_workloads::{Outcome, Step};
 
-/// How often a wait looks whether it should end.
-const LOOK: Duration = Duration::from_millis(20);
-/// How long a program has to end after SIGTERM, in nanoseconds.
+/// Polling interval of a wait.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time from SIGTERM to SIGKILL, in nanoseconds.
 const GRACE_NS: u64 = 10_000_000_000;
 
-/// A program cannot be started, or did not do what was expected of it.
+/// A program cannot be started or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// It cannot be started.
@@ -31,48 +30,48 @@ pub enum StepError {
     Start {
         /// The program.
         program: String,
-        /// What the system said.
+        /// The error.
         error: std::io::Error,
     },
-    /// A file that it needs cannot be written.
+    /// An input file of the program cannot be written.
     #[error("cannot write {path}: {error}")]
     File {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The error.
         error: std::io::Error,
     },
     /// It failed.
-    #[error("{what} {how}: {said}")]
+    #[error("{title} {status}: {output}")]
     Failed {
-        /// What it was for, or the program.
-        what: String,
+        /// Its purpose, or its command line.
+        title: String,
         /// How it ended.
-        how: String,
-        /// The end of what it said.
-        said: String,
+        status: String,
+        /// The end of its output.
+        output: String,
     },
 }
 
-/// A program that runs.
+/// A running program.
 #[derive(Debug)]
 pub struct Running {
-    /// The program and its arguments, for people.
+    /// The command line, for messages.
     pub title: String,
     group: Pid,
     ended: Receiver<(ExitStatus, u64)>,
     finished: Option<(ExitStatus, u64)>,
     readers: Vec<JoinHandle<Vec<u8>>>,
-    /// When it was started, on the monotonic clock, in nanoseconds.
+    /// Start on the monotonic clock, in nanoseconds.
     pub began_ns: u64,
     began_wall_ns: u64,
 }
 
 impl Running {
-    /// Starts a step; its files are written first.
+    /// Writes the files of a step and starts its program.
     ///
     /// # Errors
-    /// If a file cannot be written or the program not started.
+    /// If a file cannot be written or the program cannot be started.
     pub fn start(step: &Step, scratch: &Path) -> Result<Self, StepError> {
         for (path, text) in &step.files {
             output::write(path, text).map_err(|error| StepError::File { path: path.clone(), error })?;
@@ -92,13 +91,13 @@ impl Running {
     fn watch(mut child: Child, title: String, began_ns: u64, wall_offset_ns: i64) -> Self {
         let group = Pid::from_child(&child);
         let readers = [reader(child.stdout.take()), reader(child.stderr.take())].into_iter().flatten().collect();
-        let (tell, ended) = channel();
-        thread::spawn(move || wait(child, &tell));
+        let (sender, ended) = channel();
+        thread::spawn(move || wait(child, &sender));
         let began_wall_ns = began_ns.saturating_add_signed(wall_offset_ns);
         Self { title, group, ended, finished: None, readers, began_ns, began_wall_ns }
     }
 
-    /// Waits until it ends, or until `end` says why it should: then it is ended, and the reason returned.
+    /// Waits until the program ends. If `end` returns a reason, ends the program and returns the reason.
     ///
     /// # Errors
     /// The reason.
@@ -108,7 +107,7 @@ impl Running {
                 self.end();
                 return Err(reason);
             }
-            match self.ended.recv_timeout(LOOK) {
+            match self.ended.recv_timeout(POLL_INTERVAL) {
                 Ok(finished) => self.finished = Some(finished),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -117,12 +116,12 @@ impl Running {
         Ok(())
     }
 
-    /// Its process.
+    /// Its process ID.
     pub fn pid(&self) -> u32 {
         self.group.as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// Whether it has ended by itself.
+    /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         if self.finished.is_none() {
             self.finished = self.ended.try_recv().ok();
@@ -130,12 +129,12 @@ impl Running {
         self.finished.is_some()
     }
 
-    /// Ends it with everything that it has started.
+    /// Ends it and its descendants.
     pub fn end(&mut self) {
         self.signal(Signal::TERM);
         let until_ns = now_ns() + GRACE_NS;
         while !self.has_ended() && now_ns() < until_ns {
-            thread::sleep(LOOK / 4);
+            thread::sleep(POLL_INTERVAL / 4);
         }
         self.signal(Signal::KILL);
         if self.finished.is_none() {
@@ -143,7 +142,7 @@ impl Running {
         }
     }
 
-    /// What came of it; what it left running is ended.
+    /// Its outcome. Remaining processes of its group are killed.
     #[must_use]
     pub fn outcome(mut self) -> Outcome {
         self.signal(Signal::KILL);
@@ -157,7 +156,7 @@ impl Running {
         Outcome { status, stdout, stderr, span_ns: (self.began_ns, to_ns), began_wall_ns: self.began_wall_ns }
     }
 
-    /// Its group may have members after it has ended; if not, nobody gets the signal.
+    /// The group may have members after the leader has ended.
     fn signal(&self, signal: Signal) {
         let _ = kill_process_group(self.group, signal);
     }
@@ -175,19 +174,19 @@ fn reader(from: Option<impl Read + Send + 'static>) -> Option<JoinHandle<Vec<u8>
     let mut from = from?;
     Some(thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is all there is.
+        // On an error the bytes read so far are kept.
         let _ = from.read_to_end(&mut bytes);
         bytes
     }))
 }
 
-fn wait(mut child: Child, tell: &Sender<(ExitStatus, u64)>) {
+fn wait(mut child: Child, sender: &Sender<(ExitStatus, u64)>) {
     if let Ok(status) = child.wait() {
-        let _ = tell.send((status, now_ns()));
+        let _ = sender.send((status, now_ns()));
     }
 }
 
-/// A step as a person would type it.
+/// A step in shell syntax.
 #[must_use]
 pub fn title(step: &Step) -> String {
     let word = |word: &std::ffi::OsString| {
@@ -202,19 +201,20 @@ pub fn title(step: &Step) -> String {
     step.argv.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// A step that was to succeed.
+/// Checks the exit status of a step.
 ///
 /// # Errors
-/// If it did not.
+/// If it is not 0.
 pub fn expect_success(step: &Step, outcome: &Outcome) -> Result<(), StepError> {
     if outcome.status == Some(0) {
         return Ok(());
     }
-    let what = if step.why.is_empty() { title(step) } else { format!("{} ({})", step.why, title(step)) };
-    let how = outcome.status.map_or("was ended by a signal".into(), |status| format!("ended with status {status}"));
-    let said = if outcome.stderr.trim_ascii().is_empty() { &outcome.stdout } else { &outcome.stderr };
-    let said = String::from_utf8_lossy(&said[said.len().saturating_sub(1_000)..]).trim().to_owned();
-    Err(StepError::Failed { what, how, said: if said.is_empty() { "it said nothing".into() } else { said } })
+    let title = if step.why.is_empty() { title(step) } else { format!("{} ({})", step.why, title(step)) };
+    let status =
+        outcome.status.map_or("was killed by a signal".into(), |status| format!("exited with status {status}"));
+    let output = if outcome.stderr.trim_ascii().is_empty() { &outcome.stdout } else { &outcome.stderr };
+    let output = String::from_utf8_lossy(&output[output.len().saturating_sub(1_000)..]).trim().to_owned();
+    Err(StepError::Failed { title, status, output: if output.is_empty() { "no output".into() } else { output } })
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_printed_and_how_long_it_took() {
+    fn the_outcome_has_output_status_and_time() {
         let mut running = start("echo out; echo err >&2; sleep 0.1; exit 3");
         running.wait(|| None::<()>).unwrap();
         let outcome = running.outcome();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_has_started_ends_with_it() {
+    fn descendants_end_with_the_program() {
         let folder = tempfile::tempdir().unwrap();
         let mark = folder.path().join("alive");
         let script = format!("(sleep 0.6; touch {}) & sleep 30", mark.display());
@@ -252,20 +252,20 @@ mod tests {
         let began = now_ns();
         let ended = running.wait(|| (now_ns() > began + 100_000_000).then_some("enough"));
         assert_eq!(ended, Err("enough"));
-        assert_eq!(running.outcome().status, None, "by a signal");
+        assert_eq!(running.outcome().status, None, "killed by a signal");
         thread::sleep(Duration::from_millis(800));
         assert!(!mark.exists());
     }
 
     #[test]
-    fn a_program_that_is_not_there_is_named() {
+    fn the_error_names_a_missing_program() {
         let step = Step { argv: vec!["no-such-program-here".into()], ..Step::default() };
         let error = Running::start(&step, Path::new("/tmp")).unwrap_err().to_string();
         assert!(error.contains("no-such-program-here") && error.contains("installed"), "{error}");
     }
 
     #[test]
-    fn titles_can_be_typed() {
+    fn titles_are_valid_shell_syntax() {
         assert_eq!(title(&step("echo 'x'")), r"sh -c 'echo '\''x'\'''");
     }
 }

@@ -4,14 +4,8 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::experiment::schema::TargetSpec;
+use crate::experiment::schema::{DEFAULT_FILE, DEFAULT_SIZE, TargetSpec};
 use pilotlight_workloads::{Problem, Target};
-
-/// Default size of the file, in bytes.
-pub(super) const DEFAULT_SIZE: u64 = 1 << 30;
-
-/// The default file, in the results folder. It is removed at the end of the run.
-pub(super) const DEFAULT_FILE: &str = "data.bin";
 
 /// The target, checked. `may_overwrite` is the device on the command line; `folder` holds the default file.
 ///
@@ -25,18 +19,6 @@ pub fn resolve(spec: &TargetSpec, folder: &Path, may_overwrite: Option<&Path>) -
         TargetSpec { folder: Some(folder), .. } => checked_folder(folder).map(Target::Folder),
         TargetSpec { file: Some(file), .. } => checked_file(file).map(|file| Target::File(file, size)),
         _ => Ok(Target::File(folder.join(DEFAULT_FILE), size)),
-    }
-}
-
-/// The target, unchecked.
-pub(crate) fn unchecked(spec: &TargetSpec, folder: &Path) -> Target {
-    let size = spec.size.map_or(DEFAULT_SIZE, |size| size.0);
-    match spec {
-        TargetSpec { nothing: true, .. } => Target::None,
-        TargetSpec { device: Some(device), .. } => Target::Device(device.clone()),
-        TargetSpec { folder: Some(folder), .. } => Target::Folder(folder.clone()),
-        TargetSpec { file: Some(file), .. } => Target::File(file.clone(), size),
-        _ => Target::File(folder.join(DEFAULT_FILE), size),
     }
 }
 

@@ -1,7 +1,5 @@
-//! Runs that an accountant watches: every [`pilotlight_sim::accountant::Law`], on what is run anyway.
-//!
-//! The trace of a run goes to [`pilotlight_sim::accountant::Accountant`] as it is written. Only the first replication of each cell is
-//! audited, and not the pilot that looks for the warm-up: the same code runs in all.
+//! Audits runs of a sweep: checks every [`pilotlight_sim::accountant::Law`] on the trace of the first replication of each cell. Further
+//! replications and pilot runs execute the same code.
 
 use std::sync::Mutex;
 
@@ -13,22 +11,22 @@ use pilotlight_sim::scenario::Scenario;
 
 use crate::simulated::sweep;
 
-/// Violations that a message shows.
-const SHOWN: usize = 5;
+/// Maximum number of violations in a message.
+const MAX_LISTED: usize = 5;
 
-/// What has been audited.
+/// Totals of an audit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audited {
     /// Runs.
     pub runs: u64,
-    /// Records of their traces.
+    /// Trace records.
     pub records: u64,
-    /// Requests that were issued in them.
+    /// Issued requests.
     pub requests: u64,
 }
 
 impl Audited {
-    /// Adds what has been audited elsewhere.
+    /// Adds the totals of another audit.
     pub fn add(&mut self, more: Self) {
         self.runs += more.runs;
         self.records += more.records;
@@ -36,7 +34,7 @@ impl Audited {
     }
 }
 
-/// Watches the runs of an experiment.
+/// Audits the runs of an experiment.
 #[derive(Debug)]
 pub struct Auditor {
     first_seed: u64,
@@ -44,16 +42,16 @@ pub struct Auditor {
 }
 
 impl Auditor {
-    /// Of an experiment whose first replication has this seed.
+    /// An auditor for an experiment whose first replication has this seed.
     #[must_use]
     pub fn new(first_seed: u64) -> Self {
         Self { first_seed, audited: Mutex::default() }
     }
 
-    /// The simulator, with an accountant beside it for the first replication of each cell.
+    /// Runs a scenario, audited if it is the first replication of a cell.
     ///
     /// # Errors
-    /// In words, if the scenario cannot be run, or the run breaks a law.
+    /// If the scenario cannot be run, or the run violates a law.
     pub fn run<'a>(
         &self,
         scenario: &'a Scenario,
@@ -76,15 +74,15 @@ impl Auditor {
         Ok(outcome)
     }
 
-    /// What has been audited, all of it without a violation.
+    /// The totals; no run had a violation.
     #[must_use]
     pub fn audited(&self) -> Audited {
         *self.audited.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// Broken laws in words.
+/// A message about violations.
 pub(crate) fn words(violations: &[Violation]) -> String {
-    let shown: Vec<String> = violations.iter().take(SHOWN).map(ToString::to_string).collect();
-    format!("the run breaks {} laws: {}", violations.len(), shown.join("; "))
+    let listed: Vec<String> = violations.iter().take(MAX_LISTED).map(ToString::to_string).collect();
+    format!("the run violates {} laws: {}", violations.len(), listed.join("; "))
 }

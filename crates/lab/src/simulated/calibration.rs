@@ -1,5 +1,5 @@
-//! `calibration.toml`: every free constant, with the range in which it may lie and what it was fitted on; and every other choice
-//! that was made after results were known, with the rows that it was made on.
+//! `calibration.toml`: free constants with their ranges and the claims they were fitted on, and other choices made after results were known,
+//! with the claims they were made on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,25 +17,25 @@ pub struct Calibration {
     /// The constants.
     #[serde(default, rename = "constant")]
     pub constants: Vec<Constant>,
-    /// Members of the family of machines that the printed figures allow.
+    /// Members of the family of machines consistent with the printed values.
     #[serde(default, rename = "family")]
     pub families: Vec<Family>,
-    /// Guards, readings and settings that were chosen after results were known.
+    /// Guards, interpretations and settings chosen after results were known.
     #[serde(default, rename = "choice")]
     pub choices: Vec<Choice>,
 }
 
-/// A choice that is no constant: it counts like a fit on the rows that it names.
+/// A choice other than a constant; it counts as a fit on its claims.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Choice {
-    /// What was chosen.
+    /// The choice.
     pub what: String,
-    /// The file in which it stands, relative to the repository.
+    /// Its file, relative to the repository.
     pub place: String,
-    /// Claims that were looked at; empty where the choice could only make rows fail.
+    /// The claims considered; empty if the choice could only worsen results.
     pub chosen_on: Vec<String>,
-    /// When it was made, and why.
+    /// When and why it was made.
     pub source: String,
 }
 
@@ -43,74 +43,74 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// Where it goes, as a dotted key of [`pilotlight_sim::machine::Machine`].
+    /// Dotted key of [`pilotlight_sim::machine::Machine`].
     pub key: String,
     /// Its value, in the unit of its key.
     pub value: Value,
-    /// The least that it may be.
+    /// Lower end of its range.
     #[serde(default)]
     pub low: Option<Value>,
-    /// The most that it may be.
+    /// Upper end of its range.
     #[serde(default)]
     pub high: Option<Value>,
-    /// How draws are spread over the range.
+    /// Distribution of draws over the range.
     #[serde(default)]
     pub scale: Scale,
-    /// Where value and range are from.
+    /// Source of value and range.
     pub source: String,
-    /// Claims and files that it was fitted on.
+    /// Claims and files it was fitted on.
     pub fitted_on: Vec<String>,
-    /// Claims whose results were looked at when the value was chosen; they count as `fitted_on` does.
+    /// Claims whose results were considered in the choice of the value; they count as `fitted_on`.
     #[serde(default)]
     pub chosen_on: Vec<String>,
-    /// Anything else.
+    /// Notes.
     #[serde(default)]
     pub note: String,
 }
 
-/// How draws are spread.
+/// Distribution of draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scale {
-    /// Evenly.
+    /// Uniform.
     #[default]
     Linear,
-    /// Evenly in the logarithm.
+    /// Log-uniform.
     Log,
 }
 
-/// A member of the family: the calibration with some constants at other values.
+/// A member of the family: the calibration with other values for some constants.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// What outputs call it.
+    /// Its name in results.
     pub name: String,
-    /// The values, by dotted key.
+    /// Values by dotted key.
     pub set: Table,
 }
 
-/// Why a calibration cannot be used.
+/// A calibration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
-    /// It is not written as a calibration is.
+    /// It cannot be parsed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A constant stands in it twice.
-    #[error("calibration: {0} stands in it twice: remove one")]
+    /// A duplicate constant.
+    #[error("calibration: duplicate constant {0}: remove one")]
     Twice(String),
-    /// A range is none, or does not hold the value.
-    #[error("calibration: {0}: write low <= value <= high, of the type of the value, and above 0 on a log scale")]
+    /// An invalid range, or one without the value.
+    #[error("calibration: {0}: must have low <= value <= high of one type, above 0 on a log scale")]
     Range(String),
-    /// A family sets what is no constant.
-    #[error("calibration: family {family} sets {key}, which is no constant here")]
+    /// A family sets an unknown constant.
+    #[error("calibration: family {family} sets {key}, which is not a constant")]
     Family {
         /// The family.
         family: String,
         /// The key.
         key: String,
     },
-    /// There is no such constant to perturb.
-    #[error("calibration: there is no constant {0} with a number for a value")]
+    /// An unknown constant.
+    #[error("calibration: there is no numeric constant {0}")]
     Unknown(String),
 }
 
@@ -118,7 +118,7 @@ impl Calibration {
     /// Reads a calibration.
     ///
     /// # Errors
-    /// If it is not written as one is, a constant stands in it twice, or a range does not hold its value.
+    /// If it cannot be parsed, has a duplicate constant, or an invalid range.
     pub fn parse(text: &str) -> Result<Self, CalibrationError> {
         let calibration: Self = read::table(read::parse("calibration", text)?, "calibration")?;
         calibration.check()?;
@@ -140,49 +140,49 @@ impl Calibration {
         Ok(())
     }
 
-    /// The constant of this key.
+    /// The constant with this key.
     #[must_use]
     pub fn constant(&self, key: &str) -> Option<&Constant> {
         self.constants.iter().find(|constant| constant.key == key)
     }
 
-    /// The value of a constant, moved by so many percent.
+    /// The value of a constant, changed by a percentage.
     ///
     /// # Errors
-    /// If there is no such constant, or it is no number.
+    /// If there is no such numeric constant.
     pub fn moved(&self, key: &str, percent: i32) -> Result<Value, CalibrationError> {
         let constant = self.constant(key).filter(|constant| constant.is_number());
         let constant = constant.ok_or_else(|| CalibrationError::Unknown(key.to_owned()))?;
         Ok(constant.of(constant.number() * (1.0 + f64::from(percent) / 100.0)))
     }
 
-    /// Claims and files that constants were fitted on, and those that constants and other choices were made on.
+    /// Claims and files that constants were fitted on or choices were made on.
     #[must_use]
     pub fn fitted_on(&self) -> BTreeSet<String> {
         self.fits().into_keys().collect()
     }
 
-    /// The same, each with the keys of its constants and with what was chosen.
+    /// As [`Self::fitted_on`], with the constants and choices of each.
     #[must_use]
     pub fn fits(&self) -> BTreeMap<String, Vec<String>> {
         let constants = self.constants.iter().map(|one| (&one.key, one.fitted_on.iter().chain(&one.chosen_on)));
         let choices = self.choices.iter().map(|one| (&one.what, one.chosen_on.iter().chain(&[])));
         let mut fits: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (what, names) in constants.chain(choices) {
-            names.for_each(|name| fits.entry(name.clone()).or_default().push(what.clone()));
+        for (name_of_fit, names) in constants.chain(choices) {
+            names.for_each(|name| fits.entry(name.clone()).or_default().push(name_of_fit.clone()));
         }
         fits
     }
 
-    /// Constants that are numbers.
+    /// Numeric constants.
     pub fn numbers(&self) -> impl Iterator<Item = &Constant> {
         self.constants.iter().filter(|constant| constant.is_number())
     }
 
-    /// `draws` sets of values for all constants with a range, each range filled evenly (Latin hypercube).
+    /// `draws` sets of values for all constants with a range (Latin hypercube).
     ///
     /// # Errors
-    /// If a range is none.
+    /// If a range is invalid.
     pub fn hypercube(&self, draws: usize, seed: u64) -> Result<Vec<Vec<(String, Value)>>, CalibrationError> {
         let free: Vec<(&Constant, Range)> = self.constants.iter().filter_map(|c| Some((c, c.range()?))).collect();
         let ranges: Vec<Range> = free.iter().map(|(_, range)| range.clone()).collect();
@@ -196,27 +196,26 @@ impl Calibration {
 
 impl Constant {
     fn check(&self) -> Result<(), CalibrationError> {
-        let wrong = || CalibrationError::Range(self.key.clone());
+        let invalid = || CalibrationError::Range(self.key.clone());
         let (low, high) = match (&self.low, &self.high) {
             (None, None) => return Ok(()),
             (Some(low), Some(high)) => (low, high),
-            _ => return Err(wrong()),
+            _ => return Err(invalid()),
         };
         let ends = [low, high].map(number);
-        let [Some(low), Some(high)] = ends else { return Err(wrong()) };
+        let [Some(low), Some(high)] = ends else { return Err(invalid()) };
         let holds = low <= self.number() && self.number() <= high;
         let log_works = self.scale == Scale::Linear || low > 0.0;
-        if holds && log_works { Ok(()) } else { Err(wrong()) }
+        if holds && log_works { Ok(()) } else { Err(invalid()) }
     }
 
-    /// Whether it can be moved by a percentage.
+    /// Whether it is numeric.
     #[must_use]
     pub fn is_number(&self) -> bool {
         matches!(self.value, Value::Integer(_) | Value::Float(_))
     }
 
-    /// What would be taken for it by its range alone: the middle, of a range on a log scale the geometric one. `None` if it
-    /// has no range, or is a yes or no.
+    /// The midpoint of its range (geometric on a log scale). `None` without a range, or for a boolean.
     #[must_use]
     pub fn middle(&self) -> Option<Value> {
         let Range { low, high, .. } = self.range().filter(|_| self.is_number())?;
@@ -227,7 +226,7 @@ impl Constant {
         number(&self.value).unwrap_or(f64::NAN)
     }
 
-    /// A number as a value of this constant's type.
+    /// Converts a number to this constant's type.
     fn of(&self, value: f64) -> Value {
         match self.value {
             Value::Integer(_) => Value::Integer(value.round() as i64),
@@ -256,94 +255,4 @@ fn number(value: &Value) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const COMMITTED: &str = include_str!("../../../../calibration.toml");
-
-    fn constant(key: &str, rest: &str) -> String {
-        format!("[[constant]]\nkey = '{key}'\nsource = 's'\nfitted_on = []\n{rest}\n")
-    }
-
-    #[test]
-    fn the_committed_one_is_read_and_drawn() {
-        let calibration = Calibration::parse(COMMITTED).unwrap();
-        let draws = calibration.hypercube(20, 1).unwrap();
-        for draw in &draws {
-            for (key, value) in draw {
-                let constant = calibration.constant(key).unwrap();
-                let (low, high) = (number(constant.low.as_ref().unwrap()), number(constant.high.as_ref().unwrap()));
-                assert!(low <= number(value) && number(value) <= high, "{key} = {value}");
-                assert_eq!(value.type_str(), constant.value.type_str(), "{key}");
-            }
-        }
-        let deep =
-            draws.iter().flatten().filter(|(key, value)| key.ends_with("idles_deep") && value.as_bool() == Some(true));
-        assert_eq!(deep.count(), 10, "a yes or no is drawn in equal parts");
-        assert_eq!(calibration.moved("poll.loop_ns", -20).unwrap(), Value::Integer(80));
-        assert!(calibration.moved("speed.transition_restarts", 20).is_err());
-    }
-
-    #[test]
-    fn the_middle_of_a_range_follows_its_scale() {
-        let middle = |rest: &str| Calibration::parse(&constant("a", rest)).unwrap().constants[0].middle();
-        assert_eq!(middle("value = 10\nlow = 10\nhigh = 90"), Some(Value::Integer(50)));
-        assert_eq!(middle("value = 10\nlow = 10\nhigh = 90\nscale = 'log'"), Some(Value::Integer(30)));
-        assert_eq!(middle("value = 1.0\nlow = 0.5\nhigh = 2.0"), Some(Value::Float(1.25)));
-        assert_eq!(middle("value = 10"), None);
-        assert_eq!(middle("value = true\nlow = false\nhigh = true"), None);
-    }
-
-    #[test]
-    fn what_constants_were_fitted_on_is_collected() {
-        let text = constant("a", "value = 1").replace("[]", "['row', 'x.csv']") + &constant("b", "value = 1");
-        let fitted = Calibration::parse(&text).unwrap().fitted_on();
-        assert_eq!(fitted, BTreeSet::from(["row".to_owned(), "x.csv".to_owned()]));
-    }
-
-    #[test]
-    fn a_choice_counts_like_a_fit() {
-        let choice = "[[choice]]\nwhat='guards'\nplace='a.rs'\nchosen_on=['accuracy']\nsource='s'\n";
-        let text = constant("a", "value = true\nchosen_on = ['order']") + choice;
-        let named = Calibration::parse(&text).unwrap().fitted_on();
-        assert_eq!(named, BTreeSet::from(["accuracy".to_owned(), "order".to_owned()]));
-        let fits = Calibration::parse(&text).unwrap().fits();
-        assert_eq!((&fits["accuracy"][..], &fits["order"][..]), (&["guards".to_owned()][..], &["a".to_owned()][..]));
-        let without = Calibration::parse(&choice.replace("chosen_on=['accuracy']\n", "")).unwrap_err().to_string();
-        assert!(without.contains("chosen_on"), "{without}");
-    }
-
-    /// A name that no claim has would silently calibrate nothing.
-    #[test]
-    fn what_the_committed_calibrations_name_is_there() {
-        let claims = include_str!("../../../../experiments/claims.toml");
-        let claims: toml::Table = claims.parse().unwrap();
-        let is_claim =
-            |name: &str| claims["claim"].as_array().unwrap().iter().any(|claim| claim["id"].as_str() == Some(name));
-        let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        let mut all = crate::simulated::host::calibrations(&root.join("profiles")).unwrap();
-        all.push((String::new(), Calibration::parse(COMMITTED).unwrap()));
-        for (_, calibration) in &all {
-            for name in calibration.fitted_on() {
-                let read_off =
-                    ["thesis-figures/", "thesis-text/", "pass-artifact/"].iter().any(|folder| name.starts_with(folder));
-                assert!(read_off || is_claim(&name), "no claim is called {name}");
-            }
-            for choice in &calibration.choices {
-                assert!(root.join(&choice.place).is_file(), "{}: there is no {}", choice.what, choice.place);
-            }
-        }
-    }
-
-    #[test]
-    fn mistakes_name_the_constant() {
-        let message = |text: &str| Calibration::parse(text).unwrap_err().to_string();
-        let twice = constant("a.b", "value = 1") + &constant("a.b", "value = 2");
-        assert!(message(&twice).contains("a.b stands in it twice"));
-        assert!(message(&constant("a.b", "value = 3\nlow = 1\nhigh = 2")).contains("a.b: write low <= value"));
-        assert!(message(&constant("a.b", "value = 1\nlow = 0\nhigh = 2\nscale = 'log'")).contains("a.b"));
-        assert!(message(&constant("a.b", "value = 1\nlows = 2")).contains("lows"));
-        let family = constant("a.b", "value = 1") + "[[family]]\nname = 'f'\nset = { 'a.c' = 2 }\n";
-        assert!(message(&family).contains("family f sets a.c"));
-    }
-}
+mod tests;

@@ -1,7 +1,7 @@
-//! Which values the cells of an experiment have today, and which results are of them.
+//! Current fingerprints of the cells of an experiment, and which results match them.
 //!
-//! A *cell* is a point, a variant of the machine and a policy. Results name the fingerprint of each cell; those whose cell has another
-//! one today are *stale*, and no others. A cell whose name is gone while one new name has its values was renamed.
+//! A *cell* is a point, a variant of the machine and a policy. Results store the fingerprint of each cell; a result is *stale* if the current
+//! fingerprint of its cell differs. A missing cell was renamed if exactly one new cell has its fingerprint.
 
 use std::collections::BTreeMap;
 
@@ -14,36 +14,36 @@ use crate::simulated::oracle;
 use crate::simulated::variant::{self, Variant};
 use pilotlight_results::values::{Cell, Results, RunKey};
 
-/// Today's cells.
+/// Current cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cells(BTreeMap<Cell, Fingerprint>);
 
-/// Results by whether they are of today's cells.
+/// Results, separated into current and stale ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sorted {
-    /// Those that are, with today's names.
+    /// Current results, with current names.
     pub current: Results,
-    /// Those that are not.
+    /// Stale results.
     pub stale: Results,
 }
 
-/// Fingerprints of machines, by what is changed in them.
+/// Fingerprints of machines, by their changes.
 type Machines = BTreeMap<String, Option<Fingerprint>>;
 
 impl Cells {
-    /// The cells of an experiment under these variants. One that cannot be run is not among them.
+    /// The cells of an experiment under these variants, without those that cannot be run.
     #[must_use]
     pub fn of(bench: &Bench, variants: &[Variant]) -> Self {
         let (mut cells, mut machines) = (BTreeMap::new(), Machines::new());
         for point in &bench.points {
             for policy in &point.experiment.policies {
-                let Ok(asked) = scenario::of_point(&point.experiment, policy, &bench.drives, &bench.contents) else {
+                let Ok(inputs) = scenario::of_point(&point.experiment, policy, &bench.drives, &bench.contents) else {
                     continue;
                 };
                 for variant in variants {
                     let changes = variant.with(&point.changes, policy);
                     let Some(machine) = machine(bench, &changes, &mut machines) else { continue };
-                    let fingerprint = fingerprint::of(&(machine, asked));
+                    let fingerprint = fingerprint::of(&(machine, inputs));
                     let cell = |variant: &str| Cell {
                         point: point.name.clone(),
                         variant: variant.to_owned(),
@@ -59,7 +59,7 @@ impl Cells {
         Self(cells)
     }
 
-    /// Of names and fingerprints that are known.
+    /// Cells with known fingerprints.
     #[must_use]
     pub fn known(cells: BTreeMap<Cell, Fingerprint>) -> Self {
         Self(cells)
@@ -71,17 +71,17 @@ impl Cells {
         self.0.get(cell).copied()
     }
 
-    /// The name that a cell of results has today; `None` if it is stale. `there` are all cells of these results.
-    fn name_of(&self, cell: &Cell, there: &BTreeMap<Cell, Fingerprint>) -> Option<Cell> {
-        let fingerprint = there.get(cell)?;
-        if let Some(today) = self.0.get(cell) {
-            return (today == fingerprint).then(|| cell.clone());
+    /// The current name of a cell of results; `None` if it is stale. `all` are the cells of these results.
+    fn name_of(&self, cell: &Cell, all: &BTreeMap<Cell, Fingerprint>) -> Option<Cell> {
+        let fingerprint = all.get(cell)?;
+        if let Some(current) = self.0.get(cell) {
+            return (current == fingerprint).then(|| cell.clone());
         }
-        let alike = |(name, today): &(&Cell, &Fingerprint)| {
-            *today == fingerprint && !there.contains_key(name) && kind(&name.variant) == kind(&cell.variant)
+        let matches = |(name, current): &(&Cell, &Fingerprint)| {
+            *current == fingerprint && !all.contains_key(name) && kind(&name.variant) == kind(&cell.variant)
         };
-        let found: Vec<&Cell> = self.0.iter().filter(alike).map(|(name, _)| name).collect();
-        // two cells may have the same values, such as a constant that is 0 moved by a percentage
+        let found: Vec<&Cell> = self.0.iter().filter(matches).map(|(name, _)| name).collect();
+        // two cells may have equal fingerprints, for example a constant of 0 changed by a percentage
         let renamed = |name: &&&Cell| found.len() == 1 || parts(name, cell) == 2;
         let mut renamed = found.iter().filter(renamed);
         renamed.next().filter(|_| renamed.next().is_none()).map(|name| (*name).clone())
@@ -89,11 +89,11 @@ impl Cells {
 
     /// The cells of results that are stale, by name.
     #[must_use]
-    pub fn stale<'a>(&self, there: &'a BTreeMap<Cell, Fingerprint>) -> Vec<&'a Cell> {
-        there.keys().filter(|cell| self.name_of(cell, there).is_none()).collect()
+    pub fn stale<'a>(&self, all: &'a BTreeMap<Cell, Fingerprint>) -> Vec<&'a Cell> {
+        all.keys().filter(|cell| self.name_of(cell, all).is_none()).collect()
     }
 
-    /// Sorts results. Those without fingerprints, of an earlier version of this program, are stale.
+    /// Separates results. Those without fingerprints are stale.
     #[must_use]
     pub fn sort(&self, results: Results) -> Sorted {
         let Results { about, cells, runs } = results;
@@ -118,8 +118,7 @@ impl Cells {
         sorted
     }
 
-    /// Results as if each run had the values of the cell of its name today; `None` if a name is gone. Whoever calls it has computed runs
-    /// of them again.
+    /// Results with the current fingerprints; `None` if a cell no longer exists. The caller has recomputed a sample of the runs.
     #[must_use]
     pub fn stamp(&self, results: &Results) -> Option<Results> {
         let stamp = |key: &RunKey| Some((key.cell(), self.get(&key.cell())?));
@@ -128,12 +127,12 @@ impl Cells {
     }
 }
 
-/// How many parts of a name two cells share.
+/// Number of equal parts of the names of two cells.
 fn parts(a: &Cell, b: &Cell) -> usize {
     [a.point == b.point, a.variant == b.variant, a.policy == b.policy].into_iter().filter(|same| *same).count()
 }
 
-/// What a variant's name begins with.
+/// The prefix of a variant's name.
 fn kind(variant: &str) -> &str {
     variant.split(':').next().unwrap_or_default()
 }
@@ -146,7 +145,7 @@ fn machine(bench: &Bench, changes: &[(String, Value)], known: &mut Machines) -> 
 }
 
 impl Variant {
-    /// What is changed in the machine at a point under a policy: by the variant, then by the point, then by the policy.
+    /// Changes of the machine at a point under a policy, in order: variant, point, policy.
     #[must_use]
     pub fn with(&self, point: &[(String, Value)], policy: &PolicySpec) -> Vec<(String, Value)> {
         let by_policy = policy.machine.iter().map(|(key, value)| (key.clone(), value.clone()));

@@ -1,21 +1,20 @@
-//! What a run is likely to cost, for estimates of time and to keep checks within theirs. Nothing that comes out depends on it.
+//! Estimates the CPU time of runs, for displayed times and limits of checks. Results do not depend on it.
 //!
-//! A request costs so much whatever happens, a simulated second so much more for ticks, loops and idle cores. Closed loops have no
-//! rate: they are taken to go as fast as drives, cores and depth let them.
+//! The cost is per request and per simulated second of a core. Closed loops are assumed to be limited by drives, cores and depth.
 
 use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// Of a request, in seconds of a core (crates/sim/README.md: speed).
+/// CPU time per request, in seconds (crates/sim/README.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
-/// Of a simulated second of one core, in seconds of a core.
+/// CPU time per simulated second of one core, in seconds.
 const CORE_SECOND_S: f64 = 2e-3;
-/// Requests a second of a drive, of a core; seconds from a request to its answer.
+/// Requests per second of a drive and of a core; seconds from request to completion.
 const DRIVE_IOPS: f64 = 2.5e6;
 const CORE_IOPS: f64 = 8e5;
 const ROUND_S: f64 = 100e-6;
 
-/// A run of an experiment at its point, in seconds of a core, its share of looking for the warm-up included.
+/// CPU time of a run, in seconds, including its share of the pilot run.
 #[must_use]
 pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let pilots = match policy.warm_up(experiment) {
@@ -25,7 +24,7 @@ pub fn run_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     once_s(experiment, policy) * (1.0 + pilots)
 }
 
-/// The same, but for the warm-up.
+/// CPU time of a run without the pilot run, in seconds.
 #[must_use]
 pub fn once_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let cores = policy.topology.unwrap_or(experiment.topology).cores;
@@ -33,14 +32,14 @@ pub fn once_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     seconds * (requests_per_s(experiment, cores) * REQUEST_S + f64::from(cores) * CORE_SECOND_S)
 }
 
-/// Requests of a whole run.
+/// Number of requests of a run.
 #[must_use]
 pub fn requests(experiment: &Experiment) -> f64 {
     let iops = requests_per_s(experiment, experiment.topology.cores);
     experiment.policies.first().map_or(0.0, |policy| simulated_s(experiment, policy) * iops)
 }
 
-/// Of a replay by windows these, with their run-ins.
+/// Simulated time of a run; of a sampled replay that of its windows with run-ins.
 fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
     let whole = policy.duration(experiment).seconds();
     let Some(sample) = experiment.trace.as_ref().and_then(|trace| trace.sample) else { return whole };
@@ -54,14 +53,14 @@ fn simulated_s(experiment: &Experiment, policy: &PolicySpec) -> f64 {
 
 fn requests_per_s(experiment: &Experiment, cores: u16) -> f64 {
     let drives: u32 = experiment.drives.iter().map(|drives| u32::from(drives.count)).sum();
-    let most = (f64::from(cores) * CORE_IOPS).min(f64::from(drives) * DRIVE_IOPS);
-    let groups: f64 = experiment.workload.iter().map(|group| group_per_s(group, most)).sum();
+    let max_iops = (f64::from(cores) * CORE_IOPS).min(f64::from(drives) * DRIVE_IOPS);
+    let groups: f64 = experiment.workload.iter().map(|group| group_per_s(group, max_iops)).sum();
     let traced =
         experiment.trace.as_ref().map_or(0.0, |trace| trace.mean_iops.map_or(1e6, MeanRate::mean) * trace.speed);
-    groups.min(2.0 * most) + traced
+    groups.min(2.0 * max_iops) + traced
 }
 
-fn group_per_s(group: &Group, most: f64) -> f64 {
+fn group_per_s(group: &Group, max_iops: f64) -> f64 {
     let loops = match group.depth {
         Depth::AtMost(depth) => {
             f64::from(group.connections) * f64::from(depth) / (ROUND_S + group.think_time.seconds())
@@ -71,8 +70,8 @@ fn group_per_s(group: &Group, most: f64) -> f64 {
     let of = |rate: Rate| {
         let rate = match rate {
             Rate::PerSecond(rate) => rate,
-            Rate::Share(share) => share * group.max_iops.unwrap_or(most),
-            Rate::Unlimited => most,
+            Rate::Share(share) => share * group.max_iops.unwrap_or(max_iops),
+            Rate::Unlimited => max_iops,
             Rate::Off => 0.0,
         };
         rate.min(loops)

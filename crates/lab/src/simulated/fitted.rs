@@ -1,4 +1,4 @@
-//! Which figures of the papers constants were fitted on: the rows of `experiments/claims.toml` that `calibration.toml` names.
+//! Figures of the papers with fitted constants: rows of `experiments/claims.toml` named in `calibration.toml`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::simulated::experiment::LoadError;
 use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
 
-/// Where a row is from; the rest of it is the business of `pilotlight_claims`.
+/// The place of a claim; `pilotlight_claims` reads the rest.
 #[derive(Clone, Debug, Deserialize)]
 struct Row {
     id: String,
@@ -25,7 +25,7 @@ struct Rows {
     claim: Vec<Row>,
 }
 
-/// The figure or table that a row belongs to, by its place in the paper; where none is named, the section.
+/// The figure or table of a claim by its place in the paper, otherwise the section.
 #[must_use]
 pub fn figure(place: &str) -> String {
     let parts = || place.split(';').map(str::trim);
@@ -36,13 +36,13 @@ pub fn figure(place: &str) -> String {
     part.split_whitespace().take(words).collect::<Vec<_>>().join(" ").trim_end_matches(',').to_owned()
 }
 
-/// A figure as variants have it, `PAPER/FIGURE`: without commas, for it stands in a file of results.
+/// The name of a figure in variants, `PAPER/FIGURE`, without commas because it is a CSV field.
 #[must_use]
 pub fn name(seed: &str, place: &str) -> String {
     format!("{seed}/{}", figure(place)).replace(',', " ")
 }
 
-/// Figures that constants were fitted on, each with the keys of these constants. `rows`: id, paper and place of each row.
+/// Figures with the keys of constants fitted on them. `rows`: id, paper and place of each claim.
 pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibration: &Calibration) -> Fitted {
     let figures: BTreeMap<&str, String> = rows.map(|(id, seed, place)| (id, name(seed, place))).collect();
     let mut fitted = Fitted::new();
@@ -53,7 +53,7 @@ pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibrati
     fitted
 }
 
-/// Those of a project's folder; none where there are no claims.
+/// The figures of a project folder; none without claims.
 ///
 /// # Errors
 /// If the claims cannot be read.

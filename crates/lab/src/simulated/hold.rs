@@ -1,5 +1,4 @@
-//! A policy that holds a number of cores and knobs, and decides nothing: the configuration that is measured. In experiments it is called
-//! `hold`; programs that serve do not have it.
+//! Policy `hold` of experiments: a fixed number of cores and values of knobs. The server does not have it.
 
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_plant::{
@@ -7,30 +6,30 @@ use pilotlight_plant::{
     SleepGoal, Start, ThreadId, Unsupported, Values, Wants,
 };
 
-/// What experiments call it.
+/// Its name.
 pub const NAME: &str = "hold";
-/// What can be set on it there.
+/// Its settings.
 pub const KEYS: [&str; 6] = ["cores", "quota", "limit", "frequency", "others", "drives"];
-/// How many of these every result was made with.
+/// Number of settings in the first version, which all fingerprints contain.
 pub const FIRST_KEYS: usize = 3;
 
-/// How often it looks whether the other cores sleep.
+/// Interval of checks that the other cores sleep.
 const INTERVAL_NS: u64 = 10_000_000;
 
-/// The main core and the first of the workers poll, I/O threads are spread evenly over them, and all other cores sleep as deep as they can, as
-/// under `pass`, or are switched off.
+/// The main core and the first workers poll, I/O threads are distributed evenly over them, and all other cores are in their deepest sleep
+/// state, as under `pass`, or offline.
 #[derive(Clone, Debug)]
 pub struct Hold {
     cores: u16,
     knobs: Vec<(KnobId, u64)>,
-    /// Whether the other cores are switched off.
+    /// Whether the other cores are offline.
     others_off: bool,
-    /// Cores that are to sleep.
+    /// Cores to put to sleep.
     left: Vec<CoreId>,
 }
 
 impl Hold {
-    /// So many cores, and these values of knobs.
+    /// A number of cores with values of knobs.
     #[must_use]
     pub fn new(cores: u16, knobs: Vec<(KnobId, u64)>) -> Self {
         Self { cores, knobs, others_off: false, left: Vec::new() }
@@ -41,7 +40,7 @@ impl Hold {
     /// drives with idle states, of the deepest of these, from 1 on).
     ///
     /// # Errors
-    /// In words, if there is no such setting, it is not allowed, or the plant has no such knob.
+    /// If a setting is unknown or invalid, or the plant has no such knob.
     pub fn read(settings: &[(&str, &str)], capabilities: &Capabilities) -> Result<Self, String> {
         let (mut cores, mut knobs, mut others_off) = (u16::MAX, Vec::new(), false);
         for &(key, value) in settings {
@@ -115,7 +114,7 @@ fn nth(values: &Values, number: u64) -> Option<u64> {
     }
 }
 
-/// Per cent as millionths.
+/// Converts per cent to millionths.
 fn ppm(value: &str) -> Option<u64> {
     let percent: f64 = value.strip_suffix('%')?.parse().ok()?;
     Some((percent * 1e4) as u64)
@@ -154,7 +153,7 @@ impl Policy for Hold {
         Ok(Next::at(0))
     }
 
-    /// A core that an I/O thread was still on its way to has refused to sleep.
+    /// Repeats the command for a core that refused to sleep because of a pending move.
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let is_awake = |core: &&CoreId| sample.cores[core.index()].state == CoreState::Awake;
         let before = out.len();
@@ -171,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_become_knobs_and_mistakes_are_named() {
+    fn settings_become_knobs_and_errors_name_the_setting() {
         let knob = |kind, max| Knob {
             scope: Scope::Server,
             kind,

@@ -1,8 +1,8 @@
-//! A host with one drive: the machine of papers that measure fio's jobs on one Linux host (the energy thesis, the polling paper).
+//! A host with one drive, as in papers that measure fio jobs on a Linux host (the energy thesis, the polling paper).
 //!
-//! It is read from two files, what is printed (`profiles/NAME.toml`) and what is free (`profiles/calibration/NAME.toml`), merged as those of
-//! servers are ([`crate::simulated::machine`]). A run of jobs on it is a scenario in which every core is scheduled ([`Host::scenario`]). Times are in
-//! nanoseconds, power in microwatts, sizes in bytes. profiles/README.md says what is modelled and what is not.
+//! It has two files, printed values (`profiles/NAME.toml`) and free constants (`profiles/calibration/NAME.toml`), merged as those of servers
+//! ([`crate::simulated::machine`]). Jobs run in a scenario with scheduled cores ([`Host::scenario`]). Times are in nanoseconds, power in
+//! microwatts, sizes in bytes. For the scope of the model see profiles/README.md.
 
 use std::path::{Path, PathBuf};
 
@@ -22,36 +22,36 @@ use pilotlight_sim::ssd::SsdModel;
 use crate::simulated::calibration::Calibration;
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 
-/// The folder of free constants, beside the profiles.
+/// The folder of free constants beside the profiles.
 pub const CALIBRATIONS: &str = "calibration";
 
 /// Times of a load are multiples of this.
 pub const GRID_NS: u64 = 100_000;
 
 const MILLION: u64 = 1_000_000;
-/// More cores than any host has.
+/// Upper limit of cores.
 const MOST_CORES: u64 = 4_096;
 
-/// Everything about such a machine.
+/// A host.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// What outputs call it.
+    /// Its name.
     pub name: String,
-    /// How much of a run without writes and rests is simulated: nothing in the model remembers longer.
+    /// Simulated time of a run without writes and think time, which is memoryless beyond this.
     pub window_ns: u64,
     /// Processors.
     #[serde(rename = "host")]
     pub processors: Processors,
-    /// What it costs to have a request done, at the highest frequency.
+    /// CPU costs of a request at the highest frequency.
     pub costs: JobCosts,
     /// The drive.
     pub drive: SsdModel,
-    /// Watts of all but the drive.
+    /// Power without the drive.
     pub power: Power,
 }
 
-/// Processors and how they sleep.
+/// Processors and their sleep states.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processors {
@@ -59,60 +59,60 @@ pub struct Processors {
     pub cores: u16,
     /// Hardware threads of a core: 1 or 2.
     pub threads_per_core: u16,
-    /// Time from an interrupt to the first instruction, out of a light sleep.
+    /// Exit latency of light sleep.
     pub light_exit_ns: u64,
-    /// The same out of a deep sleep.
+    /// Exit latency of deep sleep.
     pub deep_exit_ns: u64,
-    /// A core that rests for at least so long rests deeply: the idle governor is taken to foresee it.
+    /// Minimum idle time for deep sleep, with perfect prediction by the idle governor.
     pub deep_after_ns: u64,
 }
 
-/// Watts of processors and system.
+/// Power of processors and system.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Power {
     /// Packages and memory with all cores in deep sleep.
     pub cpu_idle_uw: u64,
-    /// More while any core is not in deep sleep.
+    /// Additional power while any core is not in deep sleep.
     pub uncore_uw: u64,
-    /// More for a core that works while few others do.
+    /// Additional power of a busy core while few others are busy.
     pub core_uw: u64,
-    /// More for each core that works while all do.
+    /// Additional power of each busy core while all are busy.
     pub core_of_all_uw: u64,
-    /// A core that looks at a queue all the time draws this share of one that works, in millionths.
+    /// Power of a polling core relative to a busy one, in millionths.
     pub spin_ppm: u64,
-    /// A core in light sleep draws this share of one that works, in millionths.
+    /// Power of a core in light sleep relative to a busy one, in millionths.
     pub light_ppm: u64,
-    /// What the system draws beside processors and drive.
+    /// Constant power of the rest of the system.
     pub system_base_uw: u64,
-    /// What the system draws for each watt of processors and drive, in millionths.
+    /// Additional power of the system per power of processors and drive, in millionths.
     pub system_slope_ppm: u64,
 }
 
-/// Jobs that are all alike, and others beside them, for some time.
+/// A load: equal jobs, and background jobs, for a time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
-    /// What each of them does; the cores are those of its number.
+    /// The job; job N runs on core N.
     pub job: Job,
-    /// How many.
+    /// Number of jobs.
     pub jobs: u16,
-    /// Others, which run on any core.
+    /// Background jobs, which run on any core.
     pub beside: Vec<Job>,
     /// Index of the drive's power state.
     pub drive_state: usize,
-    /// Whether the drive goes to its lowest state by itself.
+    /// Whether the drive has autonomous power state transitions.
     pub drive_autonomous: bool,
     /// Unmeasured time at the start.
     pub ramp_ns: u64,
     /// Measured time.
     pub duration_ns: u64,
-    /// How long the machine is observed after that: the drive may have data to move.
+    /// Time after the measured time, in which the drive may move data.
     pub after_ns: u64,
     /// The seed of all random numbers.
     pub seed: u64,
 }
 
-/// Why there is no machine.
+/// A host cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A file cannot be read.
@@ -123,7 +123,7 @@ pub enum HostError {
         /// Why.
         error: std::io::Error,
     },
-    /// The files do not make up a machine.
+    /// The files are invalid.
     #[error("{path}: {error}")]
     Machine {
         /// The profile.
@@ -133,7 +133,7 @@ pub enum HostError {
     },
 }
 
-/// Whether a profile is that of a host with one drive. A server may have a file in the same folder; its profile names it.
+/// Whether a profile is of a host with one drive. Servers may have calibrations in the same folder, named by their profile.
 #[must_use]
 pub fn is_one(profiles: &Path, name: &str) -> bool {
     let file = format!("{name}.toml");
@@ -146,20 +146,20 @@ fn text(path: &Path) -> Result<String, HostError> {
     std::fs::read_to_string(path).map_err(|error| HostError::File { path: path.to_owned(), error })
 }
 
-/// The machine of a profile; its free constants are in the file of the same name in the folder `calibration` beside it.
+/// Reads the host of a profile; its free constants are in `calibration/` with the same name.
 ///
 /// # Errors
-/// If a file cannot be read, or they do not make up a machine.
+/// If a file cannot be read or is invalid.
 pub fn load(profile: &Path) -> Result<Host, HostError> {
     let folder = profile.parent().unwrap_or(Path::new("")).join(CALIBRATIONS);
     let free = folder.join(profile.file_name().unwrap_or_default());
     parse(&text(profile)?, &text(&free)?).map_err(|error| HostError::Machine { path: profile.to_owned(), error })
 }
 
-/// The same of texts.
+/// Parses a host from texts.
 ///
 /// # Errors
-/// If they do not make up a machine.
+/// If they are invalid.
 pub fn parse(profile: &str, calibration: &str) -> Result<Host, MachineError> {
     let files = MachineFiles::read(profile, calibration)?;
     let mut merged = files.merged(&[])?;
@@ -173,7 +173,7 @@ pub fn parse(profile: &str, calibration: &str) -> Result<Host, MachineError> {
     Ok(host)
 }
 
-/// The free constants of every such machine, by name; none where there is no folder.
+/// The free constants of all hosts by name; none without the folder.
 ///
 /// # Errors
 /// If one cannot be read.
@@ -190,7 +190,7 @@ pub fn calibrations(profiles: &Path) -> Result<Vec<(String, Calibration)>, HostE
 }
 
 impl Host {
-    /// Whether a machine can have these figures.
+    /// Checks the limits of values.
     fn check(&self) -> Result<(), MachineError> {
         let Processors { cores, threads_per_core, .. } = self.processors;
         for (key, value, most) in [
@@ -206,7 +206,7 @@ impl Host {
         Ok(self.drive.check()?)
     }
 
-    /// A run of a load: jobs begin at the start, and the measured time begins after the ramp.
+    /// The scenario of a load: jobs start at 0, the measured time after the warm-up.
     #[must_use]
     pub fn scenario(&self, load: &Load) -> Scenario {
         let work_ns = load.ramp_ns + load.duration_ns;
@@ -249,7 +249,7 @@ impl Host {
         }
     }
 
-    /// The cores that have a job; all others are always asleep. Siblings are apart by the number of physical cores.
+    /// Cores with a job; others always sleep. Hardware threads of a core differ by the number of physical cores.
     fn topology(&self, load: &Load) -> Topology {
         let each = if load.job.way == pilotlight_sim::jobs::Way::UringPolled { 2 } else { 1 };
         let used = load.jobs.saturating_mul(each).saturating_add(load.beside.len() as u16);
@@ -260,7 +260,7 @@ impl Host {
         Topology::new(CoreId(0), siblings.collect()).unwrap_or_else(|_| unreachable!("each is its sibling's sibling"))
     }
 
-    /// The machine without its drive. No core polls, nothing is commanded and there is no network.
+    /// The machine without its drive, without polling cores, policy commands and network.
     #[must_use]
     pub fn machine(&self) -> Machine {
         let processors = &self.processors;
@@ -287,7 +287,7 @@ impl Host {
 }
 
 impl Power {
-    /// The same in the terms of a server's profile: watts with all cores in one state, and what lies between.
+    /// Power in terms of a server's profile: for all cores in one state, and between.
     fn watts(&self, cores: u16) -> Watts {
         let light_uw = self.core_uw * self.light_ppm / MILLION;
         let deep = self.cpu_idle_uw;

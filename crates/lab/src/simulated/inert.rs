@@ -1,4 +1,4 @@
-//! Swept parameters of an experiment that change nothing in its results: axes, and settings in which policies of one program differ.
+//! Parameters of an experiment without effect: parameters, and settings in which variants of one policy differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,11 +9,10 @@ use crate::simulated::experiment::schema::{Experiment, PolicySpec};
 use crate::simulated::variant::DEFAULT;
 use pilotlight_results::values::Results;
 
-/// What results call the policy, as a parameter.
+/// Name of the policy as a parameter.
 const POLICY: &str = "policy";
 
-/// Axes that change nothing, and the settings of policies that do; of the default machine. Without an experiment (of a machine that does its
-/// own I/O) what results call the policy is a parameter too.
+/// Parameters and settings without effect on the default machine. Without an experiment (hosts with one drive) the policy is a parameter too.
 #[must_use]
 pub fn of_results(results: &Results, experiment: Option<&Experiment>) -> Vec<Inert> {
     let all = measured(results);
@@ -33,7 +32,7 @@ pub fn of_results(results: &Results, experiment: Option<&Experiment>) -> Vec<Ine
     found
 }
 
-/// Runs of the default machine, as settings with their metrics.
+/// Runs of the default machine with settings and metrics.
 fn measured(results: &Results) -> Vec<Measured> {
     let mut all: BTreeMap<(&str, &str), Measured> = BTreeMap::new();
     for (key, run) in results.runs.iter().filter(|(key, _)| key.variant == DEFAULT) {
@@ -50,7 +49,7 @@ fn measured(results: &Results) -> Vec<Measured> {
     all.into_values().collect()
 }
 
-/// Policies of one program that differ in settings alone, where there are several.
+/// Policies that differ only in settings.
 fn swept(policies: &[PolicySpec]) -> Vec<Vec<&PolicySpec>> {
     let mut groups: Vec<Vec<&PolicySpec>> = Vec::new();
     let alike = |a: &PolicySpec, b: &PolicySpec| {
@@ -66,7 +65,7 @@ fn swept(policies: &[PolicySpec]) -> Vec<Vec<&PolicySpec>> {
     groups
 }
 
-/// Keys of settings that are not the same in all.
+/// Keys of settings with different values.
 fn differing(policies: &[&PolicySpec]) -> Vec<String> {
     let keys: BTreeSet<&String> = policies.iter().flat_map(|policy| policy.settings.keys()).collect();
     let values = |key: &str| policies.iter().map(|policy| policy.settings.get(key)).collect::<Vec<Option<&Value>>>();
@@ -84,7 +83,7 @@ mod tests {
         toml::from_str(text).unwrap()
     }
 
-    /// Results with a number for each point, policy and replication of the default machine.
+    /// Results with a value for each point, policy and replication of the default machine.
     fn results(value: impl Fn(&str, &str, u32) -> f64, variant: &str) -> Results {
         let head = "experiment,point,variant,policy,replication,seed,metric,unit,value\n";
         let mut text = head.to_owned();
@@ -115,7 +114,7 @@ mod tests {
         of_results(results, experiment).into_iter().map(|one| (one.parameter, one.values, one.effect)).collect()
     }
 
-    /// Three numbers that tell whether rate, size and policy count.
+    /// Values that depend on rate, size and policy.
     fn number(point: &str, by: [f64; 2]) -> f64 {
         let [rate, size] = by;
         1.0 + f64::from(u8::from(point.contains("rate=2"))) * rate
@@ -123,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_axis_that_changes_nothing_is_named() {
+    fn a_parameter_without_effect_is_found() {
         let by_policy = |policy: &str| if policy == "a" { 10.0 } else { 0.0 };
         let only_rate = results(|point, policy, _| number(point, [1.0, 0.0]) + by_policy(policy), DEFAULT);
         let size = ("size".to_owned(), vec!["4".to_owned(), "8".to_owned()], Effect::Identical);
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_in_which_policies_of_one_program_differ_is_named_with_the_program() {
+    fn a_setting_without_effect_is_found_with_its_policy() {
         let same =
             results(|point, policy, _| number(point, [1.0, 2.0]) + if policy == "other" { 9.0 } else { 0.0 }, DEFAULT);
         let z = ("z of sandman".to_owned(), vec!["a".to_owned(), "b".to_owned()], Effect::Identical);

@@ -1,11 +1,9 @@
-//! Where finished runs go while a sweep is under way, so that it can be interrupted at any moment.
+//! Storage of finished runs during a sweep, safe against interruption.
 //!
-//! *Words.* The *packed* file `values.csv.zst` holds what sweeps that came to their end have left; the *journal* `values.csv` beside
-//! it what has been finished since. *Rules.* A finished run is one write to the journal. When a sweep ends, both become a new packed
-//! file, which takes the place of the old one in one step, and then the journal goes. *Properties.* Whatever the moment of a
-//! `kill -9`, the two files together hold every finished run: a torn last run is not counted, and one that is in both counts once.
-//! The packed bytes depend on the runs alone, not on their order, the number of workers, or interruptions. One process at a time has a place:
-//! `.values.csv.lock` is locked meanwhile, and stays.
+//! The *packed* file `values.csv.zst` has the runs of completed sweeps, the *journal* `values.csv` those finished since. Each finished run is one
+//! write to the journal. At the end of a sweep both are merged into a new packed file, which replaces the old one atomically, and the journal is
+//! removed. *Properties.* After `kill -9` at any time both files together have every finished run; a truncated run is ignored, a run in both
+//! counts once. The packed bytes depend only on the runs. `.values.csv.lock` is locked during a sweep.
 
 use std::path::{Path, PathBuf};
 
@@ -16,29 +14,29 @@ use crate::simulated::cells::{Cells, Sorted};
 use crate::simulated::machine;
 use pilotlight_results::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
 
-/// An experiment's place for results: what is there, and where more goes.
+/// The results of an experiment.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    /// Held as long as this is.
+    /// The lock of the results.
     _lock: Lock,
-    /// Open once there is something to write.
+    /// Opened at the first write.
     lines: Option<pilotlight_journal::Journal>,
-    /// Today's cells.
+    /// The current cells.
     cells: Cells,
-    /// What is there.
+    /// The stored results.
     pub results: Results,
 }
 
 impl Journal {
-    /// Opens the place `values.csv`. Runs of other values than those of `today`'s cells are set aside as `values.stale-HASH.csv.zst`.
+    /// Opens `values.csv`. Stale runs are moved to `values.stale-HASH.csv.zst`.
     ///
     /// # Errors
-    /// If it cannot be read, written or set aside, or another process has it open.
-    pub fn open(path: &Path, about: &About, today: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
+    /// If it cannot be read or written, or is locked by another process.
+    pub fn open(path: &Path, about: &About, current: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
         let lock = lock(path)?;
         let there = read(path)?.unwrap_or_default();
-        let cells = today(&there);
+        let cells = current(&there);
         let renamed = |sorted: &Sorted| sorted.current.cells != there.cells;
         let mut sorted = cells.sort(there.clone());
         sorted.current.about = about.clone();
@@ -49,7 +47,7 @@ impl Journal {
         Ok(Self { path: path.to_owned(), _lock: lock, lines: None, cells, results: sorted.current })
     }
 
-    /// Adds finished runs, in one write.
+    /// Adds finished runs in one write.
     ///
     /// # Errors
     /// If they cannot be written.
@@ -78,7 +76,7 @@ impl Journal {
         Ok(self.lines.insert(lines))
     }
 
-    /// The journal, without runs that an interruption has left unfinished.
+    /// The journal without unfinished runs.
     fn begin(&self) -> Result<pilotlight_journal::Journal, ResultsError> {
         let about = self.results.about.clone();
         let there = if self.path.exists() { Results::read(&self.path)? } else { Results::default() };
@@ -89,7 +87,7 @@ impl Journal {
         Ok(lines?.0)
     }
 
-    /// Packs everything; what is packed already stays as it is.
+    /// Merges the journal into the packed file.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -111,7 +109,7 @@ fn locked(path: &Path, place: &Path) -> Result<Lock, ResultsError> {
     lock.ok_or_else(|| ResultsError::Busy { path: place.display().to_string() })
 }
 
-/// Keeps stale results beside those of a place; the same ones under the same name.
+/// Stores stale results beside the current ones, under a name by content.
 fn set_aside(place: &Path, stale: &Results) -> Result<(), ResultsError> {
     if stale.runs.is_empty() {
         return Ok(());

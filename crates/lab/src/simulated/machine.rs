@@ -1,7 +1,7 @@
-//! A machine from its two files: what is printed about it (`profiles/NAME.toml`) and what is free (`calibration.toml`).
+//! Simulated machines from two files: printed values (`profiles/NAME.toml`) and free constants (`calibration.toml`).
 //!
-//! Both are merged by dotted key. A key that both give, that neither gives, or that the machine does not have is an error
-//! that names it: nothing is ever filled in silently but [`defaults`]. The profile's `[sources]` must name every figure in it.
+//! Both are merged by dotted key. Duplicate, missing and unknown keys are errors; only [`defaults`] are filled in. The profile's `[sources]` must
+//! have every value.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use crate::simulated::calibration::{Calibration, CalibrationError};
 use pilotlight_input::dotted;
 use pilotlight_input::file::{self as read, ReadError};
 
-/// Keys of a profile that say what it is, and are no part of the machine.
+/// Descriptive keys of a profile, which are not part of the machine.
 pub const ABOUT: [&str; 5] = ["source", "cores", "sources", "fact", "calibration"];
 
-/// The free constants of a server whose profile does not name others.
+/// Default file of free constants.
 const CALIBRATION: &str = "calibration.toml";
 
-/// What no file of a server has to give, with its value else: faults, which are there only where somebody asks for them, and how the kernel
-/// and the CPU keep limits and choose frequencies ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
+/// Optional constants with their defaults: faults, and how kernel and CPU enforce limits and select frequencies
+/// ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
 fn defaults() -> [(&'static str, Value); 12] {
     [
         ("director.fails_ppm", 0.into()),
@@ -41,37 +41,37 @@ fn defaults() -> [(&'static str, Value); 12] {
     ]
 }
 
-/// Both files, read.
+/// Both files.
 #[derive(Clone, Debug)]
 pub struct MachineFiles {
     /// The profile's name.
     pub name: String,
-    /// Figures of the profile, by dotted key, each with where it is printed.
+    /// Sources of the profile's values, by dotted key.
     pub sources: BTreeMap<String, String>,
-    /// Figures that are printed and not used.
+    /// Printed values that are not used.
     pub facts: Vec<Fact>,
     /// The free constants.
     pub calibration: Calibration,
     profile: Table,
-    /// Names the contents of both files: 12 hexadecimal digits.
+    /// Hash of both files, 12 hexadecimal digits.
     pub hash: String,
 }
 
-/// A figure that is printed and not used by the simulator.
+/// A printed value that the simulator does not use.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
-    /// What it is.
+    /// Its meaning.
     pub key: String,
     /// Its value.
     pub value: Value,
     /// Its unit.
     pub unit: String,
-    /// Where it is printed.
+    /// Its source.
     pub source: String,
 }
 
-/// What a profile says beside the machine.
+/// The descriptive part of a profile.
 #[derive(Deserialize)]
 struct About {
     name: String,
@@ -81,48 +81,48 @@ struct About {
     fact: Vec<Fact>,
 }
 
-/// Why there is no machine.
+/// A machine is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
-    /// A file is not written as it should be.
+    /// A file is invalid.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The calibration cannot be used.
+    /// The calibration is invalid.
     #[error(transparent)]
     Calibration(#[from] CalibrationError),
-    /// A host has a figure that no host has.
+    /// A value of a host exceeds its limit.
     #[error("{key} is {value}, and must be 1 to {most}")]
     Figure {
         /// The key.
         key: &'static str,
         /// Its value.
         value: u64,
-        /// The greatest value that it may have.
+        /// Its limit.
         most: u64,
     },
-    /// The drive has a figure that no drive has.
+    /// A value of the drive exceeds its limit.
     #[error(transparent)]
     Drive(#[from] SsdModelError),
-    /// Both files give a key.
+    /// A duplicate key.
     #[error("{0} is given by the profile and by the calibration: remove one")]
     Twice(String),
-    /// A figure has no source, or a source no figure.
+    /// A value without a source, or a source without a value.
     #[error("profile {profile}: [sources] and figures do not match at {key}: each figure needs its source")]
     Source {
         /// The profile.
         profile: String,
-        /// The key that stands in one and not in the other.
+        /// The key.
         key: String,
     },
-    /// A key cannot be set.
+    /// An unknown key.
     #[error(transparent)]
     Key(#[from] dotted::DottedError),
-    /// A change is about what neither file gives.
+    /// A change of a key in neither file.
     #[error("machine.{0}: neither profile nor calibration has this key")]
     Unknown(String),
 }
 
-/// Names texts: the first 12 hexadecimal digits of their SHA-256.
+/// The first 12 hexadecimal digits of the SHA-256 of texts.
 #[must_use]
 pub fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hasher = Sha256::new();
@@ -133,7 +133,7 @@ pub fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     hasher.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The file of a server's free constants, from the folder that holds `profiles/`: its profile may name one.
+/// The file of a server's free constants, relative to the folder of `profiles/`.
 ///
 /// # Errors
 /// If the profile is not TOML.
@@ -146,17 +146,17 @@ impl MachineFiles {
     /// Reads both files.
     ///
     /// # Errors
-    /// If one is not written as it should be, or a figure of the profile has no source.
+    /// If one is invalid, or a value of the profile has no source.
     pub fn parse(profile: &str, calibration: &str) -> Result<Self, MachineError> {
         let files = Self::read(profile, calibration)?;
         files.machine(&[])?;
         Ok(files)
     }
 
-    /// Reads both files, whatever kind of machine they make up.
+    /// Reads both files of any kind of machine.
     ///
     /// # Errors
-    /// As of [`Self::parse`], but for what only the machine knows.
+    /// As [`Self::parse`], without checks of the machine.
     pub fn read(profile: &str, calibration: &str) -> Result<Self, MachineError> {
         let hash = hash([profile, calibration]);
         let mut table = read::parse("profile", profile)?;
@@ -180,18 +180,18 @@ impl MachineFiles {
         }
     }
 
-    /// The machine, with these values in the place of those in the files.
+    /// The machine with these overrides.
     ///
     /// # Errors
-    /// If a key is given twice or not at all, a value is of another type, or a change is about no key of either file.
+    /// If a key is duplicate or missing, a value has another type, or an override is unknown.
     pub fn machine(&self, changes: &[(String, Value)]) -> Result<Machine, MachineError> {
         Ok(read::table(self.merged(changes)?, "profile and calibration together")?)
     }
 
-    /// Both files as one table, with these values in the place of those in the files.
+    /// Both files as one table, with these overrides.
     ///
     /// # Errors
-    /// As of [`Self::machine`], but for types.
+    /// As [`Self::machine`], without checks of types.
     pub fn merged(&self, changes: &[(String, Value)]) -> Result<Table, MachineError> {
         let mut merged = self.profile.clone();
         for constant in &self.calibration.constants {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paper_s_machine_is_assembled() {
+    fn the_papers_machine_is_assembled() {
         let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
         let machine = files.machine(&[]).unwrap();
         assert_eq!(machine.name, "sandman-epyc-9454p");
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_applied_and_must_be_about_a_key() {
+    fn overrides_are_applied_and_must_have_a_known_key() {
         let files = MachineFiles::parse(PROFILE, CALIBRATION).unwrap();
         let change = |key: &str, value: Value| files.machine(&[(key.to_owned(), value)]);
         assert_eq!(change("poll.loop_ns", 7.into()).unwrap().poll.loop_ns, 7);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_given_twice_is_named() {
+    fn missing_and_duplicate_keys_are_named() {
         let twice = CALIBRATION.replace("speed.step_khz", "speed.max_khz");
         assert!(message(PROFILE, &twice).contains("speed.max_khz is given by the profile and by the calibration"));
         let renamed = CALIBRATION.replace("key = \"poll.batch\"", "key = \"poll.batsch\"");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_needs_its_source() {
+    fn every_value_needs_a_source() {
         let without = PROFILE.replace("\"network.ports\" = \"section 5\"\n", "");
         assert!(message(&without, CALIBRATION).contains("network.ports"));
         let ghost = PROFILE.replace("[sources]\n", "[sources]\n\"network.lanes\" = \"s\"\n");

@@ -1,7 +1,7 @@
-//! The whole matrix: a list of experiments to run one after the other (`experiments/all.toml`), in passes.
+//! Lists of experiments (`experiments/all.toml`), in passes.
 //!
-//! A pass runs its experiments with the same variants of the machine and as many repeats. Passes over the same experiment add to
-//! the same file of results, so a later one may bring more variants with fewer repeats.
+//! A pass runs its experiments with common variants of the machine and repeats. Passes over the same experiment add to the same results, so a
+//! later pass can have more variants with fewer repeats.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,41 +21,41 @@ pub struct Matrix {
     pub passes: Vec<Pass>,
 }
 
-/// Experiments that are run alike.
+/// Experiments with common options.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Pass {
-    /// What progress calls it.
+    /// Its name.
     pub name: String,
-    /// The experiments' files, from the folder that the list is in. A folder stands for every file in it that the pass has not named.
+    /// Files of experiments relative to the list. A folder stands for all its files not named in the pass.
     pub experiments: Vec<PathBuf>,
-    /// Whether every member of the family is run.
+    /// Whether to run every member of the family.
     #[serde(default)]
     pub family: bool,
-    /// Every free constant moved by so many percent, both ways.
+    /// Percentage of changes of every free constant, up and down.
     #[serde(default)]
     pub perturb: Option<u32>,
-    /// So many draws of all free constants.
+    /// Number of random sets of all free constants.
     #[serde(default)]
     pub lhs: usize,
-    /// A machine for each figure that constants were fitted on, without what was fitted on it.
+    /// A machine for each figure with fitted constants, without those constants.
     #[serde(default)]
     pub leave_out: bool,
-    /// Bounds on what sleep could have saved, for runs of at most so many requests.
+    /// Compute bounds of the oracle for runs of at most this number of requests.
     #[serde(default)]
     pub oracle: Option<f64>,
-    /// Repeats of each point, where not the file's.
+    /// Repeats of each point.
     #[serde(default)]
     pub repeats: Option<u32>,
-    /// Whether runs are as short as `--smoke` makes them.
+    /// Whether to apply `--smoke`.
     #[serde(default)]
     pub smoke: bool,
-    /// A folder within that of results, for what is not to be mixed with the other passes.
+    /// A subfolder of the results, separate from other passes.
     #[serde(default)]
     pub out: PathBuf,
 }
 
-/// Why there is no list.
+/// A list cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum MatrixError {
     /// The file cannot be read.
@@ -66,7 +66,7 @@ pub enum MatrixError {
         /// Why.
         error: std::io::Error,
     },
-    /// It is not written as it should be.
+    /// It is invalid.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// An experiment of it cannot be run.
@@ -83,14 +83,14 @@ pub struct Entry {
     pub bench: Bench,
     /// The variants.
     pub choice: Choice,
-    /// Brackets for runs of at most so many requests.
+    /// Compute bounds for runs of at most this number of requests.
     pub oracle: Option<f64>,
-    /// The folder within that of results.
+    /// The subfolder of the results.
     pub out: PathBuf,
 }
 
 impl Matrix {
-    /// Whether a file is a list of experiments, not an experiment.
+    /// Whether a file is a list of experiments.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -101,14 +101,14 @@ impl Matrix {
     /// Reads a list.
     ///
     /// # Errors
-    /// If it cannot be read, or is not written as one is.
+    /// If it cannot be read or is invalid.
     pub fn read(path: &Path) -> Result<Self, MatrixError> {
         let name = path.display().to_string();
         Ok(read::table(read::parse(&name, &text(path)?)?, &name)?)
     }
 
-    /// Every experiment of it, in order, with variants that are asked for `beside` those of its pass. A smoke test runs each once,
-    /// whatever the passes say. `fitted`: figures with the constants that were fitted on them, for passes that leave them out.
+    /// All experiments in order, with additional variants (`beside`). A smoke test runs each experiment once. `fitted`: figures with
+    /// fitted constants, for passes that leave them out.
     ///
     /// # Errors
     /// If one cannot be run; then none is.
@@ -170,7 +170,7 @@ impl Pass {
     }
 }
 
-/// Figures, each with the keys of the constants that were fitted on it.
+/// Figures with the keys of constants fitted on them.
 pub type Fitted = BTreeMap<String, Vec<String>>;
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> MatrixError + '_ {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_smoke_test_runs_each_experiment_once_and_nothing_beside() {
+    fn a_smoke_test_runs_each_experiment_once() {
         let matrix = Matrix::read(&list()).unwrap();
         let request = Request { smoke: true, ..Request::default() };
         let entries = matrix.entries(&list(), &request, &Choice::default(), &Fitted::new()).unwrap();

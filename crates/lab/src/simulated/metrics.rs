@@ -1,18 +1,18 @@
-//! The numbers that are kept of a run, with their units in their names.
+//! The metrics of a simulated run.
 
 use pilotlight_results::metric;
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 use pilotlight_stats::{CONFIDENCE, Estimate, binomial};
 
-use crate::simulated::experiment::replay::Day;
+use crate::simulated::experiment::replay::SampledReplay;
 use crate::simulated::experiment::schema::{Cores, Detect, Experiment};
 use crate::simulated::variant::{self, Variant};
 
-/// A number of a run.
+/// A value of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
-    /// Its name, with the unit at its end; of one label's phases: `LABEL.NAME`; of one moment: `NAME@MILLISECONDSms`.
+    /// Its name with the unit as suffix; for a label `LABEL.NAME`; for a time `NAME@MILLISECONDSms`.
     pub name: String,
     /// Its unit.
     pub unit: &'static str,
@@ -21,7 +21,7 @@ pub struct Metric {
 }
 
 impl Metric {
-    /// With the unit of its name.
+    /// A value with the unit of its name.
     pub(crate) fn new(name: &str, value: f64) -> Self {
         Self { name: name.to_owned(), unit: metric::unit(name), value }
     }
@@ -31,32 +31,31 @@ pub use pilotlight_results::metric::SATURATED;
 
 mod budget;
 
-/// Wanted where it is named; such runs walk through every polling loop.
+/// Computed only if named, because every polling loop must be simulated.
 pub const POLLING_INTERVAL: &str = "polling_interval_p99_us";
 
-/// 1 where a budget was violated (PASS 5): such a run keeps power alone, and what is said of the budget.
+/// 1: a budget was violated (PASS 5). Such a run keeps only metrics of power and of the budget.
 pub const VIOLATED: &str = "budget_violated";
 
-/// A run's surroundings, as metrics need them.
+/// The context of a run's metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The experiment at its point.
     pub experiment: &'a Experiment,
-    /// Names of the phases, by number.
+    /// Labels by number.
     pub labels: &'a [String],
     /// Logical cores and I/O threads.
     pub cores: Cores,
-    /// Time that was cut off, in nanoseconds.
+    /// Warm-up, in nanoseconds.
     pub warm_up_ns: u64,
     /// CPU time of a request on the polled path at full speed, in nanoseconds.
     pub request_ns: u32,
 }
 
-/// A share of events that are counted, in per cent, and where its hits and its events are.
+/// A percentage of counted events, and the metrics of its hits and events.
 pub const COUNTED: [&str; 3] = ["accuracy_percent", "phases_detected", "phases"];
 
-/// So many hits of so many events over all replications, in per cent, with the exact interval of a rare event: ten replications that all
-/// find all their bursts do not say that none is ever missed. `None` without events.
+/// Percentage of hits over all replications with the exact binomial interval, which is not empty even at 100 %. `None` without events.
 #[must_use]
 pub fn of_events(hits: f64, events: f64) -> Option<Estimate> {
     binomial::proportion(hits as u64, events as u64, CONFIDENCE).map(|share| share.affine(0.0, 100.0))
@@ -65,15 +64,15 @@ pub fn of_events(hits: f64, events: f64) -> Option<Estimate> {
 const QUANTILES: [(&str, f64); 4] =
     [("latency_p50_us", 0.5), ("latency_p99_us", 0.99), ("latency_p99_9_us", 0.999), ("latency_p99_99_us", 0.9999)];
 
-/// The numbers of a run, and of a replay by windows those of its `day`, in a fixed order, [`SATURATED`] last.
+/// The values of a run, with those of a sampled replay, in a fixed order, [`SATURATED`] last.
 #[must_use]
-pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> Vec<Metric> {
+pub fn metrics(outcome: &Outcome, sampled: Option<&SampledReplay>, context: &Context<'_>) -> Vec<Metric> {
     let mut all = Vec::new();
     traffic(outcome, context, &mut all);
     power(outcome, &mut all);
     decisions(outcome, context, &mut all);
     detection(outcome, context, &mut all);
-    all.extend(day.into_iter().flat_map(|day| day.metrics(outcome.energy.system_uj() as f64 / 1e6)));
+    all.extend(sampled.into_iter().flat_map(|sampled| sampled.metrics(outcome.energy.system_uj() as f64 / 1e6)));
     let of_load = all.len();
     let violated = budget::metrics(&outcome.series, context, &mut all);
     let has_budget = all.len() > of_load;
@@ -90,19 +89,19 @@ pub fn metrics(outcome: &Outcome, day: Option<&Day>, context: &Context<'_>) -> V
     all
 }
 
-/// Whether a metric is among those named, with or without a label before it.
+/// Whether a metric is named, with or without a label.
 fn kept(name: &str, wanted: &[String]) -> bool {
     let bare = metric::bare(name);
     wanted.is_empty() || wanted.iter().any(|want| want == name || want == bare)
 }
 
-/// Whether a number is kept of a run that violated its budget.
+/// Whether a value of a run that violated its budget is kept.
 fn is_of_power(name: &str) -> bool {
     let of_budget = ["above_budget_s", "above_limit_s", "settle_s", "within_limit_share"].contains(&name);
     of_budget || name.ends_with("_percent") || name.ends_with("_w") || name.ends_with("_j")
 }
 
-/// Whether a number is kept of a run of this variant.
+/// Whether a value of a run of this variant is kept.
 #[must_use]
 pub fn kept_of(variant: &Variant, name: &str) -> bool {
     let energy = ["system_energy_j", "joules_per_day", "kwh_per_month", SATURATED].contains(&name);
@@ -134,7 +133,7 @@ fn traffic(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     }
 }
 
-/// Waits for bandwidth caps, where there were any.
+/// Delays by bandwidth caps, if there were any.
 fn cap_waits(outcome: &Outcome, all: &mut Vec<Metric>) {
     let waits = &outcome.cap_waits;
     if waits.count() > 0 {
@@ -144,7 +143,7 @@ fn cap_waits(outcome: &Outcome, all: &mut Vec<Metric>) {
     }
 }
 
-/// Background work, where there is any.
+/// Background work, if any.
 fn background(outcome: &Outcome, all: &mut Vec<Metric>) {
     let Some(done) = outcome.background.iter().map(|class| class.done_bytes).reduce(|a, b| a + b) else { return };
     push(all, "background_bytes_per_s", done as f64 / (outcome.measured_ns as f64 / 1e9));
@@ -152,7 +151,7 @@ fn background(outcome: &Outcome, all: &mut Vec<Metric>) {
     push(all, "backlog_bytes", backlog as f64);
 }
 
-/// Bytes that hosts read and wrote, where all requests of each label have one size.
+/// Bytes read and written by hosts, if all requests of each label have one size.
 fn bytes(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let bytes = |(label, histogram): &(u8, Histogram)| {
         let name = context.labels.get(usize::from(*label))?;
@@ -229,13 +228,13 @@ fn decisions(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     push(all, "wasted_over_required", (reserved - required) / required);
 }
 
-/// The entries of the series after the warm-up.
+/// The bins of the series after the warm-up.
 fn measured<'a>(outcome: &'a Outcome, context: &Context<'_>) -> &'a [Stretch] {
     let first = context.warm_up_ns.div_ceil(context.experiment.series.0) as usize;
     outcome.series.get(first..).unwrap_or_default()
 }
 
-/// One value of an entry of the series.
+/// A value of a bin of the series.
 #[must_use]
 pub fn of_stretch(name: &str, stretch: &Stretch, length_ns: u64, cores: u16) -> Option<f64> {
     let ns = length_ns as f64;
@@ -265,7 +264,7 @@ fn series(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     }
 }
 
-/// The power that the machine's sensor has told last, at the end of each entry.
+/// The last reading of the machine's power sensor at the end of each bin.
 fn read_power(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let Some(times) = context.experiment.sensors else { return };
     let length = context.experiment.series.0;
@@ -278,21 +277,21 @@ fn read_power(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     }
 }
 
-/// Under stable load every surge that a policy has seen is a mistake: of all (I/O thread, tick) pairs that it judged (errata 1: the
-/// paper does not say what its accuracy is of).
+/// Under stable load every detected surge is false: accuracy over all (I/O thread, tick) pairs (errata 1: the paper does not define its
+/// accuracy).
 fn stable(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let said = |name: &str| outcome.view.iter().find(|(key, _)| *key == name).and_then(|(_, value)| value.parse().ok());
     let (Some(surges), judged) = (said("surges"), outcome.decisions.judged) else { return };
     let (surges, ns): (f64, u64) = (surges, outcome.measured_ns + context.warm_up_ns);
     if judged > 0 {
         push(all, "surges_per_s", surges * 1e9 / ns as f64);
-        // surges are counted from the beginning, what was judged after the warm-up
+        // surges are counted from the start, decisions after the warm-up
         let measured = surges * outcome.measured_ns as f64 / ns as f64;
         push(all, "accuracy_percent", 100.0 * (1.0 - measured / judged as f64).max(0.0));
     }
 }
 
-/// Accuracy of detection. Of bursts (`output.detect`): in how many an I/O thread moved soon enough; else see [`stable`].
+/// Accuracy of detection: bursts in which an I/O thread moved soon enough (`output.detect`), otherwise see [`stable`].
 fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let Some(Detect { label, within }) = &context.experiment.output.detect else {
         stable(outcome, context, all);
@@ -313,7 +312,7 @@ fn detection(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     push(all, "accuracy_percent", 100.0 * detected as f64 / phases as f64);
 }
 
-/// Where phases of a label begin, in nanoseconds; of the first group that has one.
+/// Start times of the phases of a label in the first group that has it, in nanoseconds.
 fn starts(experiment: &Experiment, label: &str) -> impl Iterator<Item = u64> {
     let group = experiment.workload.iter().find(|group| group.phases.iter().any(|phase| phase.label == label));
     let phases = group.map(|group| group.phases.as_slice()).unwrap_or_default();

@@ -1,10 +1,8 @@
-//! Policies on a simulated server. Pure: nothing here reads a sensor, starts a program or changes a machine.
+//! Policies on a simulated server.
 //!
-//! An experiment ([`experiment`]) with a machine from its two files ([`machine`]) expands into
-//! points ([`experiment::points`]), each of which runs under every policy, machine variant ([`variant`]) and seed. [`sweep`]
-//! runs that list on all cores and keeps one file of long rows (`pilotlight_results::values`, [`journal`]).
-//! [`matrix`] lists experiments that are run one after the other. [`host`] is the simulated
-//! machine with one drive that experiments for a real machine run on.
+//! An experiment ([`experiment`]) with a machine ([`machine`]) expands into points ([`experiment::points`]), which run under every policy, machine
+//! variant ([`variant`]) and seed. [`sweep`] runs them on all cores and stores the values (`pilotlight_results::values`, [`journal`]). [`matrix`]
+//! has lists of experiments. [`host`] is the simulated machine with one drive for experiments that run a tool.
 
 pub mod audit;
 pub mod calibration;

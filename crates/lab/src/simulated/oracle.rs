@@ -1,8 +1,8 @@
-//! How much energy sleep could have saved on an open loop, for the first replication of each cell.
+//! Bounds on the energy of optimal sleep for open loops, for the first replication of each cell.
 //!
-//! A *bracket* ([`pilotlight_sim::oracle`]) is found for a scenario, not for a policy: cells whose scenario and warm-up are the same share it. It
-//! stands in the results as the variant `oracle` of each cell: bounds with the sleep states that the policy has, bounds with all
-//! states, both floors, and what the policy burnt above them. What has no bracket is named with its reason.
+//! A *bracket* ([`pilotlight_sim::oracle`]) belongs to a scenario: cells with equal scenario and warm-up share it. In results it is the variant
+//! `oracle` of each cell: bounds with the policy's sleep states and with all states, both minima, and the policy's energy above them. Cells without
+//! a bracket are listed with the reason.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -21,33 +21,33 @@ use crate::simulated::sweep::Sweep;
 use crate::simulated::variant;
 use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
 
-/// The variant that brackets stand under.
+/// Name of the variant with brackets.
 pub const VARIANT: &str = "oracle";
 
-/// Policies that save by sleep alone. The others change frequencies, quotas, power limits or drives, so that they can be below the bounds.
+/// Policies that only use sleep states. Others change frequencies, quotas, power limits or drives, so they can be below the bounds.
 const SLEEP_ONLY: [&str; 7] = ["static", "native", "interrupt", "dynamic", "hybrid-poll", "sandman", "pg"];
 
-/// A cell that has no bracket, and why.
+/// A cell without a bracket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unbounded {
     /// The point's name.
     pub point: String,
     /// The policy's label.
     pub policy: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// A cell that is to have one.
+/// A cell to bound.
 struct Question<'a> {
     key: RunKey,
     run: &'a Run,
-    /// With the states that the policy has, and with all.
+    /// Scenarios with the policy's states and with all states.
     scenarios: [(Scenario, States); 2],
 }
 
-/// Looks for the brackets that results do not have yet, of runs with at most so many requests, and adds them to the file; returns
-/// all of it, and what has no bracket. `watcher` is told how many are found, and how many there are.
+/// Computes missing brackets of runs with at most a number of requests and adds them to the results; returns all results and the cells without
+/// a bracket. Calls `watcher` with the numbers of finished and all brackets.
 ///
 /// # Errors
 /// If the file cannot be read or written.
@@ -88,7 +88,7 @@ pub fn add(
     Ok((journal.finish()?, unbounded))
 }
 
-/// For each scenario the first that is the same.
+/// For each scenario the first equal one.
 fn firsts(scenarios: &[&(Scenario, States)]) -> Vec<usize> {
     let names: Vec<String> = scenarios.iter().map(|(scenario, states)| format!("{scenario:?} {states:?}")).collect();
     names.iter().map(|name| names.iter().position(|other| other == name).unwrap_or(0)).collect()
@@ -113,7 +113,7 @@ fn questions<'a>(sweep: &Sweep<'_>, results: &'a Results, most_requests: f64) ->
     (questions, unbounded)
 }
 
-/// Why there is no bracket for a cell.
+/// The reason why a cell has no bracket.
 fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_requests: f64) -> Option<String> {
     let requests = cost::requests(experiment);
     let reason = if experiment.trace.is_some() {
@@ -146,7 +146,7 @@ fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Re
     Ok(Question { key: key.clone(), run, scenarios })
 }
 
-/// The sleep states that a policy has.
+/// The sleep states of a policy.
 fn states(policy: &str, machine: &Machine) -> States {
     let kernel = policy == "interrupt";
     States { deep: kernel && machine.power.family.kernel_idles_deep, main_rests: kernel || policy == "hybrid-poll" }
@@ -183,7 +183,7 @@ impl Question<'_> {
     }
 }
 
-/// A line for each reason: who has no bracket.
+/// A line for each reason with its cells.
 #[must_use]
 pub fn words(unbounded: &[Unbounded]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_told_once_with_all_that_they_are_of() {
+    fn reasons_are_listed_once_with_their_cells() {
         let of = |point: &str, policy: &str, reason: &str| Unbounded {
             point: point.into(),
             policy: policy.into(),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn states_are_those_that_the_policy_has() {
+    fn states_are_those_of_the_policy() {
         let files = crate::simulated::machine::MachineFiles::parse(
             include_str!("../../../../profiles/sandman-epyc-9454p.toml"),
             include_str!("../../../../calibration.toml"),

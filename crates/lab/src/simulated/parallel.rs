@@ -1,11 +1,11 @@
-//! Tasks on all cores, with results in their order.
+//! Parallel tasks with ordered results.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Does so many tasks on so many threads. What is not begun in time is not done, and gives nothing.
+/// Runs tasks on a number of threads. Tasks not started in time are skipped and have no result.
 pub fn each<T: Send>(
     workers: NonZeroUsize,
     count: usize,

@@ -1,8 +1,8 @@
-//! The pressure of a trace (PACER, section III-A3): what each of its segments asks for, and what a machine does of the same at most.
+//! The pressure of a trace (PACER, section III-A3): the rate of each segment relative to the maximum rate of a machine.
 //!
-//! A micro-benchmark does what a segment did: its share of reads, its share of random requests, and its mean size. It runs twice on the machine and
-//! under the first policy of an experiment, at the segment's rate and without a limit; connections, depth and drives are those of the experiment's first
-//! group. Sigma is the rate that is achieved: as a run time, as printed, a run at a lower rate would have a higher pressure (errata 18).
+//! A micro-benchmark has the segment's fraction of reads, fraction of random requests, and mean size. It runs on the machine under the first
+//! policy of an experiment, at the segment's rate and unlimited; connections, depth and drives are those of the experiment's first group. Sigma is
+//! the achieved rate: as a run time, as printed, a lower rate would give a higher pressure (errata 18).
 
 use pilotlight_sim::run;
 use pilotlight_trace::stats::segments::{Segment, pressure};
@@ -11,26 +11,26 @@ use crate::simulated::experiment::schema::{Experiment, Group, Request, WarmUp};
 use crate::simulated::experiment::{Bench, scenario};
 use crate::simulated::quantity::{Rate, Size};
 
-/// A segment, with what was measured of it.
+/// A segment with its measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pressed {
     /// The segment.
     pub segment: Segment,
-    /// Requests a second at its rate.
+    /// Requests per second at its rate.
     pub achieved_iops: f64,
-    /// Requests a second without a limit.
+    /// Requests per second without a limit.
     pub most_iops: f64,
 }
 
 impl Pressed {
-    /// In per cent.
+    /// Pressure in per cent.
     #[must_use]
     pub fn percent(&self) -> f64 {
         pressure(&[self.achieved_iops], &[self.most_iops]).unwrap_or(0.0)
     }
 }
 
-/// The pressure of all segments together in per cent; `None` without any.
+/// The pressure of all segments in per cent; `None` without segments.
 #[must_use]
 pub fn of_all(segments: &[Pressed]) -> Option<f64> {
     let achieved: Vec<f64> = segments.iter().map(|one| one.achieved_iops).collect();
@@ -41,7 +41,7 @@ pub fn of_all(segments: &[Pressed]) -> Option<f64> {
 /// Measures every segment.
 ///
 /// # Errors
-/// In words, if the experiment has no group of connections or cannot be run.
+/// If the experiment has no group of connections or cannot be run.
 pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, String> {
     let measured = |segment: &Segment| {
         let achieved_iops = rate(bench, segment, Some(segment.mean_rate_iops))?;
@@ -50,7 +50,7 @@ pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, Stri
     segments.iter().map(measured).collect()
 }
 
-/// Requests a second that hosts get, who ask for so many of a segment's, or for as many as there can be.
+/// Achieved requests per second at a rate, or without a limit.
 fn rate(bench: &Bench, segment: &Segment, iops: Option<f64>) -> Result<f64, String> {
     let point = bench.points.first().ok_or("the experiment has no point")?;
     let policy = point.experiment.policies.first().ok_or("the experiment has no policy")?;
@@ -70,7 +70,7 @@ fn rate(bench: &Bench, segment: &Segment, iops: Option<f64>) -> Result<f64, Stri
     Ok(answered as f64 * 1e9 / outcome.measured_ns as f64)
 }
 
-/// The experiment with a segment's requests: a group for random and one for sequential ones, where there are both.
+/// The experiment with a segment's requests, in groups of random and sequential ones.
 fn benchmark(experiment: &Experiment, segment: &Segment, iops: Option<f64>) -> Result<Experiment, String> {
     let group = experiment.workload.first().ok_or("the experiment has no [[workload]]")?;
     let of_sequential = (f64::from(group.connections) * segment.sequential_share).round() as u32;

@@ -1,4 +1,4 @@
-//! What only a simulated workload has: sizes of requests (`4KiB`), rates (`10240k`, `5%`) and depths.
+//! Quantities of simulated workloads: sizes (`4KiB`), rates (`10240k`, `5%`) and queue depths.
 
 use pilotlight_input::quantity::{self, BYTES};
 use serde::{Deserialize, Serialize};
@@ -6,31 +6,30 @@ use toml::Value;
 
 pub use pilotlight_input::Time;
 
-/// A size in bytes; written as `64KiB`, `512B`.
+/// A size in bytes, such as `64KiB` or `512B`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "String")]
 pub struct Size(pub u32);
 
-/// How many requests; written as a number of requests a second (`10_000`, `"10k"`, `"2.5M"`), `"5%"` of the group's `max_iops`,
-/// `"unlimited"` (as many as the depth allows) or `"off"`.
+/// A rate: requests per second (`10_000`, `"10k"`, `"2.5M"`), `"5%"` of the group's `max_iops`, `"unlimited"` (limited by the depth) or `"off"`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum Rate {
-    /// Requests a second.
+    /// Requests per second.
     PerSecond(f64),
-    /// A share of the group's `max_iops`.
+    /// A fraction of the group's `max_iops`.
     Share(f64),
-    /// As many as the depth allows.
+    /// Limited by the depth.
     Unlimited,
     /// None.
     Off,
 }
 
-/// Most requests of a connection in progress; a number, or `"open"`.
+/// Queue depth of a connection; a number or `"open"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Value", into = "Value")]
 pub enum Depth {
-    /// At most so many.
+    /// The maximum.
     AtMost(u32),
     /// No limit: an open loop.
     Open,

@@ -1,8 +1,8 @@
-//! Results computed again: a random sample of runs, each number compared exactly.
+//! Recomputes a random sample of results and compares every value exactly.
 //!
-//! The simulator is deterministic, so a number that differs says that results are not of this program. *Sample*: every run of every file
-//! gets a number from the seed and its own name; the lowest are drawn. So the sample does not depend on the order of files, and
-//! another seed draws others. *Budget*: of those drawn, runs are taken in that order as long as their estimated cost fits.
+//! The simulator is deterministic, so a difference means that results are of another program. *Sample*: every run gets a hash of the seed and its
+//! name; the lowest are selected, independent of the order of files. *Budget*: selected runs are taken in that order while their estimated cost
+//! fits.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::simulated::machine;
 use crate::simulated::sweep::{Engine, Sweep, SweepError};
 use pilotlight_results::values::{Cell, Results, Run, RunKey};
 
-/// A run that can be computed again.
+/// A run to recompute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// Which file's, in the order of the caller.
+    /// Index of its file.
     pub file: usize,
-    /// Which run of its sweep.
+    /// Index of the run in its sweep.
     pub job: usize,
     /// Its cell.
     pub cell: Cell,
-    /// What orders the draw.
+    /// Its hash, which determines the order.
     pub lot: String,
-    /// Estimated cost in seconds of a core.
+    /// Estimated CPU time in seconds.
     pub cost_s: f64,
 }
 
-/// The runs of a file of results. A run of which the file has only members of the family that ride on it is among them.
+/// The runs of a results file, including those of which the file has only family members sharing the run.
 #[must_use]
 pub fn candidates(file: usize, sweep: &Sweep<'_>, results: &Results, seed: u64) -> Vec<Candidate> {
     let name = &results.about.experiment;
@@ -35,18 +35,18 @@ pub fn candidates(file: usize, sweep: &Sweep<'_>, results: &Results, seed: u64) 
     jobs.map(|(job, key, cost_s)| Candidate { file, job, cell: key.cell(), lot: lot(&key), cost_s }).collect()
 }
 
-/// What is computed again.
+/// A sample of runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// The runs, by lot.
+    /// The runs in order of their hash.
     pub chosen: Vec<Candidate>,
-    /// How many were drawn and do not fit.
+    /// Number of selected runs that do not fit.
     pub left_out: usize,
-    /// How many there are.
+    /// Number of all runs.
     pub of: usize,
 }
 
-/// Draws a share of all runs, at least one; of these, those whose cost fits into so many seconds of a core.
+/// Selects a share of all runs, at least one, and of these the ones within a CPU time in seconds.
 #[must_use]
 pub fn sample(mut all: Vec<Candidate>, share: f64, budget_s: Option<f64>) -> Sample {
     all.sort_unstable_by(|a, b| a.lot.cmp(&b.lot));
@@ -64,7 +64,7 @@ pub fn sample(mut all: Vec<Candidate>, share: f64, budget_s: Option<f64>) -> Sam
     Sample { left_out: drawn - chosen.len(), chosen, of }
 }
 
-/// As [`sample`], and beside the share the first run by lot of each cell that the share leaves out.
+/// As [`sample`], plus the first run of each cell without a selected one.
 #[must_use]
 pub fn sample_each_cell(all: Vec<Candidate>, share: f64) -> Sample {
     let mut sample = sample(all.clone(), share, None);
@@ -78,18 +78,18 @@ pub fn sample_each_cell(all: Vec<Candidate>, share: f64) -> Sample {
     sample
 }
 
-/// A number that came out otherwise.
+/// A value that differs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
     /// The experiment.
     pub experiment: String,
     /// The run.
     pub run: RunKey,
-    /// The metric, and what results and computation say; `None` where one does not have it.
+    /// The metric with the stored and the recomputed value; `None` if missing.
     pub metric: String,
-    /// In the file of results.
+    /// The stored value.
     pub then: Option<f64>,
-    /// Computed now.
+    /// The recomputed value.
     pub now: Option<f64>,
 }
 
@@ -106,7 +106,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Runs a job again and compares everything that the file has of it; returns how many numbers were equal, or the first that is not.
+/// Recomputes a run and compares all its values; returns their number, or the first difference.
 ///
 /// # Errors
 /// If it cannot be run.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_does_not_depend_on_order_and_keeps_its_budget() {
+    fn a_sample_is_independent_of_order_and_within_its_budget() {
         let all: Vec<Candidate> = (0..200).map(|job| candidate(job, 1.0 + (job % 7) as f64)).collect();
         let turned: Vec<Candidate> = all.iter().rev().cloned().collect();
         let drawn = sample(all.clone(), 0.1, None);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cell_is_drawn_at_least_once_and_the_share_stays() {
+    fn each_cell_is_selected_at_least_once() {
         let all: Vec<Candidate> = (0..100).map(|job| candidate(job, 1.0)).collect();
         let few = sample_each_cell(all.clone(), 0.01).chosen;
         let points: std::collections::BTreeSet<&str> = few.iter().map(|run| run.cell.point.as_str()).collect();

@@ -1,7 +1,7 @@
-//! Sentinels: numbers of short runs that are pinned exactly (`experiments/sentinels.toml`).
+//! Sentinels: exact reference values of short runs (`experiments/sentinels.toml`).
 //!
-//! The simulator is deterministic, so a mistake in the engine, in a policy or in the lab shows as a changed number, and so does a
-//! change that was meant. After one that was meant the numbers are *blessed*: written anew, for people to look at in the diff.
+//! The simulator is deterministic, so any change of engine, policies or lab shows as a changed value. After an intended change the values are
+//! updated (`--bless`) and reviewed in the diff.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,23 +24,23 @@ struct File {
     sentinel: Vec<Sentinel>,
 }
 
-/// A pinned number: of the default machine, replication 0, in a run as short as `--smoke` makes it.
+/// A reference value of the default machine, replication 0, under `--smoke`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sentinel {
-    /// The experiment's file, from the folder that the list is in.
+    /// The experiment's file, relative to the list.
     pub experiment: String,
-    /// The point's name, as results have it.
+    /// The point's name.
     pub point: String,
     /// The policy's label.
     pub policy: String,
     /// The metric.
     pub metric: String,
-    /// The number; of a new one: any, until it is blessed.
+    /// The value; any for a new sentinel, until `--bless`.
     pub value: f64,
 }
 
-/// Why sentinels cannot be looked at.
+/// Sentinels cannot be checked.
 #[derive(Debug, thiserror::Error)]
 pub enum SentinelError {
     /// The file cannot be read or written.
@@ -51,7 +51,7 @@ pub enum SentinelError {
         /// Why.
         error: std::io::Error,
     },
-    /// It is not written as it should be.
+    /// It is invalid.
     #[error(transparent)]
     Read(#[from] ReadError),
     /// An experiment cannot be run.
@@ -60,32 +60,32 @@ pub enum SentinelError {
     /// A run failed.
     #[error(transparent)]
     Sweep(#[from] SweepError),
-    /// A sentinel names what there is not.
+    /// A sentinel with an unknown name.
     #[error("{0}")]
     Unknown(String),
 }
 
-/// A sentinel with what came out.
+/// A sentinel with its current value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// The sentinel.
     pub sentinel: Sentinel,
-    /// What came out now.
+    /// The current value.
     pub now: f64,
 }
 
 impl Finding {
-    /// Whether the number is the pinned one, exactly.
+    /// Whether the values are equal.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.sentinel.value == self.now
     }
 }
 
-/// What is in the file.
+/// Reads the file.
 ///
 /// # Errors
-/// If it cannot be read, or is not written as it should be.
+/// If it cannot be read or is invalid.
 pub fn read(path: &Path) -> Result<Vec<Sentinel>, SentinelError> {
     let name = path.display().to_string();
     let file: File = read::table(read::parse(&name, &text(path)?)?, &name)?;
@@ -100,14 +100,14 @@ fn failed(path: &Path, error: std::io::Error) -> SentinelError {
     SentinelError::File { path: path.display().to_string(), error }
 }
 
-/// A run that sentinels look at.
+/// A run with sentinels.
 pub struct Watched {
     bench: Bench,
     run: RunKey,
     sentinels: Vec<Sentinel>,
 }
 
-/// The runs that sentinels need, each once.
+/// The runs of all sentinels, each once.
 ///
 /// # Errors
 /// If an experiment cannot be read.
@@ -135,7 +135,7 @@ impl Watched {
     /// Runs it.
     ///
     /// # Errors
-    /// If the run fails, or a sentinel names a point, policy or metric that there is not.
+    /// If the run fails, or a sentinel has an unknown point, policy or metric.
     pub fn look(&self, engine: &Engine<'_>) -> Result<Vec<Finding>, SentinelError> {
         let variants = variant::variants(&self.bench.machine.calibration, &Choice::default())
             .map_err(|error| SentinelError::Unknown(error.to_string()))?;
@@ -154,7 +154,7 @@ impl Watched {
     }
 }
 
-/// Writes the file anew with what came out, in the order that it has; what stands before the first sentinel stays.
+/// Writes the file with current values in the same order; text before the first sentinel is kept.
 ///
 /// # Errors
 /// If it cannot be read or written.
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blessing_changes_numbers_only() {
+    fn blessing_changes_values_only() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sentinels.toml");
         let row = |metric: &str, value: &str| {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_committed_ones_name_what_there_is() {
+    fn names_of_committed_sentinels_exist() {
         let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sentinels.toml");
         let sentinels = read(&list).unwrap();
         assert!((18..=30).contains(&sentinels.len()), "{}", sentinels.len());

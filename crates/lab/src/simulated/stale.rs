@@ -1,4 +1,4 @@
-//! Which results are not of today's values, and in words why: the machine, its drives, what an experiment asks, a policy's parameters.
+//! Stale results with the reason: machine, drives, experiment, or parameters of a policy.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,18 @@ use crate::simulated::fingerprint::Fingerprint;
 use crate::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{About, Cell};
 
-/// Most cells that a message names.
+/// Maximum number of cells in a message.
 const NAMED: usize = 5;
 
-/// The experiment that results say they are of, as it stands today; `None` if they do not say which. One whose file is gone is looked for by
-/// its name.
+/// The current experiment of results; `None` if unknown. A moved file is found by the name of the experiment.
 ///
 /// # Errors
-/// If it cannot be run today.
+/// If it cannot be loaded.
 pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadError> {
     if about.file.is_empty() {
         return Ok(None);
     }
-    let request = Request { set: about.asked.set.clone(), smoke: about.asked.smoke, repeats: None };
+    let request = Request { set: about.overrides.set.clone(), smoke: about.overrides.smoke, repeats: None };
     let path = home.join(&about.file);
     let path = if path.is_file() { path } else { moved(about, home).unwrap_or(path) };
     experiment::load(&path, &request).map(Some)
@@ -45,7 +44,7 @@ fn moved(about: &About, home: &Path) -> Option<PathBuf> {
     files.find(|path| path.extension().is_some_and(|ending| ending == "toml") && named(path))
 }
 
-/// Which variants the names of results are of, those that leave a figure out apart.
+/// The kinds of variants in results, without those that leave a figure out.
 #[must_use]
 pub fn choice_of<'n>(names: impl Iterator<Item = &'n str>) -> (Choice, bool) {
     let (mut choice, mut leaves_out) = (Choice::default(), false);
@@ -68,7 +67,7 @@ pub fn choice_of<'n>(names: impl Iterator<Item = &'n str>) -> (Choice, bool) {
     (choice, leaves_out)
 }
 
-/// The variants of the kinds that these names are of, as today's files have them, the default first.
+/// The current variants of the kinds of these names, the default first.
 #[must_use]
 pub fn variants_of<'n>(bench: &Bench, names: impl Iterator<Item = &'n str>) -> Vec<Variant> {
     let (mut choice, leaves_out) = choice_of(names);
@@ -78,40 +77,40 @@ pub fn variants_of<'n>(bench: &Bench, names: impl Iterator<Item = &'n str>) -> V
     variant::variants(&bench.machine.calibration, &choice).unwrap_or_default()
 }
 
-/// Today's cells of an experiment that results name, those of variants included that the results have.
+/// The current cells of the experiment of results, including variants in the results.
 ///
 /// # Errors
-/// In words, if it cannot be run today.
-pub fn today(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+/// If it cannot be loaded.
+pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
     match asked_again(about, home) {
         Ok(None) => Err("its comment lines name no experiment".to_owned()),
         Ok(Some(bench)) => {
             let variants = variants_of(&bench, there.keys().map(|cell| cell.variant.as_str()));
             Ok(Cells::of(&bench, &variants))
         }
-        Err(error) => Err(format!("{} cannot be run today ({error})", about.file)),
+        Err(error) => Err(format!("{} cannot be run current ({error})", about.file)),
     }
 }
 
-/// Why results are stale, or which of them; `None` if none are. `there` are their cells, `today` those of today's files.
+/// The reason why results are stale, or the stale cells; `None` if none are. `there` are their cells, `current` the current ones.
 #[must_use]
-pub fn reason(there: &BTreeMap<Cell, Fingerprint>, today: &Result<Cells, String>) -> Option<String> {
+pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, String>) -> Option<String> {
     if there.is_empty() {
         return Some("all of it is stale: it says no values, as results of earlier versions".to_owned());
     }
-    match today {
+    match current {
         Err(reason) => Some(format!("all of it is stale: {reason}")),
-        Ok(today) => {
-            let stale = today.stale(there);
+        Ok(current) => {
+            let stale = current.stale(there);
             (!stale.is_empty()).then(|| {
                 let (count, of) = (stale.len(), there.len());
-                format!("{count} of {of} cells are stale, of other values than today's: {}", words(&stale))
+                format!("{count} of {of} cells are stale, of other values than current's: {}", words(&stale))
             })
         }
     }
 }
 
-/// Cells by policy and point, with how many variants of each.
+/// Cells by policy and point, with the number of variants.
 fn words(stale: &[&Cell]) -> String {
     let mut places: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for Cell { point, variant, policy } in stale {

@@ -1,11 +1,10 @@
-//! All runs of an experiment as one list, on all cores.
+//! Runs all simulations of an experiment in parallel.
 //!
-//! *Words.* A *cell* is a point, a variant and a policy; a *run* is a cell and a replication. A variant that differs from the default
-//! in nothing but power *rides* on the default's run, which accounts for its energy too. *Rules.* One run per thread, taken
-//! from the list in turn. A run's seed follows from its replication alone, so that all cells meet the same random numbers. A run
-//! depends on nothing but itself and its cell's warm-up, which depends on the cell alone; so results do not depend on the number
-//! of workers, nor on interruptions. What has been finished is in the file at once, and is not run again. Values have nine
-//! significant digits. Of members that ride only power is kept, since the rest is the default's; over time, only the default.
+//! A *cell* is a point, a variant and a policy; a *run* is a cell and a replication. A variant that differs from the default only in power
+//! *rides* on the default's run, which computes its energy too. Threads take runs from a list. The seed depends on the replication only (common
+//! random numbers). A run depends only on itself and its cell's warm-up, so results are independent of the number of workers and of
+//! interruptions. Finished runs are stored immediately. Values have nine significant digits. Of riding variants only power is stored; of series
+//! only the default.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -23,7 +22,7 @@ use pilotlight_stats::warmup;
 
 use crate::simulated::cells::Cells;
 use crate::simulated::cost;
-use crate::simulated::experiment::replay::{self, Day, Replays};
+use crate::simulated::experiment::replay::{self, Replays, SampledReplay};
 use crate::simulated::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::simulated::experiment::{Bench, Point, scenario};
 use crate::simulated::hold::{self, Hold};
@@ -33,14 +32,14 @@ use crate::simulated::stale;
 use crate::simulated::variant::{self, Variant};
 use pilotlight_results::values::{self, About, Results, ResultsError, Run, RunKey, Value};
 
-/// What runs a scenario under a policy, with the requests of a trace if there is one.
+/// Runs a scenario under a policy, with the requests of a trace if any.
 pub type Engine<'e> =
     dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, String> + Sync + 'e;
 
 /// The simulator.
 ///
 /// # Errors
-/// In words, if the scenario cannot be run.
+/// If the scenario cannot be run.
 pub fn simulator<'a>(
     scenario: &'a Scenario,
     policy: Box<dyn Policy>,
@@ -53,29 +52,29 @@ pub fn simulator<'a>(
     outcome.map_err(|error| error.to_string())
 }
 
-/// A run that has just been finished.
+/// A finished run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
     /// Which.
     pub run: &'a RunKey,
-    /// How many have been finished, those that were there included.
+    /// Number of finished runs, including earlier ones.
     pub finished: usize,
-    /// How many there are.
+    /// Number of all runs.
     pub of: usize,
-    /// What the run was estimated to cost, in seconds of a core ([`cost`]).
+    /// Estimated CPU time of the run, in seconds ([`cost`]).
     pub cost_s: f64,
 }
 
-/// Told after each run.
+/// Called after each run.
 pub type Watcher<'a> = dyn Fn(&Progress<'_>) + Sync + 'a;
 
-/// Why a sweep ended early. What was finished before is in the file.
+/// Errors of a sweep. Finished runs are stored.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The file of results.
+    /// The results file.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// A run could not be made or failed.
+    /// A run failed.
     #[error("{policy} at {point} ({variant}): {reason}")]
     Run {
         /// The policy.
@@ -109,15 +108,15 @@ pub struct Sweep<'a> {
     replays: Replays,
 }
 
-/// What came of a run, and of a replay by windows what it says beside.
+/// The outcome of a run, with that of a sampled replay.
 struct Ran {
     outcome: Outcome,
-    day: Option<Day>,
-    /// Times between polls, where they are a metric.
+    sampled: Option<SampledReplay>,
+    /// Polling intervals, if they are a metric.
     polls: Option<Histogram>,
 }
 
-/// A policy that serves, or one that holds what a point says. One that draws random numbers draws others in each replication.
+/// Builds the policy of a point. Random numbers of a policy differ between replications.
 fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<Box<dyn Policy>, String> {
     if name == hold::NAME {
         return Ok(Box::new(Hold::read(settings, &pilotlight_sim::engine::capabilities(scenario))?));
@@ -157,14 +156,14 @@ impl<'a> Sweep<'a> {
         Self { bench, variants, jobs, warm_ups, replays: Replays::default() }
     }
 
-    /// The runs at these points alone, by their indices. What results have of other points stays current.
+    /// Restricts the sweep to points by index. Results of other points are kept.
     #[must_use]
     pub fn only(mut self, points: &BTreeSet<usize>) -> Self {
         self.jobs.retain(|job| points.contains(&job.point));
         self
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.jobs.len()
@@ -176,7 +175,7 @@ impl<'a> Sweep<'a> {
         self.jobs.is_empty()
     }
 
-    /// What is not among these results yet, in seconds of a core, as estimated.
+    /// Estimated CPU time of runs missing in these results, in seconds.
     #[must_use]
     pub fn missing_s(&self, results: &Results) -> f64 {
         self.missing(results).into_iter().map(|job| self.cost_s(job)).sum()
@@ -191,7 +190,7 @@ impl<'a> Sweep<'a> {
         cost::run_s(&self.point(job).experiment, self.policy(job))
     }
 
-    /// What a job's run gives: its own results, and those of the variants that ride on it.
+    /// Keys of a job's results and of variants that ride on it.
     fn keys(&self, job: &Job) -> Vec<RunKey> {
         let own = std::iter::once(&self.variants[job.variant]);
         own.chain(self.riders(job)).map(|variant| self.key(job, variant)).collect()
@@ -220,8 +219,7 @@ impl<'a> Sweep<'a> {
         &self.point(job).experiment.policies[job.policy]
     }
 
-    /// Every run: its number, its name (without members that ride on it), and its estimated cost alone, in seconds of a core, with the
-    /// run that looks for its warm-up.
+    /// All runs: index, key (without riding variants), and estimated CPU time in seconds including the pilot run.
     pub fn list(&self) -> impl Iterator<Item = (usize, RunKey, f64)> {
         let entry = |(at, job): (usize, &Job)| {
             let experiment = &self.point(job).experiment;
@@ -233,7 +231,7 @@ impl<'a> Sweep<'a> {
         self.jobs.iter().enumerate().map(entry)
     }
 
-    /// A run of [`Sweep::list`], in words.
+    /// A run of [`Sweep::list`] as text.
     #[must_use]
     pub fn name(&self, job: usize) -> String {
         let RunKey { point, variant, policy, replication } =
@@ -241,7 +239,7 @@ impl<'a> Sweep<'a> {
         format!("at {point}, {policy}, {variant}, replication {replication}")
     }
 
-    /// What a run of [`Sweep::list`] gives: its own results, and those of members of the family that ride on it.
+    /// Keys of the results of a run of [`Sweep::list`], including riding variants.
     #[must_use]
     pub fn results_of(&self, job: usize) -> Vec<RunKey> {
         self.keys(&self.jobs[job])
@@ -253,21 +251,21 @@ impl<'a> Sweep<'a> {
         (&self.point(&self.jobs[job]).experiment, self.policy(&self.jobs[job]))
     }
 
-    /// What a run simulates.
+    /// The scenario of a run.
     ///
     /// # Errors
-    /// In words, if the experiment asks for what there is not.
+    /// If the point cannot be run.
     pub fn scenario_of(&self, job: usize, warm_up_ns: u64) -> Result<Scenario, String> {
         self.scenario(&self.jobs[job], self.jobs[job].replication, warm_up_ns)
     }
 
-    /// What its results say of themselves.
+    /// Provenance of its results.
     #[must_use]
     pub fn about(&self) -> About {
         self.bench.about()
     }
 
-    /// Today's cells: of this sweep's variants, and of those that results have beside.
+    /// Current cells of this sweep's variants and of others in the results.
     #[must_use]
     pub fn cells(&self, there: &Results) -> Cells {
         let mut variants = stale::variants_of(self.bench, there.cells.keys().map(|cell| cell.variant.as_str()));
@@ -276,7 +274,7 @@ impl<'a> Sweep<'a> {
         Cells::of(self.bench, &variants)
     }
 
-    /// What is at a place and not stale.
+    /// Stored results that are not stale.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -285,18 +283,18 @@ impl<'a> Sweep<'a> {
         Ok(self.cells(&there).sort(there).current)
     }
 
-    /// Runs one again, whatever is in a file: it, and the members of the family that ride on it.
+    /// Recomputes a run and the variants that ride on it.
     ///
     /// # Errors
-    /// If it cannot be made or fails.
+    /// If it fails.
     pub fn again(&self, job: usize, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
         self.one(&self.jobs[job], engine)
     }
 
-    /// Runs what is not in the file yet, and returns all of it.
+    /// Runs missing runs and returns all results.
     ///
     /// # Errors
-    /// If a run cannot be made or fails, or the file cannot be read or written.
+    /// If a run fails, or the file cannot be read or written.
     pub fn run(
         &self,
         path: &Path,
@@ -366,7 +364,7 @@ impl<'a> Sweep<'a> {
         Ok(runs)
     }
 
-    /// The numbers of a run.
+    /// The values of a run.
     fn measure(&self, job: &Job, ran: &Ran, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
@@ -380,7 +378,7 @@ impl<'a> Sweep<'a> {
             unit: metric.unit.to_owned(),
             value: values::nine_digits(metric.value),
         };
-        let mut all = metrics::metrics(&ran.outcome, ran.day.as_ref(), &context);
+        let mut all = metrics::metrics(&ran.outcome, ran.sampled.as_ref(), &context);
         if let Some(polls) = &ran.polls {
             let value = polls.quantile(0.99) as f64 / 1e3;
             all.insert(0, metrics::Metric::new(metrics::POLLING_INTERVAL, value));
@@ -390,7 +388,7 @@ impl<'a> Sweep<'a> {
         Ok(Run { seed: seed(experiment.seed, job.replication), values })
     }
 
-    /// The machine: changes of the variant, then of the point, then of the policy.
+    /// The machine with changes of variant, point and policy, in this order.
     fn machine(&self, job: &Job, variant: &Variant) -> Result<Machine, String> {
         let changes = variant.with(&self.point(job).changes, self.policy(job));
         self.bench.machine.machine(&changes).map_err(|error| error.to_string())
@@ -405,18 +403,18 @@ impl<'a> Sweep<'a> {
         let trace = point.experiment.trace.as_ref();
         if let Some((trace, sample)) = trace.and_then(|trace| Some((trace, trace.sample.as_ref()?))) {
             let sample = &sample.with_policies(&point.experiment.policies);
-            let run = replay::day::Run { trace, sample, scenario: &scenario, policy: &build, engine };
-            let (outcome, day) = self.replays.run(&run)?;
-            return Ok(Ran { outcome, day: Some(day), polls: None });
+            let run = replay::sampled::Run { trace, sample, scenario: &scenario, policy: &build, engine };
+            let (outcome, sampled) = self.replays.run(&run)?;
+            return Ok(Ran { outcome, sampled: Some(sampled), polls: None });
         }
         let drives = scenario.drives.len() as u16;
         let source =
             trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
         if point.experiment.metrics.iter().any(|metric| metric == metrics::POLLING_INTERVAL) {
             let ran = pilotlight_sim::run_polls(&scenario, build()?).map_err(|error| error.to_string())?;
-            return Ok(Ran { outcome: ran.0, day: None, polls: Some(ran.1) });
+            return Ok(Ran { outcome: ran.0, sampled: None, polls: Some(ran.1) });
         }
-        Ok(Ran { outcome: engine(&scenario, build()?, source)?, day: None, polls: None })
+        Ok(Ran { outcome: engine(&scenario, build()?, source)?, sampled: None, polls: None })
     }
 
     fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {
@@ -431,7 +429,7 @@ impl<'a> Sweep<'a> {
         Ok(scenario)
     }
 
-    /// The time that is cut off in every run of a cell.
+    /// The warm-up of all runs of a cell.
     fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
         let experiment = &self.point(job).experiment;
         if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
@@ -451,13 +449,13 @@ impl<'a> Sweep<'a> {
     }
 }
 
-/// The seed of a replication: the same for every point, policy and variant.
+/// The seed of a replication, equal for all points, policies and variants.
 #[must_use]
 pub fn seed(first: u64, replication: u32) -> u64 {
     first.wrapping_add(u64::from(replication))
 }
 
-/// What workers share.
+/// State shared by workers.
 struct Shared {
     next: AtomicUsize,
     stop: AtomicBool,

@@ -1,4 +1,4 @@
-//! Variants of a machine: members of the family, one constant moved, all constants drawn, those fitted on a figure put back.
+//! Variants of a machine: family members, one constant changed, random constants, constants of a figure reset.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use toml::Value;
 use crate::simulated::calibration::{Calibration, CalibrationError};
 use crate::simulated::experiment::schema::PolicySpec;
 
-/// A machine with some values changed.
+/// A machine with changed constants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// As results have it: `default`, `family:NAME`, `perturb:KEY:+20`, `lhs:3/100`, `without:sandman/Table 3`.
+    /// Its name in results: `default`, `family:NAME`, `perturb:KEY:+20`, `lhs:3/100`, `without:sandman/Table 3`.
     pub name: String,
     /// The values, by dotted key.
     pub changes: Vec<(String, Value)>,
 }
 
 impl Variant {
-    /// Whether nothing but power differs: then what happens is the same as under the default, and one run serves both.
+    /// Whether only power differs, so that one run serves both.
     #[must_use]
     pub fn rides(&self) -> bool {
         self.differs_only(|key| key.starts_with("power.") && key != IDLES_DEEP)
     }
 
-    /// [`Variant::rides`] under a policy: how deep the kernel's idle cores sleep changes nothing where no core ever idles there.
+    /// [`Variant::rides`] under a policy: the kernel's idle states have no effect if no core idles in the kernel.
     #[must_use]
     pub fn rides_under(&self, policy: &PolicySpec) -> bool {
         self.rides() || (!enters_the_kernel(policy) && self.differs_only(|key| key.starts_with("power.")))
@@ -38,7 +38,7 @@ impl Variant {
 
 const IDLES_DEEP: &str = "power.family.kernel_idles_deep";
 
-/// Whether cores can come to rest in the kernel: what waits for interrupts, what software wakes, and what may be either.
+/// Whether cores can idle in the kernel under a policy.
 fn enters_the_kernel(policy: &PolicySpec) -> bool {
     let monitors = policy.settings.get("sleep").and_then(Value::as_str).is_none_or(|sleep| sleep == "monitor");
     let polls = match policy.name.as_str() {
@@ -49,35 +49,35 @@ fn enters_the_kernel(policy: &PolicySpec) -> bool {
     !polls || !policy.machine.is_empty()
 }
 
-/// Which variants are run beside the default.
+/// Selected variants beside the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// Every member of the family.
     pub family: bool,
-    /// Every constant that is a number, moved by so many percent both ways.
+    /// Percentage of changes of every numeric constant, up and down.
     pub perturb: Option<u32>,
-    /// So many draws of all constants over their ranges.
+    /// Number of random sets of all constants.
     pub draws: usize,
-    /// Figures that are left out, with the keys of the constants that were fitted on them.
+    /// Figures to leave out, with the keys of their constants.
     pub without: BTreeMap<String, Vec<String>>,
 }
 
-/// The name of the machine as the files have it.
+/// Name of the unchanged machine.
 pub const DEFAULT: &str = "default";
 
-/// How members of the family begin.
+/// Prefix of family members.
 pub const MEMBER: &str = "family:";
 
-/// How variants begin that leave a figure out.
+/// Prefix of variants that leave a figure out.
 pub const WITHOUT: &str = "without:";
 
-/// The seed of the draws: the same draws for every experiment, so that their results can be compared.
+/// Seed of random sets, equal for all experiments so that results can be compared.
 const SEED: u64 = 0x1a7;
 
 /// The variants, the default first.
 ///
 /// # Errors
-/// If a range is none.
+/// If a range is invalid.
 pub fn variants(calibration: &Calibration, choice: &Choice) -> Result<Vec<Variant>, CalibrationError> {
     let mut all = vec![Variant { name: DEFAULT.into(), changes: Vec::new() }];
     if choice.family {
@@ -93,8 +93,7 @@ pub fn variants(calibration: &Calibration, choice: &Choice) -> Result<Vec<Varian
     Ok(all)
 }
 
-/// The machine that had not seen a figure: what was fitted on it is what one would take by the range alone, its middle. `None` if
-/// that changes nothing.
+/// The machine without the fit on a figure: its constants at the midpoints of their ranges. `None` if nothing changes.
 fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<Variant> {
     let fitted = keys.iter().filter_map(|key| calibration.constant(key));
     let back = fitted.filter_map(|constant| Some((constant, constant.middle()?)));
@@ -103,7 +102,7 @@ fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<V
     (!changes.is_empty()).then(|| Variant { name: format!("{WITHOUT}{figure}"), changes })
 }
 
-/// The constants of each draw as a table `variant,constant,value`; `None` if there are no draws. Yes and no are 1 and 0.
+/// The constants of random sets as CSV `variant,constant,value`, booleans as 1 and 0; `None` without draws.
 #[must_use]
 pub fn draws(variants: &[Variant]) -> Option<String> {
     let mut text = String::from("variant,constant,value\n");
@@ -147,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_what_is_changed() {
+    fn names_describe_the_change() {
         let calibration = Calibration::parse(include_str!("../../../../calibration.toml")).unwrap();
         let without = BTreeMap::from([
             ("sandman/Table 1".to_owned(), vec!["power.read_4k_nj".to_owned()]),

@@ -1,16 +1,15 @@
-//! What is counted for each I/O: interrupts of the drive's queues and context switches of the workload's threads.
+//! Counts per I/O: interrupts of the drive's queues and context switches of the workload's threads.
 //!
-//! Interrupts are counted from the start of the command to its end, not in the measured window: tools tell their window only roughly, and
-//! one that lies beside the I/O would have no interrupts at all, as if it had been polled. I/Os of the ramp are not counted by the tool; they are
-//! taken to come at the same rate.
+//! Interrupts are counted over the whole command, not the measured window: tools report the window inaccurately, and a window without I/O
+//! would look like polling. Tools do not count I/Os of the warm-up; the same rate is assumed.
 
 use pilotlight_sensors::Recording;
 
-use super::ran::Counted;
-use crate::results::entry::Run;
+use super::verify::Counted;
+use crate::record::Run;
 use pilotlight_workloads::record::{Class, OperationKind, Record};
 
-/// What was counted in a run.
+/// The counts of a run.
 #[must_use]
 pub fn counted(run: &Run) -> Counted {
     let interrupts = run.completion.as_ref().and_then(|completion| {
@@ -25,7 +24,7 @@ pub fn counted(run: &Run) -> Counted {
     }
 }
 
-/// Interrupts of the drive's queues over a recording, by what their names begin with; `None` where no line of theirs was read.
+/// Interrupts of the drive's queues in a recording, by prefix of their names; `None` if none was read.
 #[must_use]
 pub fn interrupts(recording: &Recording, begins: &[String]) -> Option<i64> {
     let mut lines = Vec::new();
@@ -44,14 +43,14 @@ fn line_of(domain: &str) -> Option<&str> {
     domain.strip_prefix("irq/")?.split_once(':').map(|(_, name)| name)
 }
 
-/// Whether an interrupt is one of a queue for I/O: `nvme0q1` of `nvme0q`, but not `nvme0q0`, which is for administration, nor
-/// `nvme0q1x`; `virtio1-req.0` of `virtio1-req.`.
+/// Whether an interrupt is of an I/O queue: `nvme0q1` for the prefix `nvme0q`, but not `nvme0q0` (admin queue) or `nvme0q1x`;
+/// `virtio1-req.0` for `virtio1-req.`.
 fn is_queue(name: &str, begins: &str) -> bool {
     let number = name.strip_prefix(begins).and_then(|rest| rest.parse::<u32>().ok());
     number.is_some_and(|number| number > 0 || !begins.starts_with("nvme"))
 }
 
-/// I/Os of the whole command, those of the ramp by its time.
+/// I/Os of the whole command, with an estimate for the warm-up.
 fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     let is_io = |class: &&Class| matches!(class.kind, OperationKind::Read | OperationKind::Write | OperationKind::Trim);
     let with_ramp = |class: &Class| class.counted() as f64 * (1.0 + ramp_ns as f64 / class.runtime_ns.max(1) as f64);
@@ -59,7 +58,7 @@ fn ios(record: &Record, ramp_ns: u64) -> Option<f64> {
     (ios > 0.0).then_some(ios)
 }
 
-/// fio and `pilotlab read` count those of their workers (getrusage), without the ramp.
+/// fio and `pilotlab read` count context switches of their workers (getrusage), without the warm-up.
 fn switches_per_io(record: &Record, count: &str) -> Option<f64> {
     let operations: u64 = record.classes.iter().map(Class::counted).sum();
     let switches = record.extra.get(count)?;
@@ -75,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_queues_for_io_of_this_drive_count() {
+    fn only_io_queues_of_this_drive_count() {
         assert_eq!(["irq/28:nvme0q1", "irq/RES", "interrupts"].map(line_of), [Some("nvme0q1"), None, None]);
         for (name, begins, expected) in [
             ("nvme0q1", "nvme0q", true),
@@ -90,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Ten readings over two seconds; the drive's two queues raise 30 and 10 each, its queue for administration 100, another drive 1,000.
+    /// Ten readings over two seconds; per reading the two I/O queues raise 30 and 10 interrupts, the admin queue 100, another drive 1,000.
     fn recording() -> Recording {
         let lines =
             [("irq/28:nvme0q0", 100), ("irq/29:nvme0q1", 30), ("irq/30:nvme0q2", 10), ("irq/31:nvme1q1", 1_000)];
@@ -103,14 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn all_interrupts_of_a_command_are_counted_wherever_its_window_lies() {
+    fn interrupts_are_counted_over_the_whole_command() {
         assert_eq!(interrupts(&recording(), &["nvme0q".into()]), Some(9 * 40));
         assert_eq!(interrupts(&recording(), &["nvme0q".into(), "nvme1q".into()]), Some(9 * 1_040));
         assert_eq!(interrupts(&recording(), &["virtio1-req.".into()]), None);
     }
 
     #[test]
-    fn ios_of_the_ramp_are_taken_to_come_at_the_same_rate() {
+    fn ios_of_the_warm_up_have_the_same_rate() {
         let class = |kind, operations| Class {
             kind,
             operations: Some(operations),
@@ -127,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn both_counts_are_for_each_io_and_only_interrupts_have_a_ramp() {
+    fn only_interrupts_include_the_warm_up() {
         use crate::plan::Key;
-        use crate::results::entry::{Run, Sensed};
+        use crate::record::{Run, Sensed};
         use crate::study::Completion;
         use pilotlight_sensors::energy::Window;
         let latency = pilotlight_workloads::record::Latency::default();
@@ -139,8 +138,8 @@ mod tests {
         let extra = extra.map(|(name, count)| (name.to_owned(), count)).into();
         let window = Window { from_ns: 0, to_ns: 4_000 };
         let completion = Completion {
-            asked: "interrupt".into(),
-            tried: Vec::new(),
+            requested: "interrupt".into(),
+            settings: Vec::new(),
             interrupts: Ok(vec!["nvme0q".into()]),
             interrupts_count: Some(1_250),
             ramp_ns: 1_000,
@@ -157,7 +156,7 @@ mod tests {
             sensed: Sensed::default(),
             completion: Some(completion),
         };
-        // 1,000 reads in 4 us, so 250 more in the ramp of 1 us; fio's switches are without the ramp
+        // 1,000 reads in 4 us, 250 more in the warm-up of 1 us; fio's switches exclude it
         let Counted { interrupts, switches, waits } = counted(&run);
         assert_eq!((interrupts, switches, waits), (Some(1.0), Some(0.5), Some(0.25)));
         assert_eq!(counted(&Run { completion: None, ..run }).interrupts, None);

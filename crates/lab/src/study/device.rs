@@ -1,11 +1,11 @@
-//! What of the machine a mechanism is about: the queue settings of the block device, and what its interrupts are called.
+//! Queue settings and names of interrupts of a block device.
 
 use std::path::Path;
 
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::machine::{block_device, polled_devices};
 
-/// A number among the queue settings of the device behind `path`; with several ways to it, if all read alike.
+/// A queue setting of the device at `path`; of a multipath device, if all paths agree.
 #[must_use]
 pub fn setting(roots: &Roots, path: Option<&Path>, name: &str) -> Option<i64> {
     let devices = polled_devices(roots, path, name).ok()?;
@@ -18,14 +18,13 @@ pub fn setting(roots: &Roots, path: Option<&Path>, name: &str) -> Option<i64> {
     values.first().copied().filter(|first| values.iter().all(|value| value == first))
 }
 
-/// What the names of the drive's interrupts begin with, in `/proc/interrupts`.
+/// Prefixes of the names of the drive's interrupts in `/proc/interrupts`.
 ///
 /// # Errors
-/// Why they are not known.
+/// If they are unknown.
 pub fn interrupts(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, String> {
     let block = block_device(roots, path)?;
-    let unknown =
-        || format!("the interrupts of {block} cannot be told from others: only those of NVMe and virtio drives can");
+    let unknown = || format!("the interrupts of {block} are unknown: supported are NVMe and virtio drives");
     let folder = std::fs::canonicalize(roots.sys.join("block").join(&block).join("device")).map_err(|_| unknown())?;
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if numbered(&name, "virtio") {
@@ -34,7 +33,7 @@ pub fn interrupts(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, Str
     if numbered(&name, "nvme") {
         return Ok(vec![format!("{name}q")]);
     }
-    // With multipath the device belongs to a subsystem, which has its controllers below it.
+    // A multipath device belongs to a subsystem with controllers.
     let entries = std::fs::read_dir(&folder).map_err(|_| unknown())?.flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut all: Vec<String> = names.filter(|name| numbered(name, "nvme")).map(|name| format!("{name}q")).collect();
@@ -50,13 +49,13 @@ fn numbered(name: &str, begins: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A tree in which `/sys/block/NAME/device` leads to `leads_to`, and the device is found by its name in `/dev`.
-    fn tree(name: &str, leads_to: &str) -> (tempfile::TempDir, Roots) {
+    /// A tree in which `/sys/block/NAME/device` links to `target`, and `/dev` has the device.
+    fn tree(name: &str, target: &str) -> (tempfile::TempDir, Roots) {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         let block = format!("sys/devices/block/{name}");
         std::fs::create_dir_all(at(&format!("{block}/queue"))).unwrap();
-        std::fs::create_dir_all(at(&format!("sys/devices/{leads_to}"))).unwrap();
+        std::fs::create_dir_all(at(&format!("sys/devices/{target}"))).unwrap();
         for path in ["sys/block", "sys/class/block", "dev"] {
             std::fs::create_dir_all(at(path)).unwrap();
         }
@@ -64,7 +63,7 @@ mod tests {
         let link = |from: String, to: &str| std::os::unix::fs::symlink(at(to), at(&from)).unwrap();
         link(format!("sys/block/{name}"), &block);
         link(format!("sys/class/block/{name}"), &block);
-        link(format!("{block}/device"), &format!("sys/devices/{leads_to}"));
+        link(format!("{block}/device"), &format!("sys/devices/{target}"));
         let roots = Roots::below(folder.path());
         (folder, roots)
     }

@@ -1,29 +1,27 @@
-//! Which value of a knob is the most efficient, by two other knobs: the polling paper's Figure 3, for any knob.
+//! The most efficient value of a knob by two other knobs (Figure 3 of the polling paper), for any knob.
 //!
-//! *Words.* The knob is what is compared, such as the mechanism of completion; a *cell* is one standing of two other knobs that vary,
-//! such as request size and jobs; a third one makes a map for each of its values. The *margin* is by how much the best mean lies above the
-//! next one. *Rule.* That of the paper (section 3.4), with Welch's t-test instead of Student's, which supposes equal variances: where p is above
-//! 0.05 the cell is a tie. Each cell is tested by itself; how many of the winners stand when all cells are corrected together (Holm) is
-//! told beside. *Properties.* A mechanism that did not run takes no part, whatever was asked for. What was measured
-//! once wins nothing. The order of points changes nothing but the order of what is told.
+//! A *cell* is a combination of two other varied knobs, such as request size and jobs; further knobs give one map for each combination. The
+//! *margin* is the difference of the two best means. *Rule* (section 3.4 of the paper), with Welch's t-test, which does not assume equal variances:
+//! a cell with p above 0.05 is a tie. Cells are tested individually; the number of winners after Holm's correction is reported too. Points whose
+//! actual mechanism differs from the requested one are left out. Values with a single measurement are not tested.
 
 use pilotlight_stats::compare::{holm, welch};
 use pilotlight_stats::{CONFIDENCE, mean::average};
 use serde::Serialize;
 
-use crate::given::Given;
+use crate::displayed::{self, SCOPES};
+use crate::result_set::ResultSet;
 use crate::results::Results;
 use crate::results::summary::PointResult;
-use crate::shown::{self, SCOPES};
 use pilotlight_workloads::mechanism::KNOB;
 
-/// Chance of a winner where nothing differs, in a single cell.
+/// Significance level of a cell.
 pub const LEVEL: f64 = 0.05;
 
-/// What efficiency is judged by.
+/// A measure of efficiency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum By {
+pub enum Measure {
     /// Bytes per joule.
     Energy,
     /// Bytes per second of CPU time of the whole machine.
@@ -32,96 +30,96 @@ pub enum By {
     Latency,
 }
 
-/// What is asked.
+/// Options of a map.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
-    /// Which knob; the mechanism of completion if `None`.
+    /// The knob. Default: the completion mechanism.
     pub knob: Option<String>,
-    /// What it is judged by: energy where there are watts, else CPU time and latency, each by itself, if `None`.
-    pub by: Option<By>,
-    /// Whose energy counts: `system`, `ssd_cpu`, `ssd` or `cpu`; the widest that was measured if `None`.
+    /// The measure. Default: energy if power is known, otherwise CPU time and latency separately.
+    pub by: Option<Measure>,
+    /// Scope of energy: `system`, `ssd_cpu`, `ssd` or `cpu`. Default: the widest measured one.
     pub scope: Option<String>,
 }
 
 /// A map.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Map {
-    /// The knob whose values are compared.
+    /// The compared knob.
     pub knob: String,
-    /// What they are judged by.
-    pub by: By,
-    /// The same in words, with the model that it rests on if it does.
+    /// The measure.
+    pub by: Measure,
+    /// Title of the measure.
     pub words: String,
     /// The metric's key.
     pub metric: String,
     /// Its unit.
     pub unit: String,
-    /// Whether it rests on a model.
+    /// Whether it is modelled.
     pub modelled: bool,
-    /// The knob from top to bottom, with its values; nothing if no other knob varies.
+    /// The knob of the rows with its values; `None` if no other knob varies.
     pub down: Option<(String, Vec<String>)>,
-    /// The knob from left to right, with its values.
+    /// The knob of the columns with its values.
     pub across: Option<(String, Vec<String>)>,
-    /// How the remaining knobs stand; empty if none varies.
+    /// Values of the remaining varied knobs.
     pub rest: String,
-    /// Row by row.
+    /// The cells by row.
     pub cells: Vec<Cell>,
 }
 
-/// One cell.
+/// A cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
-    /// Where the knob from top to bottom stands.
+    /// Value of the knob of the rows.
     pub down: String,
-    /// Where the knob from left to right stands.
+    /// Value of the knob of the columns.
     pub across: String,
-    /// What can be said.
+    /// The outcome.
     pub outcome: Outcome,
     /// The value with the best mean.
     pub best: Option<String>,
-    /// The next one.
+    /// The value with the second best mean.
     pub next: Option<String>,
-    /// By how much the best mean is better than the next, in the metric's unit.
+    /// Difference of the two best means, in the metric's unit.
     pub margin: Option<f64>,
-    /// The same in percent of the next.
+    /// The margin in percent of the second best mean.
     pub margin_percent: Option<f64>,
-    /// Welch's p of the best and the next.
+    /// Welch's p of the two best values.
     pub p: Option<f64>,
-    /// The same corrected for all cells of the map.
+    /// p corrected for all cells of the map.
     pub p_holm: Option<f64>,
-    /// Every value that took part, the best first: its mean, and of how many repeats.
+    /// All compared values, the best first, with mean and number of repeats.
     pub means: Vec<(String, f64, usize)>,
 }
 
-/// What can be said of a cell.
+/// The outcome of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// The best one is shown to be better than the next.
+    /// The best value is significantly better.
     Wins,
-    /// The two best are not shown to differ.
+    /// The two best values do not differ significantly.
     Tie,
-    /// Measured once, or without any variation: nothing tells chance from difference.
+    /// A single measurement or no variation: not testable.
     Untested,
-    /// Only one value was measured here, or only one ran.
+    /// Only one value has measurements.
     Alone,
-    /// Nothing was.
+    /// No value has measurements.
     Nothing,
 }
 
-/// Why there is no map.
+/// Reasons why there is no map.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoMap {
-    /// The knob has one value or is none.
-    #[error("--map {asked}: no such knob was varied; the knobs with several values are {known}")]
+    /// The knob is unknown or not varied.
+    #[error("--map {name}: no such knob was varied (varied: {known})")]
     Knob {
-        /// What was asked.
-        asked: String,
-        /// What there is.
+        /// The requested knob.
+        name: String,
+        /// The varied knobs.
         known: String,
     },
-    /// Nothing to judge by.
-    #[error("nothing was measured by which it could be judged: neither power nor CPU time nor latency{0}")]
+    /// No measure has values.
+    #[error("no measure of efficiency is known: neither power nor CPU time nor latency{0}")]
     Metric(String),
 }
 
@@ -129,19 +127,19 @@ pub enum NoMap {
 ///
 /// # Errors
 /// Why there are none.
-pub fn maps(given: &Given, question: &Question) -> Result<Vec<Map>, NoMap> {
+pub fn maps(result_set: &ResultSet, question: &Question) -> Result<Vec<Map>, NoMap> {
     let knob = question.knob.clone().unwrap_or_else(|| KNOB.to_owned());
-    let results = &given.results;
+    let results = &result_set.results;
     let varied = varied(results);
     if !varied.iter().any(|(name, _)| *name == knob) {
         let known: Vec<&str> = varied.iter().map(|(name, _)| name.as_str()).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        return Err(NoMap::Knob { asked: knob, known });
+        return Err(NoMap::Knob { name: knob, known });
     }
     let metrics = metrics(results, question);
     if metrics.is_empty() {
-        let asked = question.scope.as_ref().map(|scope| format!(" (--scope {scope})")).unwrap_or_default();
-        return Err(NoMap::Metric(asked));
+        let scope = question.scope.as_ref().map(|scope| format!(" (--scope {scope})")).unwrap_or_default();
+        return Err(NoMap::Metric(scope));
     }
     let others: Vec<Knob> = varied.into_iter().filter(|(name, _)| *name != knob).collect();
     Ok(metrics.iter().flat_map(|metric| of_metric(results, &knob, metric, &others)).collect())
@@ -150,11 +148,11 @@ pub fn maps(given: &Given, question: &Question) -> Result<Vec<Map>, NoMap> {
 /// A knob with its values.
 type Knob = (String, Vec<String>);
 
-/// Knobs with several values, in order, each with its values as they were asked for.
+/// The varied knobs with their requested values, in order.
 fn varied(results: &Results) -> Vec<Knob> {
     let values = |knob: &String| {
         let mut values: Vec<String> = Vec::new();
-        for value in results.points.iter().filter_map(|point| stands(point, knob)) {
+        for value in results.points.iter().filter_map(|point| value_of(point, knob)) {
             if !values.contains(&value) {
                 values.push(value);
             }
@@ -164,15 +162,15 @@ fn varied(results: &Results) -> Vec<Knob> {
     results.knobs.iter().map(values).filter(|(_, values)| values.len() > 1).collect()
 }
 
-/// Where a knob stands; the mechanism as it was asked for.
-fn stands(point: &PointResult, knob: &str) -> Option<String> {
-    let asked = point.completion.as_ref().filter(|_| knob == KNOB).map(|verdict| verdict.asked.clone());
-    asked.or_else(|| point.knobs.get(knob).map(ToString::to_string))
+/// The value of a knob; of the mechanism the requested one.
+fn value_of(point: &PointResult, knob: &str) -> Option<String> {
+    let requested = point.completion.as_ref().filter(|_| knob == KNOB).map(|verdict| verdict.requested.clone());
+    requested.or_else(|| point.knobs.get(knob).map(ToString::to_string))
 }
 
-/// What is judged by.
+/// A metric as measure of efficiency.
 struct Metric {
-    by: By,
+    by: Measure,
     key: String,
     words: String,
     unit: String,
@@ -182,15 +180,15 @@ struct Metric {
 fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
     let energy = || energy(results, question.scope.as_deref());
     let metric = |by, key: &str, words: &str| {
-        let about = results.metric(key).filter(|about| shown::has(results, &about.key))?;
+        let about = results.metric(key).filter(|about| displayed::has(results, &about.key))?;
         Some(Metric { by, key: key.into(), words: words.into(), unit: about.unit.clone(), modelled: false })
     };
-    let cpu = || metric(By::CpuTime, "bytes_per_cpu_s", "bytes per second of CPU time of the whole machine");
-    let latency = || metric(By::Latency, "latency_mean_us", "mean latency");
+    let cpu = || metric(Measure::CpuTime, "bytes_per_cpu_s", "bytes per second of CPU time of the whole machine");
+    let latency = || metric(Measure::Latency, "latency_mean_us", "mean latency");
     match question.by {
-        Some(By::Energy) => energy().into_iter().collect(),
-        Some(By::CpuTime) => cpu().into_iter().collect(),
-        Some(By::Latency) => latency().into_iter().collect(),
+        Some(Measure::Energy) => energy().into_iter().collect(),
+        Some(Measure::CpuTime) => cpu().into_iter().collect(),
+        Some(Measure::Latency) => latency().into_iter().collect(),
         None => match energy() {
             Some(energy) => vec![energy],
             None => [cpu(), latency()].into_iter().flatten().collect(),
@@ -201,17 +199,17 @@ fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
 /// Bytes per joule of the widest scope: measured before modelled.
 fn energy(results: &Results, scope: Option<&str>) -> Option<Metric> {
     let scopes = SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name));
-    let abouts: Vec<_> = scopes.filter_map(|name| shown::find(results, &format!("bytes_per_j_{name}"))).collect();
+    let abouts: Vec<_> = scopes.filter_map(|name| displayed::find(results, &format!("bytes_per_j_{name}"))).collect();
     let about = abouts.iter().find(|about| !about.modelled).or(abouts.first())?;
     let (words, unit) = (about.title.clone(), about.unit.clone());
-    Some(Metric { by: By::Energy, key: about.key.clone(), words, unit, modelled: about.modelled })
+    Some(Metric { by: Measure::Energy, key: about.key.clone(), words, unit, modelled: about.modelled })
 }
 
 fn of_metric(results: &Results, knob: &str, metric: &Metric, others: &[Knob]) -> Vec<Map> {
     let (down, across) = (others.first(), others.get(1));
     let rest: Vec<&Knob> = others.iter().skip(2).collect();
     let words = |point: &PointResult| {
-        let pairs = rest.iter().filter_map(|(name, _)| Some(format!("{name}={}", stands(point, name)?)));
+        let pairs = rest.iter().filter_map(|(name, _)| Some(format!("{name}={}", value_of(point, name)?)));
         pairs.collect::<Vec<_>>().join(" ")
     };
     let mut combinations: Vec<String> = Vec::new();
@@ -247,7 +245,7 @@ fn cells(
 ) -> Vec<Cell> {
     let values = |of: Option<&Knob>| of.map_or_else(|| vec![String::new()], |(_, values)| values.clone());
     let is_at = |point: &PointResult, of: Option<&Knob>, value: &str| {
-        of.is_none_or(|(name, _)| stands(point, name).as_deref() == Some(value))
+        of.is_none_or(|(name, _)| value_of(point, name).as_deref() == Some(value))
     };
     let mut cells = Vec::new();
     for row in values(down) {
@@ -265,15 +263,15 @@ fn cells(
 }
 
 fn cell(points: &[&PointResult], knob: &str, metric: &Metric) -> Cell {
-    // What did not run as it was asked for takes no part under that name, nor under another.
-    let took_part =
-        points.iter().filter(|point| knob != KNOB || point.completion.as_ref().is_none_or(|v| v.is_as_asked()));
-    let mut found: Vec<(String, &[f64])> = took_part
-        .filter_map(|point| Some((stands(point, knob)?, point.values.get(&metric.key)?.values.as_slice())))
+    // Points whose actual mechanism differs from the requested one are left out.
+    let verified =
+        points.iter().filter(|point| knob != KNOB || point.completion.as_ref().is_none_or(|v| v.is_as_requested()));
+    let mut found: Vec<(String, &[f64])> = verified
+        .filter_map(|point| Some((value_of(point, knob)?, point.values.get(&metric.key)?.values.as_slice())))
         .filter(|(_, values)| !values.is_empty())
         .collect();
     let mean = |values: &[f64]| average(values).unwrap_or(f64::NAN);
-    let better = if metric.by == By::Latency { -1.0 } else { 1.0 };
+    let better = if metric.by == Measure::Latency { -1.0 } else { 1.0 };
     found.sort_by(|(_, a), (_, b)| (better * mean(b)).total_cmp(&(better * mean(a))));
     let means = found.iter().map(|(name, values)| (name.clone(), mean(values), values.len())).collect();
     let name = |at: usize| found.get(at).map(|(name, _)| name.clone());
@@ -311,7 +309,7 @@ fn correct(cells: &mut [Cell]) {
 }
 
 impl Cell {
-    /// As it stands in a table: the winner and by how much it is better, `tie`, or why there is neither.
+    /// As text in a table: the winner and its margin, or the outcome.
     #[must_use]
     pub fn words(&self) -> String {
         let best = self.best.as_deref().unwrap_or_default();
@@ -333,24 +331,24 @@ impl Map {
         self.cells.iter().find(|cell| cell.down == down && cell.across == across)
     }
 
-    /// Names of the rows and of the columns, one empty name where no knob varies.
+    /// Names of rows and columns; one empty name without a knob.
     #[must_use]
     pub fn sides(&self) -> (Vec<String>, Vec<String>) {
         let values = |of: &Option<Knob>| of.as_ref().map_or_else(|| vec![String::new()], |(_, values)| values.clone());
         (values(&self.down), values(&self.across))
     }
 
-    /// What the map is of: rows, columns, and how the remaining knobs stand.
+    /// Title: the knob, rows, columns, remaining knobs and measure.
     #[must_use]
     pub fn title(&self) -> String {
         let name = |of: &Option<Knob>| of.as_ref().map(|(name, _)| name.clone());
         let sides: Vec<String> = [name(&self.down), name(&self.across)].into_iter().flatten().collect();
         let over = if sides.is_empty() { String::new() } else { format!(" by {}", sides.join(" and ")) };
         let rest = if self.rest.is_empty() { String::new() } else { format!(", {}", self.rest) };
-        format!("the most efficient {}{over}{rest}; judged by {} ({})", self.knob, self.words, self.unit)
+        format!("most efficient {}{over}{rest}; measure: {} ({})", self.knob, self.words, self.unit)
     }
 
-    /// How many cells each value wins, and what else there is, in words.
+    /// Number of cells by winner and outcome, as text.
     #[must_use]
     pub fn tally(&self) -> String {
         let mut wins: Vec<(String, usize)> = Vec::new();
@@ -365,8 +363,8 @@ impl Map {
         let mut words: Vec<String> = wins.iter().map(|(name, count)| format!("{name} wins {count}")).collect();
         for (outcome, what) in [
             (Outcome::Tie, "tie"),
-            (Outcome::Untested, "not tested: the repeats are too few or do not vary"),
-            (Outcome::Alone, "with nothing to compare"),
+            (Outcome::Untested, "not testable (too few or constant repeats)"),
+            (Outcome::Alone, "with a single value"),
             (Outcome::Nothing, "without a value"),
         ] {
             let count = self.cells.iter().filter(|cell| cell.outcome == outcome).count();
@@ -375,9 +373,9 @@ impl Map {
         format!("of {} cells {}", self.cells.len(), words.join(", "))
     }
 
-    /// How many winners there are, and how many of them stand when all cells are corrected together.
+    /// Number of winners, and of those significant after correction for all cells.
     #[must_use]
-    pub fn standing(&self) -> (usize, usize) {
+    pub fn winners(&self) -> (usize, usize) {
         let wins = || self.cells.iter().filter(|cell| cell.outcome == Outcome::Wins);
         (wins().count(), wins().filter(|cell| cell.p_holm.is_some_and(|p| p <= LEVEL)).count())
     }

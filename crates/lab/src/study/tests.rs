@@ -1,9 +1,9 @@
-//! Maps against winners that are found anew, and on results whose truth is known.
+//! Maps of synthetic results, compared with known winners and a reference implementation.
 
-use super::map::{By, Cell, Map, NoMap, Outcome, Question, maps};
-use super::ran::{Verdict, summary};
-use crate::given::Given;
-use crate::made::{Dice, at, knob, results};
+use super::map::{Cell, Map, Measure, NoMap, Outcome, Question, maps};
+use super::verify::{Verdict, summary};
+use crate::fixtures::{Noise, at, knob, results};
+use crate::result_set::ResultSet;
 use crate::results::summary::PointResult;
 use pilotlight_workloads::Value;
 
@@ -18,10 +18,10 @@ fn knobs() -> Vec<(String, Vec<Value>)> {
     ]
 }
 
-/// Classic polling is 20 % better at 1k, interrupts at 128k; with eight jobs nothing differs. Ten repeats with a deviation of 1 %.
-fn paper(seed: u64) -> Given {
-    let mut dice = Dice::new(seed);
-    let mut given = results(&knobs(), 10, &METRICS, |point| {
+/// Classic polling is 20 % better at 1k, interrupts at 128k; no difference with eight jobs. Ten repeats with a deviation of 1 %.
+fn paper(seed: u64) -> ResultSet {
+    let mut noise = Noise::new(seed);
+    let mut result_set = results(&knobs(), 10, &METRICS, |point| {
         let (mechanism, size) = (at(point, "mechanism"), at(point, "bs"));
         let better = match (mechanism.as_str(), size.as_str()) {
             _ if at(point, "numjobs") == "8" => 1.0,
@@ -29,19 +29,19 @@ fn paper(seed: u64) -> Given {
             ("hybrid", _) => 0.8,
             _ => 1.0,
         };
-        let value = 1e6 * better * (1.0 + 0.01 * dice.normal());
+        let value = 1e6 * better * (1.0 + 0.01 * noise.normal());
         vec![value, 2.0 * value, 1e8 / value]
     });
-    for point in &mut given.results.points {
+    for point in &mut result_set.results.points {
         point.completion = Some(verdict(&at(&point.knobs, "mechanism"), &at(&point.knobs, "mechanism")));
     }
-    given
+    result_set
 }
 
-fn verdict(asked: &str, ran: &str) -> Verdict {
+fn verdict(requested: &str, actual: &str) -> Verdict {
     Verdict {
-        asked: asked.into(),
-        ran: Some(ran.into()),
+        requested: requested.into(),
+        actual: Some(actual.into()),
         why: "counted".into(),
         interrupts_per_io: Some(1.0),
         switches_per_io: Some(1.0),
@@ -50,8 +50,8 @@ fn verdict(asked: &str, ran: &str) -> Verdict {
     }
 }
 
-fn one(given: &Given) -> Map {
-    let mut all = maps(given, &Question::default()).unwrap();
+fn one(result_set: &ResultSet) -> Map {
+    let mut all = maps(result_set, &Question::default()).unwrap();
     assert_eq!(all.len(), 1);
     all.remove(0)
 }
@@ -63,19 +63,19 @@ fn words(map: &Map, down: &str, across: &str) -> String {
 #[test]
 fn the_winner_of_each_cell_is_found_with_its_margin() {
     let map = one(&paper(3));
-    assert_eq!((map.by, map.metric.as_str(), map.modelled), (By::Energy, "bytes_per_j_system", false));
+    assert_eq!((map.by, map.metric.as_str(), map.modelled), (Measure::Energy, "bytes_per_j_system", false));
     let (small, large) = (map.at("1k", "1").unwrap(), map.at("128k", "1").unwrap());
     assert_eq!((small.best.as_deref(), small.next.as_deref()), (Some("classic"), Some("interrupt")));
     assert!((small.margin_percent.unwrap() - 20.0).abs() < 2.0 && small.outcome == Outcome::Wins, "{small:?}");
     assert!((small.margin.unwrap() - 2e5).abs() < 2e4);
     assert_eq!(large.best.as_deref(), Some("interrupt"));
     assert!(words(&map, "1k", "1").starts_with("classic 2") || words(&map, "1k", "1").starts_with("classic 19"));
-    assert_eq!(map.standing().1, 2, "two winners stand: {}", map.tally());
+    assert_eq!(map.winners().1, 2, "two significant winners: {}", map.tally());
 }
 
-/// Chance makes a winner of two equal ones in about one cell of twenty; the best two of three differ a little less often.
+/// About one cell in twenty without differences has a winner; fewer for the best two of three.
 #[test]
-fn cells_in_which_nothing_differs_are_ties() {
+fn cells_without_differences_are_ties() {
     let equal = (0..200).flat_map(|seed| {
         let map = one(&paper(seed));
         ["1k", "128k"].map(|size| map.at(size, "8").unwrap().outcome)
@@ -85,77 +85,77 @@ fn cells_in_which_nothing_differs_are_ties() {
 }
 
 #[test]
-fn what_did_not_run_takes_no_part() {
-    let mut given = paper(5);
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
+fn points_with_another_actual_mechanism_are_left_out() {
+    let mut result_set = paper(5);
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.completion = Some(verdict("classic", "interrupt"));
         point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
     }
-    let map = one(&given);
+    let map = one(&result_set);
     let cell = map.at("1k", "1").unwrap();
     assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some("interrupt"), Some("hybrid")));
     assert!(cell.means.iter().all(|(name, ..)| !name.contains("classic")), "{cell:?}");
-    let rows = summary(&given.results);
-    let row = rows.iter().find(|row| row.asked == "classic").unwrap();
-    assert_eq!((row.ran.as_deref(), row.is_as_asked, row.points, row.of), (Some("interrupt"), false, 4, 4));
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
+    let rows = summary(result_set.results.verdicts());
+    let row = rows.iter().find(|row| row.requested == "classic").unwrap();
+    assert_eq!((row.actual.as_deref(), row.is_as_requested, row.points, row.of), (Some("interrupt"), false, 4, 4));
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
         point.completion = Some(verdict("hybrid", "interrupt"));
     }
-    assert_eq!(words(&one(&given), "1k", "8"), "only interrupt");
+    assert_eq!(words(&one(&result_set), "1k", "8"), "only interrupt");
 }
 
 #[test]
 fn without_power_there_are_two_maps_and_the_lower_latency_wins() {
-    let mut given = paper(7);
-    given.results.points.iter_mut().for_each(|point| drop(point.values.remove("bytes_per_j_system")));
-    let all = maps(&given, &Question::default()).unwrap();
-    assert_eq!(all.iter().map(|map| map.by).collect::<Vec<_>>(), [By::CpuTime, By::Latency]);
+    let mut result_set = paper(7);
+    result_set.results.points.iter_mut().for_each(|point| drop(point.values.remove("bytes_per_j_system")));
+    let all = maps(&result_set, &Question::default()).unwrap();
+    assert_eq!(all.iter().map(|map| map.by).collect::<Vec<_>>(), [Measure::CpuTime, Measure::Latency]);
     assert!(all.iter().all(|map| map.at("1k", "1").unwrap().best.as_deref() == Some("classic")));
-    let asked = Question { by: Some(By::Energy), ..Question::default() };
-    assert!(matches!(maps(&given, &asked), Err(NoMap::Metric(_))));
+    let question = Question { by: Some(Measure::Energy), ..Question::default() };
+    assert!(matches!(maps(&result_set, &question), Err(NoMap::Metric(_))));
 }
 
 #[test]
-fn what_was_measured_once_is_not_tested() {
-    let given = results(&knobs()[..2], 1, &METRICS[2..], |point| {
+fn single_measurements_are_not_tested() {
+    let result_set = results(&knobs()[..2], 1, &METRICS[2..], |point| {
         vec![if at(point, "mechanism") == "hybrid" { 9.0 } else { 10.0 }]
     });
-    let map = one(&given);
+    let map = one(&result_set);
     assert_eq!(words(&map, "1k", ""), "hybrid? 10.0 %");
-    assert!(map.tally().contains("not tested"), "{}", map.tally());
+    assert!(map.tally().contains("not testable"), "{}", map.tally());
 }
 
 #[test]
-fn any_knob_has_a_map_and_others_are_refused_by_name() {
-    let given = paper(1);
-    let ask = |knob: &str| maps(&given, &Question { knob: Some(knob.into()), ..Question::default() });
-    let map = ask("numjobs").unwrap().remove(0);
+fn any_varied_knob_has_a_map() {
+    let result_set = paper(1);
+    let maps_of = |knob: &str| maps(&result_set, &Question { knob: Some(knob.into()), ..Question::default() });
+    let map = maps_of("numjobs").unwrap().remove(0);
     let sides = (map.down.as_ref().unwrap().0.as_str(), map.across.as_ref().unwrap().0.as_str());
     assert_eq!(sides, ("mechanism", "bs"));
-    let refused = ask("iodepth").unwrap_err().to_string();
+    let refused = maps_of("iodepth").unwrap_err().to_string();
     assert!(refused.contains("iodepth") && refused.contains("mechanism, bs, numjobs"), "{refused}");
 }
 
 #[test]
-fn a_fourth_knob_makes_a_map_for_each_of_its_values() {
+fn a_fourth_knob_gives_a_map_for_each_of_its_values() {
     let mut knobs = knobs();
     knobs.push(knob("rw", &["randread", "read"]));
-    let mut dice = Dice::new(2);
-    let given = results(&knobs, 3, &METRICS[..1], |point| {
+    let mut noise = Noise::new(2);
+    let result_set = results(&knobs, 3, &METRICS[..1], |point| {
         let better = if (at(point, "rw") == "read") == (at(point, "mechanism") == "classic") { 2.0 } else { 1.0 };
-        vec![better * (100.0 + dice.normal())]
+        vec![better * (100.0 + noise.normal())]
     });
-    let all = maps(&given, &Question::default()).unwrap();
+    let all = maps(&result_set, &Question::default()).unwrap();
     assert_eq!(all.iter().map(|map| map.rest.as_str()).collect::<Vec<_>>(), ["rw=randread", "rw=read"]);
     assert_eq!(all[1].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
     assert_ne!(all[0].at("1k", "8").unwrap().best.as_deref(), Some("classic"));
 }
 
-/// What a cell says, found in the plainest way: sort by mean, test the first two.
-fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
+/// Reference implementation: sorts by mean and tests the first two.
+fn naive(result_set: &ResultSet, key: &str, size: &str, jobs: &str) -> (String, String, f64, f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let here = |name: &str, point: &PointResult, value: &str| at(&point.knobs, name) == value;
-    let mut all: Vec<(String, &[f64])> = (given.results.points.iter())
+    let mut all: Vec<(String, &[f64])> = (result_set.results.points.iter())
         .filter(|point| here("bs", point, size) && here("numjobs", point, jobs))
         .map(|point| (at(&point.knobs, "mechanism"), point.values[key].values.as_slice()))
         .collect();
@@ -165,84 +165,86 @@ fn naive(given: &Given, key: &str, size: &str, jobs: &str) -> (String, String, f
     (all[0].0.clone(), all[1].0.clone(), 100.0 * (first / second - 1.0), p)
 }
 
-/// Results without any truth: every mean is drawn, and near the others.
-fn drawn(seed: u64) -> Given {
-    let mut dice = Dice::new(seed);
+/// Results with random means close to each other.
+fn drawn(seed: u64) -> ResultSet {
+    let mut noise = Noise::new(seed);
     let mut means = std::collections::BTreeMap::new();
     results(&knobs(), 4, &METRICS[..1], |point| {
         let name = format!("{point:?}");
-        let mean = *means.entry(name).or_insert_with(|| 1_000.0 + 12.0 * dice.normal());
-        vec![mean + 10.0 * dice.normal()]
+        let mean = *means.entry(name).or_insert_with(|| 1_000.0 + 12.0 * noise.normal());
+        vec![mean + 10.0 * noise.normal()]
     })
 }
 
 #[test]
-fn every_cell_is_that_of_a_naive_oracle_and_so_is_the_correction() {
-    let (mut near, mut told) = (0, 0);
+fn cells_and_correction_match_the_reference_implementation() {
+    let (mut near, mut total) = (0, 0);
     for seed in 0..40 {
-        let given = drawn(seed);
-        let map = one(&given);
+        let result_set = drawn(seed);
+        let map = one(&result_set);
         let mut all = Vec::new();
         for (size, jobs) in [("1k", "1"), ("1k", "8"), ("128k", "1"), ("128k", "8")] {
             let cell = map.at(size, jobs).unwrap();
-            let (best, next, percent, p) = naive(&given, "bytes_per_j_system", size, jobs);
+            let (best, next, percent, p) = naive(&result_set, "bytes_per_j_system", size, jobs);
             assert_eq!((cell.best.as_deref(), cell.next.as_deref()), (Some(best.as_str()), Some(next.as_str())));
             assert!((cell.margin_percent.unwrap() - percent).abs() < 1e-9 && (cell.p.unwrap() - p).abs() < 1e-12);
             assert_eq!(cell.outcome == Outcome::Wins, p <= 0.05, "{p}");
             near += usize::from((0.05..0.1).contains(&p));
             all.push((p, cell.p_holm.unwrap()));
         }
-        // Holm by its definition: the k-th smallest times how many are not smaller, and never below the one before.
+        // Holm by its definition: the k-th smallest times the number of p values not smaller, monotonic.
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut least = 0.0_f64;
+        let mut adjusted = 0.0_f64;
         for (place, (p, holm)) in all.iter().enumerate() {
-            least = least.max((p * (4 - place) as f64).min(1.0));
-            assert!((holm - least).abs() < 1e-12, "{all:?}");
+            adjusted = adjusted.max((p * (4 - place) as f64).min(1.0));
+            assert!((holm - adjusted).abs() < 1e-12, "{all:?}");
         }
-        let stand = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
-        assert_eq!(map.standing().1, stand);
-        told += stand;
+        let significant = all.iter().filter(|(p, holm)| *p <= 0.05 && *holm <= 0.05).count();
+        assert_eq!(map.winners().1, significant);
+        total += significant;
     }
-    assert!(near > 0 && told > 0, "cells near the level, and winners that stand: {near} {told}");
+    assert!(near > 0 && total > 0, "cells near the level, and significant winners: {near} {total}");
 }
 
 #[test]
-fn who_wins_most_is_told_first() {
-    let mut dice = Dice::new(4);
-    let given = results(&knobs(), 5, &METRICS[..1], |point| {
+fn winners_are_sorted_by_count() {
+    let mut noise = Noise::new(4);
+    let result_set = results(&knobs(), 5, &METRICS[..1], |point| {
         let winner =
             if (at(point, "bs"), at(point, "numjobs")) == ("1k".into(), "1".into()) { "hybrid" } else { "interrupt" };
-        vec![if at(point, "mechanism") == winner { 200.0 } else { 100.0 } + dice.normal()]
+        vec![if at(point, "mechanism") == winner { 200.0 } else { 100.0 } + noise.normal()]
     });
-    assert_eq!(one(&given).tally(), "of 4 cells interrupt wins 3, hybrid wins 1");
+    assert_eq!(one(&result_set).tally(), "of 4 cells interrupt wins 3, hybrid wins 1");
 }
 
 #[test]
-fn what_is_measured_comes_before_a_model_of_more() {
-    let mut given = paper(9);
-    let about = &mut given.results.metrics[0];
-    *about =
-        crate::results::summary::About { modelled: true, ..crate::made::about("bytes_per_j_system_modelled_x", "B/J") };
+fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
+    let mut result_set = paper(9);
+    let about = &mut result_set.results.metrics[0];
+    *about = crate::results::summary::About {
+        modelled: true,
+        ..crate::fixtures::about("bytes_per_j_system_modelled_x", "B/J")
+    };
     about.title = "bytes per joule, system, modelled (x)".into();
-    given.results.metrics.push(crate::made::about("bytes_per_j_cpu", "B/J"));
-    for point in &mut given.results.points {
+    result_set.results.metrics.push(crate::fixtures::about("bytes_per_j_cpu", "B/J"));
+    for point in &mut result_set.results.points {
         let values = point.values.remove("bytes_per_j_system").unwrap();
         point.values.insert("bytes_per_j_system_modelled_x".into(), values.clone());
         point.values.insert("bytes_per_j_cpu".into(), values);
     }
-    assert_eq!((one(&given).metric.as_str(), one(&given).modelled), ("bytes_per_j_cpu", false));
+    assert_eq!((one(&result_set).metric.as_str(), one(&result_set).modelled), ("bytes_per_j_cpu", false));
     let system = Question { scope: Some("system".into()), ..Question::default() };
-    assert!(maps(&given, &system).unwrap()[0].modelled, "it is taken where it is asked for");
+    assert!(maps(&result_set, &system).unwrap()[0].modelled, "a requested scope may be modelled");
 }
 
 #[test]
-fn rows_are_named_by_what_was_asked_for() {
-    let mut given = paper(1);
-    for point in given.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
+fn rows_have_the_requested_mechanism() {
+    let mut result_set = paper(1);
+    for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "classic") {
         point.knobs.insert("mechanism".into(), Value::Word("classic (ran interrupt)".into()));
     }
     let question = Question { knob: Some("numjobs".into()), ..Question::default() };
-    let map = maps(&given, &question).unwrap().remove(0);
+    let map = maps(&result_set, &question).unwrap().remove(0);
     assert_eq!(map.sides().0, ["interrupt", "classic", "hybrid"]);
     assert_eq!(map.at("classic", "1k").unwrap().means.len(), 2, "one and eight jobs");
 }

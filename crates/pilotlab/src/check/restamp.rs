@@ -1,4 +1,4 @@
-//! `pilotlab check results --restamp`: results get the fingerprints of today's cells, their numbers stay.
+//! `pilotlab check results --restamp`: results get the fingerprints of the current cells; values do not change.
 //!
 //! For changes that change fingerprints and no number, such as another encoding of values or a field that is added with its neutral
 //! value. *Guard.* Of each file the runs whose fingerprint would change are considered. The share of them is computed again, and at least

@@ -1,29 +1,29 @@
-//! What the paper's machine gives, as `pilotlight demo` tells it: one sentence from the committed results of Figure 4, which the server
-//! program contains as a file because it contains no simulator.
+//! The sentence on the paper's machine in `pilotlight demo`, generated from the committed results of Figure 4, because the server contains no
+//! simulator.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use pilotlight_results::values;
 
-/// Where the sentence stands, below the repository.
+/// The file with the sentence, relative to the repository.
 const FILE: &str = "crates/pilotlight/src/demo/paper.txt";
 /// Bursts on SANDMAN's machine.
 const EXPERIMENT: &str = "results/fig4";
-/// The policies of the demo, as the experiment and as the demo name them; the first is what the others are compared with.
+/// The policies of the demo: names in the experiment and in the demo. The first is the reference.
 const POLICIES: [(&str, &str); 3] =
     [("spdk-static", "static"), ("linux-interrupt", "interrupt"), ("sandman-recommended", "sandman")];
-/// The paper leaves open how many connections there are, and what limits a drive: this of its experiments' points.
+/// The point used: the paper does not print the number of connections and the limit of a drive.
 const POINT: &str = "operating-point=16-dies";
 const POWER: &str = "system_power_w";
 const TAIL: &str = "burst.latency_p99_us";
 
-/// The file below a folder, if it is a folder with the server's source.
+/// The file below a folder with the server's source.
 pub(super) fn file(root: &Path) -> Option<PathBuf> {
     Some(root.join(FILE)).filter(|path| path.exists())
 }
 
-/// What is to stand in it.
+/// Its content.
 pub(super) fn sentence(root: &Path) -> anyhow::Result<String> {
     let results = values::read(&root.join(EXPERIMENT).join(values::FILE))?;
     let results = results.with_context(|| format!("{EXPERIMENT} has no results"))?;

@@ -1,4 +1,4 @@
-//! Experiments in which a swept parameter changes nothing.
+//! Parameters without effect.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use pilotlight_lab::simulated::{inert, stale as lab_stale};
 
 use crate::stale;
 
-/// A sentence for each such parameter in files of results.
+/// A sentence for each parameter without effect in results files.
 pub(super) fn sentences(paths: &[PathBuf], home: &Path) -> anyhow::Result<Vec<String>> {
     let mut sentences = Vec::new();
     for path in paths {

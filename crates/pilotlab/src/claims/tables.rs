@@ -1,7 +1,7 @@
-//! Tables of claims as Markdown: in marked places of the documentation, and a page of rows for each paper beside the results.
+//! Tables of claims as Markdown: between marks in the documentation, and a page for each paper beside the results.
 //!
-//! In [`FILES`] a table stands between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is that of a [`Table`]. The pages
-//! ([`PAPERS`]) are written whole. `pilotlab claims --write-tables` writes both; a test compares them with the committed results.
+//! In [`FILES`] a table is between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is a [`Table`]. The pages ([`PAPERS`]) are
+//! generated completely. `pilotlab claims --write-tables` writes both; a test compares them with the committed files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ use crate::files;
 
 /// Documents with tables between marks.
 const FILES: [&str; 2] = ["results/README.md", "results/constants.md"];
-/// Papers that have a page in the results folder, and what the page calls them.
+/// Papers with a page in the results folder, and their titles.
 const PAPERS: [(&str, &str); 5] = [
     ("sandman", "SANDMAN"),
     ("pass", "PASS"),
@@ -43,17 +43,17 @@ const END: &str = "<!-- claims: end -->";
 pub(super) enum Table {
     /// Rows by paper and verdict (results/README.md)
     Verdicts,
-    /// Each figure with the constants fitted on it, and what comes out without it (results/constants.md)
+    /// Each figure with the constants fitted on it, and its results without them (results/constants.md)
     LeaveOneOut,
-    /// Each constant moved by 20 %, and which verdicts change (results/constants.md)
+    /// Verdicts that change if a constant changes by 20 % (results/constants.md)
     Perturb,
-    /// Each result over draws of all constants, and the constant that matters most (results/constants.md)
+    /// Each result over draws of all constants, with the most influential constant (results/constants.md)
     Uncertainty,
     /// Each result with the paper's value, ours, verdict and cause (results/claims-PAPER.md)
     Rows,
 }
 
-/// What tables are made of.
+/// The inputs of tables.
 pub(super) struct Material<'a> {
     pub(super) report: &'a Report,
     pub(super) varied: &'a Varied,
@@ -71,7 +71,7 @@ pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>
     }
 }
 
-/// Writes every document with its tables, and every page; lists which files have changed.
+/// Writes all documents and pages; returns the changed files.
 pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<String> {
     let mut list = String::new();
     for (file, text) in documents(root, material)? {
@@ -88,7 +88,7 @@ pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<Stri
     Ok(list)
 }
 
-/// Every file that has tables, with the text that it should have.
+/// All generated files with their text.
 fn documents(root: &Path, material: &Material<'_>) -> anyhow::Result<Vec<(String, String)>> {
     let filled = |file: &str| {
         let text = filled(&text_of(&root.join(file))?, material).with_context(|| file.to_owned())?;
@@ -119,7 +119,7 @@ fn text_of(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// A document with every table in its place.
+/// A document with its tables replaced.
 fn filled(text: &str, material: &Material<'_>) -> anyhow::Result<String> {
     let (mut done, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {
@@ -135,13 +135,13 @@ fn filled(text: &str, material: &Material<'_>) -> anyhow::Result<String> {
     Ok(done + rest)
 }
 
-/// The counts; verdicts that nothing has are left out.
+/// The counts, without empty verdicts.
 fn verdicts(report: &Report) -> String {
     let mut text = String::new();
     let none = BTreeMap::new();
     for (title, seeds, verdicts, fitted) in [
         ("results", &report.results, &Verdict::OF_RESULTS[..], &report.fitted_misses),
-        ("bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
+        ("bounds that a trivial policy also meets: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
         ("taken as given", &report.given, &Verdict::OF_GIVEN, &none),
     ] {
         if !seeds.is_empty() {
@@ -169,7 +169,7 @@ fn counts(
     text + "\n"
 }
 
-/// A line for each result; what the same says of the recommended policy, where a map has that beside.
+/// A row for each result, with that of the recommended policy if mapped.
 fn rows(report: &Report, seed: Option<&str>) -> String {
     let by_figure = report.by_figure();
     let all = || by_figure.iter().flat_map(|((of, figure), rows)| rows.iter().map(move |row| (of, figure, row)));
@@ -223,7 +223,7 @@ fn here(row: &Assessment) -> String {
     value + drawn + &saturated(row)
 }
 
-/// The policies whose runs could not keep up somewhere.
+/// The policies with saturated runs.
 fn saturated(row: &Assessment) -> String {
     let policies: BTreeSet<&str> = row.saturated.iter().map(|full| full.policy.as_str()).collect();
     if policies.is_empty() {
@@ -232,7 +232,7 @@ fn saturated(row: &Assessment) -> String {
     format!("; saturated: {}", policies.into_iter().collect::<Vec<_>>().join(", "))
 }
 
-/// Why a row does not come out; for the rest nothing.
+/// The cause of a miss; otherwise empty.
 fn cause(row: &Assessment) -> String {
     let told = match row.otherwise.unwrap_or(row.verdict) {
         Verdict::ComesOut => None,
@@ -264,7 +264,7 @@ fn left_out(material: &Material<'_>) -> String {
     text
 }
 
-/// Constants that change something, and one line for those that do not.
+/// Constants with an effect, and one line for the others.
 fn perturbed(moved: &[Moved]) -> String {
     if moved.is_empty() {
         return "not run\n".to_owned();
@@ -313,111 +313,4 @@ fn elsewhere(row: &LeftOut) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use clap::Parser as _;
-
-    use super::*;
-
-    #[test]
-    fn the_demo_says_what_the_results_give() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let path = demo::file(&root).expect("the server's source is here");
-        assert_eq!(text_of(&path).unwrap(), demo::sentence(&root).unwrap(), "run pilotlab claims --write-tables");
-    }
-    use crate::cli::{Cli, Command};
-
-    fn root() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
-    }
-
-    fn material<R>(report: &Report, then: impl FnOnce(&Material<'_>) -> R) -> R {
-        let varied = Varied { left_out: Vec::new(), moved: None, spreads: None, stale: Vec::new() };
-        then(&Material { report, varied: &varied, calibration: &Calibration::default() })
-    }
-
-    /// Of the committed results; `None`, with a printed reason, where there are none.
-    fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
-        let root = root();
-        let arguments = ["pilotlab", "claims", "--root", &root.display().to_string()];
-        let Command::Claims(args) = Cli::parse_from(arguments).command else { panic!("not claims") };
-        let files = super::super::Files::read(&args).unwrap();
-        if files.store.is_empty() {
-            eprintln!("skipped: no results are committed in {}", root.join("results").display());
-            return None;
-        }
-        let short = super::super::Files::short(&args, &root).unwrap();
-        let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
-        Some(files.judged(shifts.as_ref(), |lab| {
-            let report = Report::new(lab, None);
-            let varied = Varied::read(&args, short.as_ref().unwrap_or(&files), (true, true)).unwrap();
-            then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
-        }))
-    }
-
-    #[test]
-    fn the_documentation_s_tables_are_those_of_the_committed_results() {
-        committed(|material| {
-            for (file, text) in documents(&root(), material).unwrap() {
-                let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
-                assert!(committed == text, "{file} is not what the results give: run pilotlab claims --write-tables");
-            }
-        });
-    }
-
-    #[test]
-    fn every_committed_miss_and_every_undecided_row_has_a_cause() {
-        committed(|material| {
-            let ids: Vec<&str> = material.report.without_cause().iter().map(|row| row.id.as_str()).collect();
-            assert_eq!(ids, [""; 0], "say why in the map: cause = \"...\"");
-        });
-    }
-
-    #[test]
-    fn every_document_has_its_marks() {
-        let marks = |file: &str| std::fs::read_to_string(root().join(file)).unwrap().matches(BEGIN).count();
-        assert!(FILES.iter().all(|file| marks(file) >= 2), "each has a beginning and an end");
-    }
-
-    #[test]
-    fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
-        let report = super::super::text::tests::report();
-        material(&report, |material| {
-            let text =
-                "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: perturb --><!-- claims: end -->c";
-            let once = filled(text, material).unwrap();
-            assert!(once.starts_with("a\n<!-- claims: verdicts -->\n\n| results | rows |"), "{once}");
-            assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: perturb -->") && once.ends_with("-->c"));
-            assert!(!once.contains("old"), "{once}");
-            assert_eq!(filled(&once, material).unwrap(), once);
-            let refused = |text: &str| format!("{:#}", filled(text, material).unwrap_err());
-            assert!(refused("<!-- claims: colours --><!-- claims: end -->").contains("no table \"colours\""));
-            assert!(refused("<!-- claims: rows -->").contains("has no <!-- claims: end -->"));
-        });
-    }
-
-    #[test]
-    fn every_paper_has_a_page_with_its_rows_alone() {
-        let report = super::super::text::tests::report();
-        let papers: BTreeSet<&str> = report.rows.iter().map(|row| row.seed.as_str()).collect();
-        assert_eq!(papers, PAPERS.iter().map(|(seed, _)| *seed).collect());
-        let page = page("pass", "PASS", &report);
-        assert!(page.starts_with("<!-- Written by `pilotlab claims --write-tables`.") && page.contains("\n# PASS: "));
-        assert!(page.contains("| pass-") && !page.contains("| sandman-"), "{page}");
-    }
-
-    #[test]
-    fn a_line_a_result_with_the_words_of_orders() {
-        let report = super::super::text::tests::report();
-        let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
-        assert_eq!(table.lines().count(), 2 + 55);
-        assert!(
-            table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"),
-            "{table}"
-        );
-        let cells = |line: &str| line.matches(" | ").count();
-        let columns = table.lines().next().map(cells);
-        assert!(table.lines().skip(2).all(|line| Some(cells(line)) == columns), "{table}");
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! The command from files to output, and what it refuses.
+//! The command from files to output, and its errors.
 
 use clap::Parser as _;
 use serde_json::Value;
@@ -37,7 +37,7 @@ fn power(variant: &str, sandman: f64) -> String {
     (0..3).map(|i| line(i, "sandman", sandman + f64::from(i)) + &line(i, "spdk-static", 700.0 + f64::from(i))).collect()
 }
 
-/// A folder with a claim, a map and results, in which constants have been moved and drawn.
+/// A folder with a claim, a map and results, including changed and random constants.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let header =
@@ -72,7 +72,7 @@ fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_row_from_files_to_verdict() {
+fn files_give_a_row_with_a_verdict() {
     let folder = folder();
     let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
     let row = &json["rows"][0];
@@ -85,7 +85,7 @@ fn a_row_from_files_to_verdict() {
 }
 
 #[test]
-fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
+fn a_calibrated_row_lists_its_fits_and_choices() {
     let folder = folder();
     let path = folder.path().join(CALIBRATION);
     let fitted = std::fs::read_to_string(&path).unwrap().replace("[]", "['sandman-saving']");
@@ -108,7 +108,7 @@ fn a_calibrated_row_says_what_was_fitted_or_chosen_on_it() {
 }
 
 #[test]
-fn a_calibrated_row_that_misses_stands_beside_those_that_miss() {
+fn a_calibrated_row_that_misses_is_listed_with_misses() {
     let folder = folder();
     let path = folder.path().join(CALIBRATION);
     let fitted = std::fs::read_to_string(&path).unwrap().replace("[]", "['sandman-saving']");
@@ -128,7 +128,7 @@ fn a_calibrated_row_that_misses_stands_beside_those_that_miss() {
 }
 
 #[test]
-fn moved_drawn_and_left_out() {
+fn changed_random_and_omitted_constants_are_reported() {
     let folder = folder();
     let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();
     assert!(text.contains("suspect: one figure only"), "{text}");
@@ -152,7 +152,7 @@ fn a_page_is_written() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_name_file_and_key() {
     let folder = folder();
     let refused = |file: &str, text: &str| {
         let path = folder.path().join(file);

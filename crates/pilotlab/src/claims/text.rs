@@ -1,4 +1,4 @@
-//! Claims for people: counts by paper and verdict, then rows by figure, within 120 columns.
+//! Claims as text: counts by paper and verdict, then rows by figure, within 120 columns.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use pilotlight_claims::verdict::{Holds, Verdict};
 use super::Output;
 use crate::table::Table;
 
-/// Columns of a line.
+/// Maximum width of a line.
 const WIDTH: usize = 120;
 
-/// How text looks.
+/// Text style.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Style {
-    /// Whether verdicts have colours.
+    /// Whether verdicts are coloured.
     pub(super) colour: bool,
 }
 
@@ -44,7 +44,7 @@ impl Style {
     }
 }
 
-/// Everything; rows that no map has only if `unmapped`.
+/// The whole report; with `unmapped` including rows without a mapping.
 pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
     let report = &output.report;
     let mut text = counted(report, style);
@@ -71,13 +71,8 @@ fn counted(report: &Report, style: Style) -> String {
     let mut text = String::new();
     let none = BTreeMap::new();
     for (title, seeds, verdicts, fitted) in [
-        (
-            "Results: what must come out, and is evidence if it does",
-            &report.results,
-            &Verdict::OF_RESULTS[..],
-            &report.fitted_misses,
-        ),
-        ("Bounds that a trivial policy meets too: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
+        ("Results: evidence if they agree", &report.results, &Verdict::OF_RESULTS[..], &report.fitted_misses),
+        ("Bounds that a trivial policy also meets: no evidence", &report.no_evidence, &Verdict::OF_RESULTS, &none),
         ("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN, &none),
     ] {
         if !seeds.is_empty() {
@@ -96,13 +91,13 @@ fn counted(report: &Report, style: Style) -> String {
     text
 }
 
-/// Those of these verdicts that some row has.
+/// The verdicts that at least one row has.
 pub(super) fn there(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Vec<Verdict> {
     let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
     verdicts.iter().filter(there).copied().collect()
 }
 
-/// Verdicts that nothing has are left out, so that the rest fits.
+/// Verdicts without rows are left out to save width.
 fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict], fitted: &BTreeMap<String, usize>) -> Table {
     let verdicts: &[Verdict] = &there(seeds, verdicts);
     let heads: Vec<&str> =
@@ -114,7 +109,7 @@ fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict], fitted: &
     table
 }
 
-/// `fitted` are calibrated rows that miss nevertheless.
+/// `fitted` are calibrated rows that miss.
 pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict], fitted: Option<&usize>) -> Vec<String> {
     let total: usize = counts.values().sum();
     let each = verdicts.iter().map(|verdict| {
@@ -127,7 +122,7 @@ pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict], fitte
     [seed.to_owned(), total.to_string()].into_iter().chain(each).collect()
 }
 
-/// Rows of a figure, each with what is to be said of it below.
+/// Rows of a figure with their remarks.
 fn figure_rows(rows: &[&Assessment], style: Style) -> String {
     let mut table = Table::new(&["<  row", "<paper", "here", "<95 % interval", "<verdict"]);
     for row in rows {
@@ -146,7 +141,7 @@ fn figure_rows(rows: &[&Assessment], style: Style) -> String {
     text
 }
 
-/// The id without the paper, which stands above.
+/// The id without the paper.
 fn name(row: &Assessment) -> &str {
     row.id.strip_prefix(row.seed.as_str()).map_or(&row.id, |rest| rest.trim_start_matches('-'))
 }
@@ -168,7 +163,7 @@ fn ours(row: &Assessment) -> (String, String) {
     }
 }
 
-/// What is said below a row.
+/// The remarks of a row.
 fn remarks(row: &Assessment) -> Vec<String> {
     let mut remarks = Vec::new();
     if let Printed::Text(text) = &row.paper {
@@ -255,16 +250,16 @@ fn closing(report: &Report) -> String {
     let unread = report.unread();
     if !unread.is_empty() {
         let (count, ids) = (unread.len(), unread.join(", "));
-        let what = "a copy of what the paper prints, which neither simulator, lab nor policies read";
+        let what = "copies of printed values that neither simulator, lab nor policies read";
         text += &wrapped(&format!("Inputs without a reader ({count}): {what}: {ids}"), "");
     }
     let causeless = report.without_cause();
     if !causeless.is_empty() {
         let ids: Vec<&str> = causeless.iter().map(|row| row.id.as_str()).collect();
-        text += &wrapped(&format!("Missed or undecided, and the map says no cause: {}", ids.join(", ")), "");
+        text += &wrapped(&format!("Missed or undecided, without a cause in the map: {}", ids.join(", ")), "");
     }
     if !report.unused.is_empty() {
-        text += &wrapped(&format!("Rows of the map that no claim has: {}", report.unused.join(", ")), "");
+        text += &wrapped(&format!("Rows of the map without a claim: {}", report.unused.join(", ")), "");
     }
     text += &report.ranges_words().map(|words| wrapped(&words, "")).unwrap_or_default();
     for stamp in &report.profiles {
@@ -276,7 +271,7 @@ fn closing(report: &Report) -> String {
     format!("\n{text}")
 }
 
-/// Lines of at most [`WIDTH`] columns, each after `indent`.
+/// Wraps text to [`WIDTH`] columns, with an indent.
 fn wrapped(text: &str, indent: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
@@ -305,7 +300,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The project's own claims and map on results that there are none of.
+    /// The project's claims and map, without results.
     pub(in super::super) fn report() -> Report {
         let read = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
         let claims = claim::parse(&read("claims", include_str!("../../../../experiments/claims.toml"))).unwrap();
@@ -336,7 +331,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn every_result_of_sandman_is_mapped_or_on_the_list() {
+    fn every_result_of_sandman_is_mapped_or_listed() {
         let report = report();
         let sandman = report.rows.iter().filter(|row| row.seed == "sandman");
         let missing: Vec<&str> =

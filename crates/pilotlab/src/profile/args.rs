@@ -13,7 +13,7 @@ const ABOUT: &str = "\
 Build the power-performance models of policy `pass` for this machine, or for a simulated one.
 
 `profile cpu` measures how often reactors poll, and what they draw, over numbers of cores, CPU quotas and power limits (RAPL); `profile ssd` measures \
-bandwidth and power of a drive. Both write one file, each its part, which `pass` loads. A profile that was interrupted goes on where it ended. What is set \
+bandwidth and power of a drive. Both write one file, each its part, which `pass` loads. An interrupted profile continues where it stopped. What is set \
 of the machine is put back at the end; after `kill -9` by `pilotlab restore`.";
 
 const EXAMPLES: &str = "\
@@ -35,9 +35,9 @@ Run nothing else meanwhile, and stop the server: reactors need their CPUs for th
 
 Exit codes:
   0  finished
-  1  failed; what was measured is kept, and the same command goes on
+1  failed; measurements are kept, and the same command continues
   2  the command line was refused
-  129, 130, 143  ended by hang-up, Ctrl-C or SIGTERM; the same command goes on";
+  129, 130, 143  ended by hang-up, Ctrl-C or SIGTERM; the same command continues";
 
 const SSD_EXAMPLES: &str = "\
 Examples:
@@ -53,7 +53,7 @@ Exit codes: as of `pilotlab profile cpu`";
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples.")]
 #[command(arg_required_else_help = true)]
 pub(crate) struct ProfileArgs {
-    /// What is profiled
+    /// Part to profile
     #[command(subcommand)]
     pub(super) part: Part,
 }
@@ -71,23 +71,23 @@ pub(super) enum Part {
 /// What both have.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Common {
-    /// The profile that is written; parts that it has already are kept
+    /// Output profile; other parts in it are kept
     #[arg(long, value_name = "FILE", default_value = "profile.toml")]
     pub(super) out: PathBuf,
 
-    /// Time of each measurement, of which the first fifth is not counted
+    /// Time of each measurement; the first fifth is not measured
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = each)]
     pub(super) each: u64,
 
-    /// Forget what was measured before
+    /// Discard earlier measurements
     #[arg(long)]
     pub(super) fresh: bool,
 
-    /// Print what came out as JSON
+    /// Print the results as JSON
     #[arg(long)]
     pub(super) json: bool,
 
-    /// A simulated machine in the place of this one: its profile, in a folder below that of calibration.toml
+    /// Profile a simulated machine: its profile, below the folder of calibration.toml
     #[arg(long, value_name = "FILE")]
     pub(super) simulated: Option<PathBuf>,
 }
@@ -98,7 +98,7 @@ pub(super) struct CpuArgs {
     #[command(flatten)]
     pub(super) common: Common,
 
-    /// CPUs of the reactors, the main core's first, such as 0-7 [default: all that this process may use]
+    /// CPUs of the reactors, the main core first, such as 0-7 [default: all available to this process]
     #[arg(long, value_name = "LIST", conflicts_with = "simulated")]
     pub(super) cpus: Option<String>,
 
@@ -106,19 +106,19 @@ pub(super) struct CpuArgs {
     #[arg(long, value_name = "COUNT", default_value = "8", requires = "simulated")]
     pub(super) cores: NonZeroU16,
 
-    /// I/O threads [default: one a core]
+    /// I/O threads [default: one per core]
     #[arg(long, value_name = "COUNT")]
     pub(super) threads: Option<NonZeroU16>,
 
-    /// From one budget, and one power limit, to the next
+    /// Step of budgets and power limits
     #[arg(long, value_name = "POWER", default_value = "10W", value_parser = power)]
     pub(super) step: u64,
 
-    /// The sensor of power: one of `pilotlab sensors`, or modelled [default: the first that this machine has]
+    /// Power sensor: one of `pilotlab sensors`, or modelled [default: the first available one]
     #[arg(long, value_name = "NAME", conflicts_with = "simulated")]
     pub(super) sensor: Option<String>,
 
-    /// Seed by which the constants of --sensor modelled differ from the server's, by up to 20 %
+    /// Seed of the deviations of --sensor modelled from the server's model (up to 20 %)
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) seed: u64,
 }
@@ -133,19 +133,19 @@ pub(super) struct SsdArgs {
     #[arg(value_name = "DEVICE|FILE", required_unless_present = "simulated", conflicts_with = "simulated")]
     pub(super) path: Option<PathBuf>,
 
-    /// Write to it, too: what it holds is lost
+    /// Also write; all data on it is lost
     #[arg(long)]
     pub(super) write: bool,
 
-    /// A sensor of the drive's own power
+    /// Sensor of the drive's power
     #[arg(long, value_name = "NAME", conflicts_with_all = ["simulated", "spec"])]
     pub(super) sensor: Option<String>,
 
-    /// Power by the drive's specification: idle, and at most bandwidth, such as idle=5W,read=12W,write=15W
+    /// Power of the drive's specification: idle and at full bandwidth, such as idle=5W,read=12W,write=15W
     #[arg(long, value_name = "POWERS", value_parser = Specification::parse, conflicts_with = "simulated")]
     pub(super) spec: Option<Specification>,
 
-    /// How many drives of this kind the server has
+    /// Number of such drives in the server
     #[arg(long, value_name = "COUNT", default_value = "1")]
     pub(super) drives: NonZeroU16,
 
@@ -153,7 +153,7 @@ pub(super) struct SsdArgs {
     #[arg(long, value_name = "COUNT", default_value = "16")]
     pub(super) jobs: NonZeroU16,
 
-    /// The simulated drive's profile
+    /// Profile of the simulated drive
     #[arg(long, value_name = "FILE", requires = "simulated", required_unless_present = "path")]
     pub(super) model: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! A drive of this machine, or a file on one: read or written at random places past the page cache, at a rate, while its power is measured.
+//! Random direct I/O to a drive of this machine, or a file on one, at a given rate with measurement of its power.
 //!
-//! Without a sensor at the drive its watts are those of its specification over the bandwidth that is measured, as in section 3.2.1.
+//! Without a sensor of the drive, power is interpolated from its specification by bandwidth, as in section 3.2.1.
 
 use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
@@ -17,15 +17,15 @@ use pilotlight_sim::rng::{Purpose, Stream};
 use super::meter::Meter;
 use super::subject::{DriveMeasured, DriveSubject, Load, Stopped};
 
-/// Bytes of a request: large enough that drives reach their bandwidth with a few in flight.
+/// Size of a request: drives reach their bandwidth with a few in flight.
 const BYTES: u64 = 128 << 10;
-/// Direct I/O wants memory and places in multiples of this at most.
+/// Alignment of direct I/O.
 const ALIGN: usize = 4096;
-/// Time between two looks whether a signal came, and length of a window of power.
+/// Polling interval for signals, and length of a power window.
 const LOOK: Duration = Duration::from_millis(50);
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What a specification says of a drive's power, in microwatts.
+/// Power in a drive's specification, in microwatts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Specification {
     idle_uw: u64,
@@ -34,7 +34,7 @@ pub(super) struct Specification {
 }
 
 impl Specification {
-    /// As `idle=5W,read=12W,write=15W`.
+    /// Parses `idle=5W,read=12W,write=15W`: a list of options, not CSV.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         const FORM: &str = "give the powers of the specification as idle=5W,read=12W,write=15W";
         let parts: Vec<(&str, &str)> = text.split(',').filter_map(|part| part.split_once('=')).collect();
@@ -49,7 +49,7 @@ impl Specification {
         Ok(own)
     }
 
-    /// The watts of a drive, which draws what it says at the most that was measured in each direction.
+    /// Power of a drive by its specification, which applies at the maximum measured bandwidth of each direction.
     pub(super) fn fill(&self, measured: &mut [DriveMeasured]) {
         for writes in [false, true] {
             let full_uw = if writes { self.written_uw } else { self.read_uw };
@@ -75,10 +75,10 @@ pub(super) struct Drive {
 }
 
 impl Drive {
-    /// The device or file at a path, which is written to only under loads that write.
+    /// Opens a device or file. It is written only by loads that write.
     ///
     /// # Errors
-    /// It cannot be opened, or is too small.
+    /// If it cannot be opened or is too small.
     pub(super) fn open(
         path: &Path,
         jobs: u32,
@@ -96,7 +96,7 @@ impl Drive {
         Ok(Self { path: path.to_owned(), bytes, jobs, meter, settle, measured: each - settle, stop })
     }
 
-    /// Bytes moved in the measured time, that time in seconds, and watts if there is a sensor.
+    /// Bytes transferred in the measured time, that time in seconds, and power if there is a sensor.
     fn run(&mut self, load: Load) -> Result<(u64, f64, Vec<f64>), Stopped> {
         let (moved, end) = (AtomicU64::new(0), AtomicBool::new(false));
         let jobs = if load.bytes_per_s == Some(0) { 0 } else { self.jobs };
@@ -173,7 +173,7 @@ fn open(path: &Path, writes: bool) -> anyhow::Result<File> {
     })
 }
 
-/// One of the threads that load a drive, with one request in flight.
+/// A load thread with one request in flight.
 struct Job {
     seed: u64,
     of: u32,
@@ -206,7 +206,7 @@ impl Job {
     }
 }
 
-/// Waits until then, or until the end.
+/// Waits until a time or the end.
 fn wait_until(due: Instant, end: &AtomicBool) {
     while !end.load(Ordering::Relaxed) {
         let left = due.saturating_duration_since(Instant::now());
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_specification_names_three_powers() {
+    fn a_specification_has_three_values() {
         let own = Specification::parse("idle=5W, read=12W, write=15.5W").unwrap();
         assert_eq!((own.idle_uw, own.read_uw, own.written_uw), (5_000_000, 12_000_000, 15_500_000));
         for wrong in ["", "idle=5W", "idle=5,read=12W,write=15W", "idle=15W,read=12W,write=15W"] {

@@ -1,4 +1,4 @@
-//! The profile file: what policy `pass` loads (`pilotlight_policy::pass::profile`). Each part of it is written by a command of its own and keeps the other.
+//! The profile of policy `pass` (`pilotlight_policy::pass::profile`). Each command writes one part and keeps the others.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,12 +6,12 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-/// A profile, of which not all is known yet.
+/// A profile, possibly incomplete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct ProfileFile {
-    /// What outputs call it.
+    /// Its name.
     pub(super) name: String,
-    /// Where its figures are from.
+    /// Source of its values.
     #[serde(default)]
     pub(super) source: String,
     #[serde(default)]
@@ -23,7 +23,7 @@ pub(super) struct ProfileFile {
 /// What is neither CPU nor drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Others {
-    /// At its highest, in microwatts.
+    /// Maximum power, in microwatts.
     #[serde(default)]
     pub(super) most_uw: u64,
 }
@@ -31,26 +31,26 @@ pub(super) struct Others {
 /// The drives.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Ssd {
-    /// What its figures are from, and what it cannot say.
+    /// Notes on the source and limits of its values.
     #[serde(default)]
     pub(super) notes: Vec<String>,
-    /// How many.
+    /// Number of drives.
     pub(super) drives: u32,
-    /// Power of one without requests.
+    /// Idle power of a drive.
     pub(super) idle_uw: u64,
-    /// What reads add at `read_bytes_per_s`, and writes at `written_bytes_per_s`.
+    /// Additional power of reads at `read_bytes_per_s` and writes at `written_bytes_per_s`.
     pub(super) read_uw: u64,
     pub(super) read_bytes_per_s: u64,
     pub(super) written_uw: u64,
     pub(super) written_bytes_per_s: u64,
-    /// The least that a drive is capped to.
+    /// Minimum bandwidth cap of a drive.
     pub(super) floor_bytes_per_s: u64,
 }
 
 /// The CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Cpu {
-    /// As of [`Ssd::notes`].
+    /// As [`Ssd::notes`].
     #[serde(default)]
     pub(super) notes: Vec<String>,
     /// Configurations.
@@ -62,7 +62,7 @@ pub(super) struct Cpu {
 pub(super) struct Row {
     pub(super) power_uw: u64,
     pub(super) cores: u16,
-    /// CPU time of all polling cores, the main core among them, in millionths of one core.
+    /// CPU time of all polling cores including the main core, in millionths of one core.
     pub(super) quota_ppm: u64,
     pub(super) limit_uw: u64,
     /// In microseconds.
@@ -70,7 +70,7 @@ pub(super) struct Row {
 }
 
 impl ProfileFile {
-    /// The file at a path; a new one of this name where there is none.
+    /// Reads a profile, or creates a new one of this name.
     pub(super) fn read(path: &Path, name: &str) -> anyhow::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -91,7 +91,7 @@ impl ProfileFile {
         std::fs::rename(&new, path).with_context(shown)
     }
 
-    /// What `pass` cannot load it without.
+    /// Missing parts that `pass` requires.
     pub(super) fn missing(&self) -> Option<&'static str> {
         match (&self.cpu, &self.ssd) {
             (None, _) => Some("pilotlab profile cpu"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_other_commands_have_written_stay_and_the_policy_loads_the_whole() {
+    fn parts_of_other_commands_are_kept_and_the_policy_loads_the_profile() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own.toml");
         let mut first = ProfileFile::read(&path, "own").unwrap();
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_profile_is_not_overwritten() {
+    fn other_files_are_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("own.toml");
         std::fs::write(&path, "[server]\nlisten = 1\n").unwrap();

@@ -1,4 +1,4 @@
-//! The linear models of section 3.2, fitted to what was measured, each coefficient with its interval.
+//! The linear models of section 3.2, fitted to measurements, with intervals of the coefficients.
 
 use pilotlight_stats::linear::{self, Fit};
 use pilotlight_stats::{CONFIDENCE, Estimate};
@@ -6,14 +6,14 @@ use serde::Serialize;
 
 use super::subject::{Axes, DriveMeasured, Measured};
 
-/// What the measurements of a CPU come to.
+/// The model of a CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct CpuFit {
-    /// Watts without a power limit: what is always drawn, and what a core's worth of CPU time adds.
+    /// Power without a limit: constant part, and per core of CPU time.
     pub(super) power_w: Option<Line>,
-    /// Time between two polls in nanoseconds: what is always spent, and what each I/O thread of a core adds; with all CPU time and without a power limit.
+    /// Polling interval in nanoseconds: constant part, and per I/O thread of a core; with full CPU time and no power limit.
     pub(super) interval_ns: Option<Line>,
-    /// Watts drawn under a limit that is kept, for each watt of the limit.
+    /// Power per watt of an effective limit.
     pub(super) limit_w: Option<Line>,
 }
 
@@ -38,7 +38,7 @@ const CLOCK_NS: f64 = 1.0;
 const BINDS: f64 = 0.02;
 
 impl CpuFit {
-    /// Of a CPU with so many I/O threads, by a sensor with steps of `step_w`.
+    /// Fits a CPU with this number of I/O threads, by a sensor with a resolution of `step_w`.
     pub(super) fn new(measured: &[Measured], axes: &Axes, threads: u16, step_w: f64) -> Self {
         let free = || measured.iter().filter(|one| one.configuration.limit_uw == axes.most_uw());
         let power: Vec<_> = free().map(|one| ([1.0, one.used_cores], one.mean_w())).collect();
@@ -53,7 +53,7 @@ impl CpuFit {
         }
     }
 
-    /// Limits that are kept, with all cores and all CPU time.
+    /// Effective limits, with all cores and full CPU time.
     fn limited(measured: &[Measured], axes: &Axes) -> Vec<([f64; 2], f64)> {
         let (cores, full_ppm) = (axes.cores, axes.full_ppm(axes.cores));
         let all = |one: &&Measured| one.configuration.cores == cores && one.configuration.quota_ppm == full_ppm;
@@ -66,9 +66,8 @@ impl CpuFit {
     }
 }
 
-/// A line through values that miss a limit to one side: it is kept in steps of the clock frequency, of which the higher ones are more watts. Errors of
-/// one sign are no noise, which intervals of a fit are about; in the worst case they grow from one end of the limits to the other, by twice
-/// the largest residual. The intervals are wider by that.
+/// A line through values with one-sided deviations, because limits are enforced in steps of the clock frequency. Intervals of a fit assume
+/// noise; a systematic error can grow over the range of limits by twice the largest residual, so the intervals are widened by that.
 fn one_sided(rows: &[([f64; 2], f64)], step_w: f64) -> Option<Line> {
     let Line { base, slope, r2 } = linear::fit(rows, step_w, CONFIDENCE).map(Line::from)?;
     let limits = || rows.iter().map(|([_, limit_w], _)| *limit_w);
@@ -80,15 +79,15 @@ fn one_sided(rows: &[([f64; 2], f64)], step_w: f64) -> Option<Line> {
     Some(Line { base: wider(base, most + trend * high), slope: wider(slope, trend), r2 })
 }
 
-/// What the measurements of drives come to: watts of one drive without requests, and for each GB/s that it reads or writes.
+/// The model of a drive: idle power, and power per GB/s of reads and writes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct DriveFit {
     pub(super) idle_w: Estimate,
     pub(super) read_w_per_gb_s: Estimate,
-    /// Nothing where nothing was written.
+    /// `None` without writes.
     pub(super) written_w_per_gb_s: Option<Estimate>,
     pub(super) r2: f64,
-    /// Most that one drive reads and writes, in bytes a second.
+    /// Maximum bandwidth of one drive for reads and writes, in bytes per second.
     pub(super) most_read: f64,
     pub(super) most_written: f64,
 }
@@ -96,7 +95,7 @@ pub(super) struct DriveFit {
 const GB: f64 = 1e9;
 
 impl DriveFit {
-    /// Of so many drives under the same loads; `None` if loads do not tell the coefficients apart.
+    /// Fits a number of drives under equal loads; `None` if the loads do not determine the coefficients.
     pub(super) fn new(measured: &[DriveMeasured], drives: u32, step_w: f64) -> Option<Self> {
         let each = 1.0 / f64::from(drives.max(1));
         let row = |one: &DriveMeasured| -> Option<([f64; 3], f64)> {

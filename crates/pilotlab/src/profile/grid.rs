@@ -1,37 +1,35 @@
-//! Which configurations of a CPU are measured: PASS's grid search (section 3.2.2), as a pure function of what was measured.
+//! PASS's grid search for configurations of a CPU (section 3.2.2), as a pure function of the measurements, so that an interrupted search
+//! continues unchanged.
 //!
-//! **Coarse.** Numbers of cores and shares of CPU time by powers of two, power limits in equal steps. A limit above what a configuration draws
-//! without one limits nothing, and below one that is not kept lower ones are not kept either: neither is measured.
-//! **Ties.** At each budget the best configuration within it is the one with the lowest p99 polling interval; those within 5 % of it tie, and of these the one
-//! with the most CPU time wins, then the one with the highest power limit. Where there is a tie, configurations between the winner and the next that exceed the
-//! budget are measured, until they are as close as the finest step.
-//!
-//! Since what is next follows from what was measured alone, a search that was interrupted goes on as if it had not been.
+//! **Coarse.** Numbers of cores and CPU time by powers of two, power limits in equal steps. Limits above the power of a configuration have no
+//! effect, and limits below an ineffective one are ineffective: neither is measured. **Ties.** At each budget the best configuration has the
+//! lowest p99 polling interval; those within 5 % tie, and the one with the most CPU time, then the highest power limit, wins. At a tie,
+//! configurations between the winner and the next ones above the budget are measured, down to the finest step.
 
 use std::collections::HashMap;
 
 use super::subject::{Axes, CORE_PPM, Configuration, Measured};
 
-/// Configurations whose polling intervals differ by less tie (section 3.2.2).
+/// Maximum relative difference of polling intervals in a tie (section 3.2.2).
 const TIE: f64 = 1.05;
 /// The finest step of CPU time: 5 % of a core, as in the artifact's `cpu-profile.csv`.
 const QUOTA_STEP_PPM: u64 = CORE_PPM / 20;
 /// The finest step of a power limit: 1 W, as in the same file.
 const LIMIT_STEP_UW: u64 = 1_000_000;
-/// Configurations whose power differs by less than this are not told apart, in watts.
+/// Minimum difference in power of distinct configurations, in watts.
 const SAME_W: f64 = 1.0;
 
 /// A search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Search<'a> {
-    /// What can be set.
+    /// Available knobs.
     pub(super) axes: &'a Axes,
-    /// From one power limit, and one budget, to the next, in microwatts.
+    /// Step of power limits and budgets, in microwatts.
     pub(super) step_uw: u64,
 }
 
 impl Search<'_> {
-    /// What is known to be needed, of which the first is to be measured next; nothing at the end.
+    /// Configurations to measure, the first next; empty at the end.
     pub(super) fn next(&self, measured: &[Measured]) -> Vec<Configuration> {
         let known: HashMap<Configuration, f64> = measured.iter().map(|one| (one.configuration, one.mean_w())).collect();
         let mut wanted = self.coarse(&known);
@@ -73,7 +71,7 @@ impl Search<'_> {
         halves.chain([quota.least_ppm]).collect()
     }
 
-    /// The highest limit below what a configuration draws that is not measured yet; none below one that is not kept.
+    /// The highest unmeasured limit below the power of a configuration; none below an ineffective one.
     fn next_limit(
         &self,
         known: &HashMap<Configuration, f64>,
@@ -93,7 +91,7 @@ impl Search<'_> {
         None
     }
 
-    /// What lies between the winners of ties and their neighbours above the budget.
+    /// Configurations between the winners of ties and their neighbours above the budget.
     fn refined(&self, measured: &[Measured]) -> Vec<Configuration> {
         let mut wanted = Vec::new();
         for budget_w in self.budgets(measured) {
@@ -135,7 +133,7 @@ impl Search<'_> {
         measured.iter().find(|one| one.configuration == of).map_or(f64::NAN, Measured::mean_w)
     }
 
-    /// Budgets in watts, from the first that anything keeps to the first that everything does.
+    /// Budgets in watts, from the first that any configuration keeps to the first that all keep.
     fn budgets(&self, measured: &[Measured]) -> Vec<f64> {
         let step_w = self.step_uw as f64 / 1e6;
         let ends = |most: f64, one: &Measured| most.max(one.mean_w());
@@ -166,13 +164,13 @@ impl Search<'_> {
     }
 }
 
-/// The middle of two values in whole steps from the lower; `None` if there is none between.
+/// The midpoint of two values in whole steps from the lower; `None` if there is none.
 fn middle(low: u64, high: u64, step: u64) -> Option<u64> {
     let steps = high.checked_sub(low)? / step;
     (steps > 1).then(|| low + steps / 2 * step)
 }
 
-/// The configurations within a budget that tie.
+/// The tied configurations within a budget.
 fn tied(measured: &[Measured], budget_w: f64) -> impl Iterator<Item = &Measured> {
     let within = move |one: &&Measured| one.mean_w() <= budget_w;
     let best = measured.iter().filter(within).map(|one| one.p99_ns).fold(f64::INFINITY, f64::min);
@@ -193,7 +191,7 @@ mod tests {
     use super::super::subject::{Limit, Quota};
     use super::*;
 
-    /// 40 W, 5 W for each core's worth of CPU time; an interval of 8 us over the polling cores, which limits make longer.
+    /// 40 W plus 5 W per core of CPU time; a polling interval of 8 us divided by the polling cores, longer under limits.
     fn measure(axes: &Axes, configuration: Configuration) -> Measured {
         let Configuration { cores, quota_ppm, limit_uw } = configuration;
         let used = 1.0 + (quota_ppm.min(axes.full_ppm(cores)) as f64 / CORE_PPM as f64);
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn quotas_fill_the_budgets_between_cores_since_the_interval_cannot_rank_them() {
+    fn quotas_fill_the_budgets_between_numbers_of_cores() {
         let axes = axes();
         let search_result = search(&axes);
         let rows = Search { axes: &axes, step_uw: 10_000_000 }.rows(&search_result);
@@ -241,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_limit_nothing_or_are_not_kept_are_not_measured() {
+    fn ineffective_limits_are_not_measured() {
         let axes = axes();
         for one in search(&axes).iter().filter(|one| one.configuration.limit_uw < axes.most_uw()) {
             let free = Configuration { limit_uw: axes.most_uw(), ..one.configuration };
@@ -252,14 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_knobs_is_profiled_by_cores_alone() {
+    fn a_machine_without_knobs_is_profiled_by_cores_only() {
         let axes = Axes { quota: None, limit: None, ..axes() };
         let cores: Vec<u16> = search(&axes).iter().map(|one| one.configuration.cores).collect();
         assert_eq!(cores, [1, 2, 4, 8]);
     }
 
     #[test]
-    fn an_interrupted_search_goes_on_as_if_it_had_not_been() {
+    fn an_interrupted_search_continues_unchanged() {
         let axes = axes();
         let whole = search(&axes);
         let search = Search { axes: &axes, step_uw: 10_000_000 };
@@ -278,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_is_a_whole_step_between() {
+    fn the_midpoint_is_a_whole_step() {
         assert_eq!(middle(100, 200, 50), Some(150));
         assert_eq!((middle(100, 149, 50), middle(100, 199, 50), middle(5, 4, 1)), (None, None, None));
     }

@@ -1,4 +1,4 @@
-//! What was measured so far, on record as soon as it is: a profile that was interrupted goes on.
+//! The journal of a profile's measurements, from which an interrupted profile continues.
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +7,17 @@ use pilotlight_journal::{Durability, Journal, Lock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Measurements of one kind, made under the same circumstances.
+/// Measurements of one kind under equal conditions.
 pub(super) struct Record<T> {
     journal: Journal,
     path: PathBuf,
-    /// Those that there are.
+    /// The measurements.
     pub(super) all: Vec<T>,
 }
 
 impl<T: Serialize + DeserializeOwned> Record<T> {
-    /// The record beside a profile. `circumstances` is all that measurements depend on; what was measured under others is refused, and with `fresh` is forgotten.
-    pub(super) fn open(profile: &Path, of: &str, circumstances: &impl Serialize, fresh: bool) -> anyhow::Result<Self> {
+    /// The journal beside a profile. `conditions` are all inputs of measurements; a journal with others is refused, or discarded with `fresh`.
+    pub(super) fn open(profile: &Path, of: &str, conditions: &impl Serialize, fresh: bool) -> anyhow::Result<Self> {
         let mut path = profile.as_os_str().to_owned();
         path.push(format!(".{of}.jsonl"));
         let path = PathBuf::from(path);
@@ -28,7 +28,7 @@ impl<T: Serialize + DeserializeOwned> Record<T> {
             lock.file().set_len(0).with_context(|| format!("cannot write {shown}"))?;
         }
         let (mut journal, bytes) = Journal::read(lock).with_context(|| format!("cannot read {shown}"))?;
-        let head = serde_json::to_string(circumstances)? + "\n";
+        let head = serde_json::to_string(conditions)? + "\n";
         let text = String::from_utf8(bytes).with_context(|| format!("{shown} is not a record of measurements"))?;
         if text.is_empty() {
             journal.append(&head, Durability::Process).with_context(|| format!("cannot write {shown}"))?;
@@ -59,10 +59,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_goes_on_under_the_same_circumstances_alone() {
+    fn it_continues_under_equal_conditions_only() {
         let folder = tempfile::tempdir().unwrap();
         let profile = folder.path().join("own.toml");
-        let open = |circumstances: &str, fresh| Record::<u32>::open(&profile, "cpu", &circumstances, fresh);
+        let open = |conditions: &str, fresh| Record::<u32>::open(&profile, "cpu", &conditions, fresh);
         let mut record = open("5 s", false).unwrap();
         record.add(7).unwrap();
         assert!(open("5 s", false).is_err(), "it is locked");
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_measured_again() {
+    fn a_truncated_line_is_measured_again() {
         let folder = tempfile::tempdir().unwrap();
         let profile = folder.path().join("own.toml");
         let mut record = Record::<u32>::open(&profile, "cpu", &1, false).unwrap();

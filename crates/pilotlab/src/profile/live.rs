@@ -1,7 +1,7 @@
-//! The CPU of this machine: reactors as the server's, with I/O threads that poll, under the knobs that the server would set.
+//! The CPU of this machine: reactors and polling I/O threads as in the server, under the server's knobs.
 //!
-//! Each I/O thread looks at an epoll descriptor of its own in each poll, as one of the server without connections does, and notes the time since its last
-//! poll. Whatever is set is put back at the end, also after `kill -9` by `pilotlab restore`.
+//! Each I/O thread polls its own epoll descriptor, as an I/O thread without connections does, and records the time since the last poll. Settings
+//! are restored at the end, after `kill -9` by `pilotlab restore`.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,9 +22,9 @@ use super::meter::Meter;
 use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, Stopped};
 use pilotlight_lab::simulated::hold::Hold;
 
-/// Time between two looks whether a signal came.
+/// Polling interval for signals.
 const LOOK: Duration = Duration::from_millis(100);
-/// Length of a window of power.
+/// Length of a power window.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// This machine.
@@ -41,13 +41,13 @@ pub(super) struct Live {
     stop: StopFlag,
 }
 
-/// How it is profiled.
+/// Options.
 pub(super) struct Options {
-    /// The CPUs of the reactors, of which the first is the main core's.
+    /// CPUs of the reactors, the main core first.
     pub(super) cpus: Vec<u32>,
     /// I/O threads.
     pub(super) threads: u16,
-    /// Time of each configuration, of which the first fifth is for settling.
+    /// Time of each configuration; the first fifth is for settling.
     pub(super) each: Duration,
 }
 
@@ -96,10 +96,10 @@ impl IoThread for Poller {
 }
 
 impl Live {
-    /// Starts the reactors. With it: which mechanisms are missing, and why.
+    /// Starts the reactors. Also returns missing mechanisms with reasons.
     ///
     /// # Errors
-    /// A CPU cannot be used, or an earlier process left its changes behind.
+    /// If a CPU cannot be used, or settings of an earlier process were not restored.
     pub(super) fn start(options: &Options, meter: Meter, stop: StopFlag) -> anyhow::Result<(Self, Vec<Missing>)> {
         let cpus: Vec<Option<u32>> = options.cpus.iter().copied().map(Some).collect();
         let wanted = Wanted { cpus: cpus.clone(), ..Wanted::default() };
@@ -138,7 +138,7 @@ impl Live {
         Ok((Self { runtime, knobs, quota, limits, pollers, meter, axes, settle, measured, stop }, missing))
     }
 
-    /// Sets what can be; a limit is spread over packages as they were found.
+    /// Applies the available settings; a limit is divided over packages in proportion to their initial limits.
     fn set(&mut self, configuration: Configuration) -> Result<(), Stopped> {
         let refused = |error: pilotlight_actuators::changes::Error| Stopped::Failed(error.to_string());
         let Configuration { cores, quota_ppm, limit_uw } = configuration;
@@ -173,7 +173,7 @@ impl Live {
         all
     }
 
-    /// Mean power of one window after the other, over the time of a measurement.
+    /// Mean power of consecutive windows of a measurement.
     fn windows(&mut self) -> Result<Vec<f64>, Stopped> {
         self.meter.watts().map_err(Stopped::Failed)?;
         let mut watts = Vec::new();
@@ -186,7 +186,7 @@ impl Live {
         }
         if watts.is_empty() {
             return Err(Stopped::Failed(format!(
-                "{} has said no watts while a configuration was measured",
+                "{} returned no power while a configuration was measured",
                 self.meter.name
             )));
         }
@@ -223,7 +223,7 @@ impl CpuSubject for Live {
     }
 }
 
-/// Nothing throttled is left when the reactors are told to stop.
+/// Throttling is removed before the reactors stop.
 impl Drop for Live {
     fn drop(&mut self) {
         for knob in self.quota.into_iter().chain(self.limits.iter().map(|(knob, _)| *knob)) {

@@ -1,4 +1,4 @@
-//! Watts while a configuration is measured: of the CPU packages, or of the whole machine where that is all there is.
+//! Power during a measurement: of the CPU packages, or of the whole machine if nothing else is available.
 
 use anyhow::Context as _;
 use pilotlight_plant::PowerProfile;
@@ -6,14 +6,14 @@ use pilotlight_sensors::live::{Live, Value};
 use pilotlight_sensors::{Config, Domain, Kind, Origin, Part, Roots, Sensor, clock, modelled};
 use pilotlight_sim::rng::{Purpose, Stream};
 
-/// Sensors that are looked for where none is named, in this order.
+/// Default sensors, in order of preference.
 const FOUND: [&str; 4] = ["rapl", "rapl-perf", "ipmi", "hwmon"];
-/// The power profile that `pilotlight serve --sensor modelled` takes where none is named.
+/// Default power profile of `pilotlight serve --sensor modelled`.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
-/// How far constants of a modelled sensor are from those of the server's, at most.
+/// Maximum relative deviation of a modelled sensor from that of the server.
 const OFF: f64 = 0.2;
 
-/// What a sensor measures.
+/// The measured part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// All CPU packages.
@@ -24,23 +24,22 @@ pub(super) enum Scope {
     Drive,
 }
 
-/// A sensor of power.
+/// A power sensor.
 pub(super) struct Meter {
     live: Live,
-    /// Domains that add up to what is measured.
+    /// The summed domains.
     domains: Vec<usize>,
-    /// What it measures.
+    /// The measured part.
     pub(super) scope: Scope,
-    /// Its name, and the profile of one that is modelled.
+    /// Its name, with the profile if modelled.
     pub(super) name: String,
     pub(super) modelled: Option<String>,
-    /// The smallest difference that it shows over a window of a second, in watts.
+    /// Resolution over a window of a second, in watts.
     pub(super) step_w: f64,
 }
 
 impl Meter {
-    /// The sensor of this name; without one, the first that this machine has. `modelled` has constants that differ from the server's by up
-    /// to 20 %, by `seed`.
+    /// The named or first available sensor. `modelled` has constants that deviate from the server's by up to 20 %, by `seed`.
     pub(super) fn of_cpu(name: Option<&str>, seed: u64, roots: &Roots) -> anyhow::Result<Self> {
         let rank = |part: &Part| match part {
             Part::Cpu => Some((0, Scope::Cpu)),
@@ -53,7 +52,7 @@ impl Meter {
         Self::open(name, seed, roots, "power of the CPU or of the machine", &rank)
     }
 
-    /// A sensor of a drive's own power: the one of this name.
+    /// The sensor of a drive's power.
     pub(super) fn of_drive(name: &str, roots: &Roots) -> anyhow::Result<Self> {
         let rank = |part: &Part| matches!(part, Part::Drive(_)).then_some((0, Scope::Drive));
         Self::open(Some(name), 0, roots, "the power of a drive", &rank)
@@ -106,7 +105,7 @@ impl Meter {
         Some(Self { live: Live::of(vec![sensor]), domains: chosen, scope, name, modelled, step_w })
     }
 
-    /// Mean power since the reading before, or now, in watts; `None` of a counter that was not read before.
+    /// Mean power since the last reading, or current power, in watts; `None` at the first reading of a counter.
     pub(super) fn watts(&mut self) -> Result<Option<f64>, String> {
         let mut all = self.live.read(clock::now_ns);
         let values = all.pop().map_or_else(|| Err("there is no sensor".to_owned()), |one| one.values)?;
@@ -118,7 +117,7 @@ impl Meter {
     }
 }
 
-/// A sensor by name; the model has the cores of the server's, with constants that are off.
+/// A sensor by name; a model has the cores of the server's, with deviating constants.
 fn config(name: &str, seed: u64) -> anyhow::Result<Config> {
     if name != "modelled" {
         return Config::by_name(name).with_context(|| {
@@ -129,7 +128,7 @@ fn config(name: &str, seed: u64) -> anyhow::Result<Config> {
     Ok(Config::Modelled(off(&profile, seed)))
 }
 
-/// The constants of the server's modelled sensor, each off by up to 20 %: a profile of the very constants by which power is then read would be right by
+/// The constants of the server's modelled sensor with deviations of up to 20 %, because a profile of identical constants would be exact by
 /// construction.
 fn off(profile: &PowerProfile, seed: u64) -> modelled::Options {
     let stream = Stream::new(seed, Purpose::Sensors, 0);
@@ -151,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn constants_are_off_by_at_most_a_fifth_and_follow_from_the_seed() {
+    fn constants_deviate_by_at_most_20_percent_by_seed() {
         let profile = PowerProfile::parse(PROFILE).unwrap();
         let exact = profile.cpu_uw.deep as f64;
         let offs: Vec<f64> = (0..50).map(|seed| off(&profile, seed).base_uw as f64 / exact).collect();
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_sensor_it_says_what_can_be_done() {
+    fn the_error_without_a_sensor_names_remedies() {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::below(folder.path());
         let error = Meter::of_cpu(None, 1, &roots).err().unwrap().to_string();

@@ -1,15 +1,15 @@
 //! `pilotlab profile`: the power-performance models of PASS (section 3.2), for this machine or a simulated one.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
-//! | `subject` | what is profiled, behind traits |
+//! | `subject` | traits of profiled CPUs and drives |
 //! | `live`, `drive`, `simulated` | the CPU of this machine, a drive of it, a simulated machine |
 //! | `hold` | the policy that holds a configuration |
-//! | `meter` | watts |
-//! | `grid` | which configurations are measured, and which of them a profile has |
-//! | `search`, `journal` | measuring until nothing is left, on record |
+//! | `meter` | power |
+//! | `grid` | selection of configurations |
+//! | `search`, `journal` | measurements, with a journal |
 //! | `fit` | the linear models |
-//! | `file`, `output` | what is written, what is printed |
+//! | `file`, `output` | the profile, the printed summary |
 
 mod args;
 mod drive;
@@ -53,15 +53,15 @@ use crate::run::live::{listening, stopped};
 
 pub(crate) use args::ProfileArgs;
 
-/// The least bandwidth that a drive is capped to (PASS, section 5.1).
+/// Minimum bandwidth cap of a drive (PASS, section 5.1).
 const FLOOR_BYTES_PER_S: u64 = 10 << 20;
-/// What of a reading of a simulated machine is rounding: energies are whole microjoules.
+/// Resolution of a simulated machine: energies are whole microjoules.
 const SIMULATED_STEP_W: f64 = 1e-3;
 
-/// Profiles.
+/// Runs the command.
 ///
 /// # Errors
-/// What cannot be measured or written, and what can be done.
+/// If something cannot be measured or written; the message has a remedy.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let done = match &args.part {
         Part::Cpu(args) => cpu(args),
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     };
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(Unfinished::Signal(signal)) => Ok(stopped(signal, "the same command goes on")),
+        Err(Unfinished::Signal(signal)) => Ok(stopped(signal, "the same command continues")),
         Err(Unfinished::Failed(error)) => Err(error),
     }
 }
@@ -80,7 +80,7 @@ impl From<anyhow::Error> for Unfinished {
     }
 }
 
-/// All that measurements of a CPU depend on.
+/// The conditions of CPU measurements.
 #[derive(Serialize)]
 struct CpuCircumstances<'a> {
     machine: String,
@@ -92,7 +92,7 @@ struct CpuCircumstances<'a> {
     axes: &'a Axes,
 }
 
-/// A CPU that can be measured, and what is known of it.
+/// A CPU to profile, with its description.
 struct CpuCase {
     subject: Box<dyn CpuSubject>,
     machine: String,
@@ -140,8 +140,7 @@ fn cpu(args: &CpuArgs) -> Result<(), Unfinished> {
     Ok(())
 }
 
-/// A row of the file, which counts the main core's CPU time too; where the whole machine is measured, what it draws without its cores is with
-/// the others.
+/// A row of the profile, including the CPU time of the main core. If the whole machine is measured, its constant power is in `others`.
 fn file_row((measured, tied_ns): &(Measured, f64), base_w: f64) -> Row {
     let subject::Configuration { cores, quota_ppm, limit_uw } = measured.configuration;
     let power_uw = ((measured.mean_w() - base_w) * 1e6).max(1.0) as u64;
@@ -190,7 +189,7 @@ fn simulated_cpu(args: &CpuArgs, machine: &Path) -> anyhow::Result<CpuCase> {
     })
 }
 
-/// What a model of what is there cannot do.
+/// Limits of a profile from modelled power.
 fn limits_of(axes: &Axes, scope: Scope) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |is: bool, text: &str| notes.extend(is.then(|| text.to_owned()));
@@ -235,7 +234,7 @@ fn ssd(args: &SsdArgs) -> Result<(), Unfinished> {
     Ok(())
 }
 
-/// The drive, what it is and how it is measured, and the steps of its watts.
+/// The drive with its description, method and power resolution.
 fn drive(args: &SsdArgs) -> anyhow::Result<(Box<dyn DriveSubject>, String, f64)> {
     let each = args.common.each;
     if let (Some(machine), Some(model)) = (&args.common.simulated, &args.model) {
@@ -261,7 +260,7 @@ fn drive(args: &SsdArgs) -> anyhow::Result<(Box<dyn DriveSubject>, String, f64)>
     Ok((Box::new(drive), of, step_w))
 }
 
-/// The fit as the file has it; slopes have to be above 0.
+/// The fit for the profile; slopes must be above 0.
 fn section(fit: &DriveFit, drives: u32, notes: Vec<String>) -> anyhow::Result<Ssd> {
     let written = fit.written_w_per_gb_s.unwrap_or(fit.read_w_per_gb_s);
     let most_written = if fit.most_written > 0.0 { fit.most_written } else { fit.most_read };
@@ -295,18 +294,18 @@ fn read(path: &Path) -> anyhow::Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
-/// The name of a profile that is new.
+/// Default name of a new profile.
 fn name(out: &Path) -> String {
     out.file_stem().map_or_else(|| "profile".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
-/// CPUs that this process may use.
+/// CPUs available to this process.
 fn allowed() -> anyhow::Result<Vec<u32>> {
     let set = rustix::thread::sched_getaffinity(None).context("cannot ask which CPUs may be used")?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect())
 }
 
-/// This machine, as its CPU is called.
+/// Name of this machine's CPU.
 fn host() -> String {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));

@@ -1,4 +1,4 @@
-//! What `pilotlab profile` prints.
+//! The printed summary of `pilotlab profile`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::subject::{CORE_PPM, DriveMeasured, Measured};
 use crate::console;
 use crate::table::Table;
 
-/// The CPU's part.
+/// The CPU.
 pub(super) fn cpu(
     out: &Path,
     profile: &ProfileFile,
@@ -49,7 +49,7 @@ pub(super) fn cpu(
     console::print(text + &end(out, profile))
 }
 
-/// The drives' part.
+/// The drives.
 pub(super) fn ssd(
     out: &Path,
     profile: &ProfileFile,
@@ -77,7 +77,7 @@ pub(super) fn ssd(
     console::print(text + &end(out, profile))
 }
 
-/// A value with half of its 95 % interval.
+/// A value with the half-width of its 95 % interval.
 fn value(estimate: Estimate) -> String {
     if estimate.is_bounded() {
         format!("{:.3} ± {:.3}", estimate.value, (estimate.high - estimate.low) / 2.0)

@@ -1,4 +1,4 @@
-//! Measuring until nothing is left to measure: with a record, progress, and an estimate of the time.
+//! Runs all measurements of a profile with journal, progress and estimated time.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use super::subject::{CORE_PPM, Configuration, CpuSubject, DriveMeasured, DriveSu
 use crate::console;
 use crate::run::live::progress::{bar, time};
 
-/// Why a profile is not finished.
+/// A profile is incomplete.
 #[derive(Debug)]
 pub(super) enum Unfinished {
-    /// A signal came; what was measured is on record.
+    /// A signal was received; measurements are in the journal.
     Signal(i32),
-    /// Something failed.
+    /// A measurement failed.
     Failed(anyhow::Error),
 }
 
@@ -31,7 +31,7 @@ impl From<Stopped> for Unfinished {
     }
 }
 
-/// Measures every configuration that the search asks for.
+/// Measures all configurations of the search.
 pub(super) fn cpu(
     subject: &mut dyn CpuSubject,
     step_uw: u64,
@@ -48,7 +48,7 @@ pub(super) fn cpu(
     }
 }
 
-/// Measures drives without requests, at their limits, and at three quarters, a half and a quarter of these.
+/// Measures drives idle, at full bandwidth, and at 75, 50 and 25 % of it.
 pub(super) fn drives(
     subject: &mut dyn DriveSubject,
     writes: bool,
@@ -83,7 +83,7 @@ fn keep<T: Serialize + DeserializeOwned>(record: &mut Record<T>, one: T) -> Resu
     record.add(one).map_err(Unfinished::Failed)
 }
 
-/// A configuration as people say it.
+/// A configuration as text.
 pub(super) fn words(configuration: Configuration, has_limit: bool) -> String {
     let Configuration { cores, quota_ppm, limit_uw } = configuration;
     let percent = quota_ppm as f64 / (CORE_PPM / 100) as f64;
@@ -91,13 +91,13 @@ pub(super) fn words(configuration: Configuration, has_limit: bool) -> String {
     format!("{cores} cores, workers {percent} % of a core{limit}")
 }
 
-/// How far it is: a bar on a terminal, else a line for each measurement.
+/// Progress: a bar on a terminal, otherwise a line for each measurement.
 pub(super) struct Progress {
     bar: ProgressBar,
     lines: bool,
-    /// Estimate of a measurement before there is one.
+    /// Initial estimate of a measurement's time.
     each: Duration,
-    /// When the first of this process began, and how many there were before it.
+    /// Start of the first measurement of this process, and the number of earlier ones.
     begun: Option<(Instant, usize)>,
 }
 

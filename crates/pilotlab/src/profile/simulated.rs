@@ -1,4 +1,4 @@
-//! A simulated machine in the place of this one: for planning, and for showing that a profile has the constants of the machine that it is of.
+//! Profiles of a simulated machine, for planning and to verify that a profile recovers the machine's constants.
 
 use pilotlight_lab::simulated::hold::Hold;
 use pilotlight_plant::{Kind, Topology};
@@ -12,11 +12,11 @@ use super::subject::{
     Axes, Configuration, CpuSubject, DriveMeasured, DriveSubject, Limit, Load, Measured, Quota, Stopped,
 };
 
-/// Cuts each measurement into so many windows.
+/// Number of power windows in a measurement.
 const WINDOWS: u64 = 5;
-/// Time is simulated in whole steps of so many nanoseconds.
+/// Time step of the simulation, in nanoseconds.
 const GRID_NS: u64 = 10_000;
-/// Bytes of a request of the loads on drives, and the depth at which a drive is at its limit.
+/// Size of a request of drive loads, and the queue depth for full bandwidth.
 const BYTES: u32 = 128 << 10;
 const DEPTH: u32 = 32;
 
@@ -27,21 +27,21 @@ pub(super) struct Simulated {
     pub(super) machine: Machine,
     /// Its drives.
     pub(super) drives: Vec<SsdModel>,
-    /// Cores that poll, and I/O threads on them.
+    /// Polling cores and I/O threads.
     pub(super) cores: u16,
     pub(super) threads: u16,
     /// Simulated time of a measurement, in nanoseconds.
     pub(super) measured_ns: u64,
     axes: Axes,
-    /// Time until all settings hold, in nanoseconds.
+    /// Settling time, in nanoseconds.
     settle_ns: u64,
 }
 
 impl Simulated {
-    /// Of a machine with so many cores and I/O threads.
+    /// A machine with these numbers of cores and I/O threads.
     ///
     /// # Errors
-    /// There is no core.
+    /// Without a core.
     pub(super) fn new(
         machine: Machine,
         drives: Vec<SsdModel>,
@@ -58,7 +58,7 @@ impl Simulated {
             knob.values.lowest().zip(knob.values.highest())
         };
         simulated.settle_ns = found.knobs.iter().map(|knob| knob.caller.ns() + knob.effect.ns()).max().unwrap_or(0);
-        // The simulated quota is in equal parts for all workers, sleeping ones too.
+        // The simulated quota is divided equally among all workers, including sleeping ones.
         simulated.axes.quota = ends(Kind::QuotaPpm).map(|(least_ppm, _)| Quota { least_ppm, is_shared: false });
         simulated.axes.limit = ends(Kind::LimitUw).map(|(least_uw, most_uw)| Limit { least_uw, most_uw });
         Ok(simulated)

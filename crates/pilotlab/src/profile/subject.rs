@@ -1,19 +1,19 @@
-//! What is profiled: a machine whose CPU and drives can be put into a configuration and measured. This machine (`live`), or a simulated one.
+//! Interface of profiled machines: this machine (`live`, `drive`) or a simulated one.
 
 use serde::{Deserialize, Serialize};
 
 /// A configuration of the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) struct Configuration {
-    /// Polling cores, the main core among them.
+    /// Polling cores including the main core.
     pub(super) cores: u16,
-    /// CPU time of the worker cores together, in millionths of one core, as their quota is set.
+    /// Quota of the workers' CPU time, in millionths of one core.
     pub(super) quota_ppm: u64,
-    /// Power limit of all packages together, in microwatts; 0 where none can be set.
+    /// Power limit of all packages together, in microwatts; 0 without a limit.
     pub(super) limit_uw: u64,
 }
 
-/// What was measured of a configuration.
+/// A measurement of a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Measured {
     /// The configuration.
@@ -21,9 +21,9 @@ pub(super) struct Measured {
     /// Mean and 99th percentile of the time between two polls of an I/O thread, in nanoseconds.
     pub(super) mean_ns: f64,
     pub(super) p99_ns: f64,
-    /// CPU time that the reactors used, in cores.
+    /// CPU time of the reactors, in cores.
     pub(super) used_cores: f64,
-    /// Watts of one window after the other.
+    /// Power of consecutive windows, in watts.
     pub(super) watts: Vec<f64>,
 }
 
@@ -34,7 +34,7 @@ impl Measured {
     }
 }
 
-/// What can be set of a CPU.
+/// Knobs of a CPU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Axes {
     /// Cores.
@@ -48,80 +48,80 @@ pub(super) struct Axes {
 /// A quota of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Quota {
-    /// The least, in millionths of a core.
+    /// Minimum, in millionths of a core.
     pub(super) least_ppm: u64,
-    /// Whether cores that poll can use what sleeping ones leave.
+    /// Whether polling cores can use the share of sleeping ones.
     pub(super) is_shared: bool,
 }
 
 /// A power limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Limit {
-    /// The lowest and the highest, in microwatts.
+    /// Minimum and maximum, in microwatts.
     pub(super) least_uw: u64,
     pub(super) most_uw: u64,
 }
 
-/// Millionths of a core in a whole one.
+/// Millionths in a core.
 pub(super) const CORE_PPM: u64 = 1_000_000;
 
 impl Axes {
-    /// The quota that holds so many cores back from nothing.
+    /// The quota that does not restrict a number of cores.
     pub(super) fn full_ppm(&self, cores: u16) -> u64 {
         let polling = if self.quota.is_none_or(|quota| quota.is_shared) { cores } else { self.cores };
         u64::from(polling.saturating_sub(1)) * CORE_PPM
     }
 
-    /// All that there is.
+    /// The configuration without restrictions.
     pub(super) fn most_uw(&self) -> u64 {
         self.limit.map_or(0, |limit| limit.most_uw)
     }
 }
 
-/// Why measuring ended.
+/// A measurement ended early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Stopped {
-    /// A signal came.
+    /// A signal was received.
     #[error("stopped by signal {0}")]
     Signal(i32),
-    /// Something failed.
+    /// It failed.
     #[error("{0}")]
     Failed(String),
 }
 
-/// A CPU that can be profiled.
+/// A profiled CPU.
 pub(super) trait CpuSubject {
-    /// What can be set.
+    /// Its knobs.
     fn axes(&self) -> &Axes;
 
-    /// Puts it into a configuration and measures it.
+    /// Applies and measures a configuration.
     fn measure(&mut self, configuration: Configuration) -> Result<Measured, Stopped>;
 }
 
 /// Load on a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Load {
-    /// Whether it is written, not read.
+    /// Whether it writes.
     pub(super) writes: bool,
-    /// Bytes a second; `None` for all that it can do.
+    /// Bytes per second; `None`: unlimited.
     pub(super) bytes_per_s: Option<u64>,
 }
 
-/// What was measured of a drive under a load.
+/// A measurement of a drive under a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct DriveMeasured {
     /// The load.
     pub(super) load: Load,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(super) read: f64,
     pub(super) written: f64,
-    /// Watts of all drives that were under it, of one window after the other.
+    /// Power of all drives in consecutive windows, in watts.
     pub(super) watts: Vec<f64>,
 }
 
-/// Drives that can be profiled.
+/// Profiled drives.
 pub(super) trait DriveSubject {
-    /// How many they are, all under the same load.
+    /// Number of drives, all under the same load.
     fn drives(&self) -> u32;
 
     /// Measures them under a load.

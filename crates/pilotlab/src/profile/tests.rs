@@ -1,4 +1,4 @@
-//! Profiles of simulated machines have the constants that the machines were made with.
+//! Profiles recover the constants of simulated machines.
 
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_sim::machine::{Family, Machine};
@@ -19,7 +19,7 @@ const DRIVE: &str = include_str!("../../../../profiles/ssd/pm1743.toml");
 const MS: u64 = 1_000_000;
 const STEP_UW: u64 = 2_000_000;
 
-/// SANDMAN's machine with other constants, so that nothing is recovered by being known, and without what its measurements leave open.
+/// SANDMAN's machine with other constants, so that defaults are not mistaken for recovered values.
 fn machine(poll_uw: u64, loop_ns: u32, thread_ns: u32) -> Machine {
     let mut machine = MachineFiles::parse(PROFILE, CALIBRATION).unwrap().machine(&[]).unwrap();
     machine.power.cpu_uw.poll = poll_uw;
@@ -119,9 +119,9 @@ fn drives_constants_are_recovered_within_their_intervals() {
     }
 }
 
-/// The configuration that is set is the one that is measured.
+/// The applied configuration is the measured one.
 #[test]
-fn fewer_cores_less_time_and_lower_limits_draw_less_and_poll_more_rarely() {
+fn restrictions_lower_power_and_lengthen_polling_intervals() {
     let mut subject = Simulated::new(machine(300_000_000, 200, 300), Vec::new(), (4, 8), 5 * MS).unwrap();
     let (most_uw, full_ppm) = (subject.axes().most_uw(), subject.axes().full_ppm(4));
     let mut measure = |cores, quota_ppm, limit_uw| {

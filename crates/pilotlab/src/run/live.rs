@@ -1,4 +1,4 @@
-//! Experiments on this machine: any sensor beside any workload; and the same files on a simulated machine with one drive.
+//! Experiments that run a tool, on this machine or on a simulated one with one drive.
 
 mod plan;
 pub(crate) mod progress;
@@ -9,12 +9,13 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
-use pilotlight_lab::experiment::{self, Asked, Loaded};
+use pilotlight_lab::experiment::{self, Loaded, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
 use pilotlight_lab::run::computed::host::Simulated;
-use pilotlight_lab::run::{self, RunError, Senses, Settings, StopFlag};
+use pilotlight_lab::run::{self, RunError, Settings, StopFlag};
+use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_sensors::Roots;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -27,15 +28,15 @@ use progress::Progress;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Experiments on this machine")]
 pub(super) struct LiveArgs {
-    /// Only print what would be done, and how long it takes
+    /// Only print the plan and its estimated time
     #[arg(long)]
     dry_run: bool,
 
-    /// Continue the run whose results are in this folder
+    /// Continue the run in this results folder
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "all", "replay", "out", "sensor", "no_baseline", "seed", "repeats", "set"])]
     pub(super) resume: Option<PathBuf>,
 
-    /// A sensor that is needed beside those of the file; repeatable
+    /// Additional required sensor; repeatable
     #[arg(long, value_name = "NAME")]
     sensor: Vec<String>,
 
@@ -47,23 +48,23 @@ pub(super) struct LiveArgs {
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
 
-    /// The device that the experiment names, to confirm that everything on it may be lost
+    /// The experiment's device, to confirm that all data on it may be lost
     #[arg(long, value_name = "DEVICE")]
     i_may_overwrite: Option<PathBuf>,
 
-    /// The server program `pilotlight` that a workload of kind "load" starts [default: the one beside this program]
+    /// Program `pilotlight` for a workload of kind "load" [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 
-    /// Run it on the simulated machine of this profile (profiles/README.md): nothing of this machine is used
+    /// Run on the simulated machine of this profile (profiles/README.md)
     #[arg(long, value_name = "PROFILE", conflicts_with_all = ["resume", "sensor", "dry_run", "program"])]
     simulated: Option<PathBuf>,
 }
 
 impl LiveArgs {
-    /// The first of these options that was given.
-    pub(super) fn first_given(&self) -> Option<&'static str> {
-        super::first_given([
+    /// The first of these options that is set.
+    pub(super) fn first_set(&self) -> Option<&'static str> {
+        super::first_set([
             ("--dry-run", self.dry_run),
             ("--resume", self.resume.is_some()),
             ("--sensor", !self.sensor.is_empty()),
@@ -76,15 +77,15 @@ impl LiveArgs {
     }
 }
 
-/// Everything that is known before anything is done.
+/// Everything determined before the run.
 struct Prepared {
     loaded: Loaded,
     plan: Plan,
-    senses: Senses,
+    sensors: SensorSet,
     settings: Settings,
 }
 
-/// Runs an experiment, or says what it would do.
+/// Runs an experiment or prints its plan.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let (Some(profile), Some(file)) = (&args.live.simulated, args.file()) {
         return on_simulated(args, profile, &file);
@@ -108,11 +109,11 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return on_simulated(args, &profile, &file);
     }
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
-    let senses = Senses::find(&loaded.experiment, &roots).map_err(RunError::from)?;
-    let plan = plan.with_sensors(&loaded.experiment, senses.has_energy());
+    let sensors = SensorSet::find(&loaded.experiment, &roots).map_err(RunError::from)?;
+    let plan = plan.with_sensors(&loaded.experiment, sensors.has_energy());
     let format = if args.output.csv { Format::Csv } else { Format::Parquet };
     let settings = Settings { folder, may_overwrite: args.live.i_may_overwrite.clone(), format, roots, changes: None };
-    let prepared = Prepared { loaded, plan, senses, settings };
+    let prepared = Prepared { loaded, plan, sensors, settings };
     if args.live.dry_run {
         plan::show(&prepared, args.output.json)?;
         return Ok(Exit::Clean.into());
@@ -122,12 +123,12 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 
 fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> {
     let LiveArgs { sensor, seed, no_baseline, program, .. } = &args.live;
-    let asked = Asked {
+    let asked = Overrides {
         set: args.set.clone(),
         sensors: sensor.clone(),
         seed: *seed,
         no_baseline: *no_baseline,
-        // Results of a simulated machine are named by the keys of the file, whatever the number of repeats.
+        // Results of a simulated machine do not depend on the number of repeats.
         repeats: args.repeats.filter(|_| !simulated),
         program: program.clone(),
     };
@@ -143,7 +144,7 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
     Ok((loaded, Folder::new(&folder)))
 }
 
-/// Whoever sits at a terminal types the device once more before it is erased or filled.
+/// On a terminal, asks to type the device before it is erased or filled.
 fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
     let Some(device) = loaded.experiment.target.device.as_deref() else { return Ok(()) };
     run::target::checked_device(device, args.live.i_may_overwrite.as_deref())?;
@@ -181,18 +182,18 @@ fn moment(unix_s: u64) -> String {
 }
 
 fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
-    let Prepared { loaded, plan, senses, settings } = prepared;
+    let Prepared { loaded, plan, sensors, settings } = prepared;
     let stop = listening()?;
     if !args.output.json {
-        console::print(output::sensors(senses))?;
+        console::print(output::sensors(sensors))?;
     }
     let mut progress = Progress::new(plan, args.output.json);
-    let outcome = run::run(loaded, plan, senses, settings, &stop, &mut |event| progress.tell(&event));
+    let outcome = run::run(loaded, plan, sensors, settings, &stop, &mut |event| progress.tell(&event));
     progress.finish();
     concluded(args, &settings.folder, outcome, &how_to_go_on(settings))
 }
 
-/// Prints what came out, or why it ended early and how to continue.
+/// Prints the results, or the error and how to continue.
 fn concluded(
     args: &RunArgs,
     folder: &Folder,
@@ -204,12 +205,12 @@ fn concluded(
             if args.output.json {
                 console::println(serde_json::to_string_pretty(&results)?)?;
             } else {
-                console::print(output::people(&results, folder.root()))?;
+                console::print(output::summary_text(&results, folder.root()))?;
             }
             Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
         }
         Err(RunError::Stopped(signal)) => Ok(stopped(signal, how_to_go_on)),
-        // Nothing was done: the folder is somebody else's.
+        // The folder was refused; nothing was written.
         Err(RunError::Folder(error)) if error.is_refusal() => {
             crate::exit::report_error(&error.into());
             Ok(Exit::Refused.into())
@@ -224,7 +225,7 @@ fn concluded(
     }
 }
 
-/// Says by what the run was ended. The code is the shell's: 128 and the signal.
+/// Reports the signal; the exit code is 128 plus its number.
 pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
     let name = match signal {
         SIGINT => "Ctrl-C",
@@ -235,7 +236,7 @@ pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
     ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
 }
 
-/// The experiment on a machine that is computed.
+/// Runs the experiment on a simulated machine.
 fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
     let read = || -> anyhow::Result<_> {
         let (mut loaded, folder) = prepare(args, true)?;
@@ -259,7 +260,7 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     concluded(args, &folder, outcome, &goes_on_there(&folder))
 }
 
-/// A flag that is raised by Ctrl-C, SIGTERM and the end of the terminal, such as an SSH connection that breaks.
+/// A flag set by SIGINT, SIGTERM and SIGHUP.
 pub(crate) fn listening() -> anyhow::Result<StopFlag> {
     let stop = StopFlag::default();
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -273,7 +274,7 @@ pub(crate) fn listening() -> anyhow::Result<StopFlag> {
     Ok(stop)
 }
 
-/// Whether it is to outlive its terminal: whoever started it has SIGHUP ignored, as `nohup` does (proc_pid_status(5): SigIgn).
+/// Whether SIGHUP is ignored, as by `nohup` (proc_pid_status(5): SigIgn).
 fn outlives(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -295,14 +296,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_asked_for_it_outlives_the_terminal() {
-        // as /proc has it under nohup, and of a program whose SIGINT and SIGPIPE are ignored
+    fn an_ignored_sighup_stays_ignored() {
+        // from /proc under nohup, and with SIGINT and SIGPIPE ignored
         assert!(outlives("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));
         assert!(!outlives("SigIgn:\t0000000000001002\n") && !outlives(""));
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         assert_eq!(moment(0), "19700101-000000");
         assert_eq!(moment(951_782_399), "20000228-235959");
         assert_eq!(moment(951_782_400), "20000229-000000");

@@ -1,35 +1,35 @@
-//! What a run prints for people.
+//! The printed output of a run.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use pilotlight_lab::displayed;
 use pilotlight_lab::metrics::power::Group;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::results::summary::About;
-use pilotlight_lab::run::Senses;
-use pilotlight_lab::shown;
+use pilotlight_lab::sensor_set::SensorSet;
 
 use crate::table::Table;
 
-/// Sensors, and plainly whether there are watts.
-pub(super) fn sensors(senses: &Senses) -> String {
-    let names: Vec<&str> = senses.specs.iter().map(|spec| spec.config.name()).collect();
+/// Sensors, and whether power is measured.
+pub(super) fn sensors(sensors: &SensorSet) -> String {
+    let names: Vec<&str> = sensors.specs.iter().map(|spec| spec.config.name()).collect();
     let mut text = format!("sensors    {}\n", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
-    for missing in &senses.missing {
+    for missing in &sensors.missing {
         let _ = writeln!(text, "not read   {missing}");
     }
-    if senses.has_measured_power() {
+    if sensors.has_measured_power() {
         return text;
     }
-    if !senses.unread.is_empty() {
-        let _ = writeln!(text, "No watts are measured: the experiment does not read {}.\n", senses.unread.join(", "));
+    if !sensors.unused.is_empty() {
+        let _ = writeln!(text, "No power is measured: the experiment does not use {}.\n", sensors.unused.join(", "));
         return text;
     }
-    text += "\nThere is no power sensor on this machine that can be read: no watts are measured. What would exist:\n";
-    for missing in &senses.survey {
+    text += "\nNo power is measured: no power sensor of this machine can be read. Remedies:\n";
+    for missing in &sensors.survey {
         let _ = writeln!(text, "  {missing}");
     }
-    text += if senses.specs.iter().any(|spec| spec.config.name() == "modelled") {
+    text += if sensors.specs.iter().any(|spec| spec.config.name() == "modelled") {
         "Watts below are modelled from CPU time and labelled so; they measure nothing.\n\n"
     } else {
         "With --sensor modelled there are watts of a model, labelled so.\n\n"
@@ -37,9 +37,9 @@ pub(super) fn sensors(senses: &Senses) -> String {
     text
 }
 
-/// Results as a table, what was taken for SSD, CPU and system, notes, and where the rest is.
-pub(super) fn people(results: &Results, folder: &Path) -> String {
-    let shown = shown::brief(results);
+/// Results as a table, the domains of SSD, CPU and system, notes, and the location of other files.
+pub(super) fn summary_text(results: &Results, folder: &Path) -> String {
+    let shown = displayed::for_terminal(results);
     let knobs = varied(results);
     let keys = shown.iter().map(|about| about.key.clone());
     let headings = knobs.iter().map(|knob| format!("<{knob}")).chain(["n".to_owned()]).chain(keys);
@@ -56,7 +56,7 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     let family = if family { ", [ends over the family of simulated machines]" } else { "" };
     let _ = writeln!(text, "mean ± half of the 95 % interval over repeats (Student's t){family}");
     for group in Group::ALL {
-        let names = results.taken.names(group);
+        let names = results.power_domains.names(group);
         if !names.is_empty() {
             let _ = writeln!(text, "{} power is {}", group.name(), names.join(" + "));
         }
@@ -79,14 +79,14 @@ pub(super) fn people(results: &Results, folder: &Path) -> String {
     text
 }
 
-/// What measuring itself took, by measurement in percent of one CPU; nothing on a machine that is computed.
+/// CPU time of sampling by measurement, in percent of one CPU; empty for a simulated machine.
 fn sampling(percent: &[f64]) -> Option<String> {
     let most = percent.iter().copied().fold(0.0, f64::max);
     let mean = pilotlight_stats::mean::average(percent).filter(|_| most > 0.0)?;
     Some(format!("sampling took {mean:.2} % of one CPU, at most {most:.2} % in a measurement; it is in the figures\n"))
 }
 
-/// Each reason once, with how often it came.
+/// Each reason once, with its count.
 fn counted(reasons: &[String]) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for reason in reasons {
@@ -114,14 +114,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_sampling_took_is_told_where_something_was_sampled() {
+    fn the_cost_of_sampling_is_printed_if_sensors_were_sampled() {
         let told = sampling(&[0.5, 1.0, 0.0]).unwrap();
         assert!(told.starts_with("sampling took 0.50 % of one CPU, at most 1.00 %"), "{told}");
         assert_eq!((sampling(&[]), sampling(&[0.0, 0.0])), (None, None));
     }
 
     #[test]
-    fn the_same_reason_is_told_once() {
+    fn equal_reasons_are_printed_once() {
         let reasons = ["a", "b", "a"].map(str::to_owned);
         assert_eq!(counted(&reasons), "2 times: a; b");
     }

@@ -1,4 +1,4 @@
-//! Simulated experiments: a file, or a list of them.
+//! Simulated experiments: a file or a list.
 
 mod all;
 mod output;
@@ -30,31 +30,31 @@ use progress::Progress;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Simulated experiments")]
 pub(super) struct SimulatedArgs {
-    /// Every simulated experiment: experiments/all.toml here or in a folder above
+    /// Run experiments/all.toml, here or in a parent folder
     #[arg(long, conflicts_with = "file")]
     all: bool,
 
-    /// Short runs, two of each: to see that it works
+    /// Two short runs of each point, as a test
     #[arg(long)]
     smoke: bool,
 
-    /// Hold the first replication of everything that is run to the laws of the simulator
+    /// Check the simulator's laws in the first replication of each cell
     #[arg(long)]
     audit: bool,
 
-    /// Also bound what sleep could have saved, for open loops of at most so many requests a run
+    /// Also compute bounds of savings by sleep, for open loops of at most this number of requests per run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
     oracle: Option<f64>,
 
-    /// Only the points at this value of a parameter; results at other points stay. Repeatable
+    /// Only points with this value of a parameter; other results are kept. Repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::key_value)]
     at: Vec<(String, String)>,
 
-    /// Runs at a time [default: one a core]
+    /// Parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT")]
     workers: Option<NonZeroUsize>,
 
-    /// Forget results that are there
+    /// Discard earlier results
     #[arg(long, conflicts_with = "at")]
     fresh: bool,
 
@@ -65,7 +65,7 @@ pub(super) struct SimulatedArgs {
     replay: replay::ReplayArgs,
 }
 
-/// Which machines are simulated beside the default one.
+/// Variants of the machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Variants of the simulated machine")]
 struct VariantArgs {
@@ -73,24 +73,24 @@ struct VariantArgs {
     #[arg(long)]
     family: bool,
 
-    /// Every free constant moved by PERCENT, up and down
+    /// Every free constant changed by PERCENT, up and down
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "20")]
     perturb: Option<u32>,
 
-    /// COUNT draws of all free constants over their ranges (Latin hypercube)
+    /// COUNT random sets of all free constants within their ranges (Latin hypercube)
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     lhs: usize,
 
-    /// One for each figure that constants were fitted on, without what was fitted on it
+    /// One for each figure with fitted constants, without those constants
     #[arg(long)]
     leave_out: bool,
 }
 
 impl SimulatedArgs {
-    /// The first of these options that was given.
-    pub(super) fn first_given(&self) -> Option<&'static str> {
+    /// The first of these options that is set.
+    pub(super) fn first_set(&self) -> Option<&'static str> {
         let VariantArgs { family, perturb, lhs, leave_out } = self.variants;
-        super::first_given([
+        super::first_set([
             ("--all", self.all),
             ("--smoke", self.smoke),
             ("--audit", self.audit),
@@ -123,9 +123,9 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// What is to be run, read and checked.
+/// Checked input of a sweep.
 enum Prepared {
-    /// An experiment, variants of its machine, and the points that are wanted, by their indices.
+    /// An experiment, variants of its machine, and indices of selected points.
     One(Box<Bench>, Vec<Variant>, BTreeSet<usize>),
     List(Vec<all::Entry>),
 }
@@ -143,7 +143,7 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     }
     let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
-    let points = points::chosen(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
+    let points = points::select(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
     Ok(Prepared::One(Box::new(bench), variants, points))
 }
 
@@ -151,17 +151,17 @@ fn request(args: &RunArgs) -> Request {
     Request { set: args.set.clone(), smoke: args.simulated.smoke, repeats: args.repeats }
 }
 
-/// The figures of the claims that constants were fitted on.
+/// Figures with fitted constants.
 fn fitted(home: &Path) -> anyhow::Result<Fitted> {
     let path = home.join("calibration.toml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     Ok(pilotlight_lab::simulated::fitted::fitted(home, &Calibration::parse(&text)?)?)
 }
 
-/// The list of everything.
+/// The list of all experiments.
 const ALL: &str = "experiments/all.toml";
 
-/// A file of the repository, here or in a folder above.
+/// A file of the repository, here or in a parent folder.
 pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir().context("cannot tell the present folder")?;
     let found = here.ancestors().map(|folder| folder.join(name)).find(|file| file.is_file());
@@ -175,7 +175,7 @@ fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<us
     Ok(Exit::Clean.into())
 }
 
-/// Runs what is missing.
+/// Runs missing runs.
 fn swept(args: &RunArgs, sweep: &Sweep<'_>, bench: &Bench) -> anyhow::Result<(Done, Audited)> {
     let place = place(&args.out(), bench);
     make_room(args, &place)?;
@@ -187,18 +187,18 @@ fn swept(args: &RunArgs, sweep: &Sweep<'_>, bench: &Bench) -> anyhow::Result<(Do
     Ok((done?, auditor.audited()))
 }
 
-/// What is missing of a sweep, in seconds of a core, as estimated.
+/// Estimated CPU time of missing runs, in seconds.
 fn there(sweep: &Sweep<'_>, place: &Path) -> anyhow::Result<f64> {
     Ok(sweep.missing_s(&sweep.known(place)?))
 }
 
-/// Makes the folder for results, and forgets what is there if that is asked.
+/// Creates the results folder; with `fresh` discards earlier results.
 fn make_room(args: &RunArgs, place: &Path) -> anyhow::Result<()> {
     if let Some(folder) = place.parent() {
         std::fs::create_dir_all(folder).with_context(|| format!("folder {}", folder.display()))?;
     }
     if args.simulated.fresh {
-        values::forget(place)?;
+        values::remove_all(place)?;
     }
     Ok(())
 }
@@ -206,7 +206,7 @@ fn make_room(args: &RunArgs, place: &Path) -> anyhow::Result<()> {
 /// A finished sweep.
 struct Done {
     results: Results,
-    /// What has no bracket, in lines for people; empty where none was asked for.
+    /// Points without bounds, as text; empty if no bounds were requested.
     unbounded: Vec<String>,
 }
 
@@ -243,24 +243,24 @@ fn tell_audited(args: &RunArgs, Audited { runs, records, requests }: Audited) ->
     console::println(format_args!("{runs} runs audited, {records} records of {requests} requests: no law broken"))
 }
 
-/// How many runs at a time: as wanted, or one for each core.
+/// Number of parallel runs: as requested, or one per core.
 pub(crate) fn workers(wanted: Option<NonZeroUsize>) -> NonZeroUsize {
     wanted.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZeroUsize::MIN)
 }
 
 impl RunArgs {
-    /// The folder for results.
+    /// The results folder.
     fn out(&self) -> PathBuf {
         self.output.out.clone().unwrap_or_else(|| "results".into())
     }
 }
 
-/// The folder of an experiment in a folder for results.
+/// The folder of an experiment in the results folder.
 fn folder(out: &Path, bench: &Bench) -> PathBuf {
     out.join(&bench.experiment.name)
 }
 
-/// Where its numbers go.
+/// The file of its values.
 fn place(out: &Path, bench: &Bench) -> PathBuf {
     folder(out, bench).join(values::FILE)
 }

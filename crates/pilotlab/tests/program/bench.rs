@@ -1,4 +1,4 @@
-//! `pilotlab run` on this machine: the plan, a run, Ctrl-C in the middle, and going on.
+//! `pilotlab run` on this machine: plan, run, interruption and resumption.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -32,7 +32,7 @@ metric = [{{ name = "said", unit = "count", regex = "([0-9]+)" }}]
 }
 
 #[test]
-fn the_plan_says_points_commands_and_time_and_does_nothing() {
+fn the_plan_lists_points_commands_and_time_without_running() {
     let folder = tempfile::tempdir().unwrap();
     let output = run(&["run", &experiment(folder.path()), "--dry-run"]);
     let plan = text(&output.stdout);
@@ -45,7 +45,7 @@ fn the_plan_says_points_commands_and_time_and_does_nothing() {
 }
 
 #[test]
-fn mistakes_are_refused_with_what_was_meant() {
+fn errors_name_the_nearest_valid_key() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment(folder.path());
     let wrong = std::fs::read_to_string(&file).unwrap().replace("knobs =", "nobs =");
@@ -63,7 +63,7 @@ fn mistakes_are_refused_with_what_was_meant() {
 }
 
 #[test]
-fn ctrl_c_ends_what_runs_and_the_run_goes_on_later() {
+fn an_interrupted_run_can_be_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (experiment(folder.path()), folder.path().join("out"));
     let out = out.to_str().unwrap();
@@ -95,7 +95,7 @@ fn ctrl_c_ends_what_runs_and_the_run_goes_on_later() {
 }
 
 #[test]
-fn a_device_that_was_not_named_twice_is_refused() {
+fn a_device_without_confirmation_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = experiment(folder.path());
     let text_of = std::fs::read_to_string(&file).unwrap().replace("{ nothing = true }", "{ device = '/dev/null' }");

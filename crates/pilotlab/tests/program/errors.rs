@@ -1,11 +1,11 @@
-//! Error messages: each says its cause once.
+//! Error messages state their cause once.
 
 use std::fs;
 
 use super::process::{run, text};
 use super::results;
 
-/// Nothing that is longer than a word stands twice in a message.
+/// No phrase occurs twice in a message.
 fn check(args: &[&str], cause: &str) {
     let output = run(args);
     let said = text(&output.stderr);
@@ -19,7 +19,7 @@ fn check(args: &[&str], cause: &str) {
 }
 
 #[test]
-fn a_cause_is_told_once() {
+fn a_cause_is_stated_once() {
     let home = tempfile::tempdir().unwrap();
     let none = home.path().join("none").to_str().unwrap().to_owned();
     for command in ["trace", "read", "run", "report"] {
@@ -30,7 +30,7 @@ fn a_cause_is_told_once() {
 }
 
 #[test]
-fn damaged_results_are_not_told_to_be_none() {
+fn damaged_results_are_not_reported_as_missing() {
     let home = tempfile::tempdir().unwrap();
     let folder = results::folder(home.path(), "a", 1.0);
     let path = folder.join("results.json");
@@ -47,7 +47,7 @@ fn damaged_results_are_not_told_to_be_none() {
 }
 
 #[test]
-fn a_command_that_moved_is_named_with_where_it_is_now() {
+fn a_moved_command_has_a_hint() {
     for (command, now) in [("bench", "`pilotlab run FILE`"), ("serve", "`pilotlight serve`")] {
         let output = run(&[command, "x"]);
         let said = text(&output.stderr);
@@ -57,7 +57,7 @@ fn a_command_that_moved_is_named_with_where_it_is_now() {
 }
 
 #[test]
-fn a_run_without_a_file_names_one() {
+fn a_run_without_a_file_suggests_one() {
     let said = text(&run(&["run"]).stderr);
     let example = "pilotlab run experiments/quick.toml";
     assert!(said.contains("<FILE>") && said.contains(example), "{said}");

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit codes, what it prints, signals.
+//! The program from outside: exit codes, output, signals.
 
 mod bench;
 mod errors;

@@ -18,7 +18,7 @@ fn without_power() -> bool {
 }
 
 #[test]
-fn a_command_goes_through_and_its_time_is_measured() {
+fn a_command_keeps_its_streams_and_its_time_is_measured() {
     let output = run(&["measure", "--idle", "0s", "--", "sh", "-c", "echo said; echo complained >&2"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let said = text(&output.stdout);
@@ -33,7 +33,7 @@ fn a_command_goes_through_and_its_time_is_measured() {
 }
 
 #[test]
-fn without_power_sensors_it_says_what_would_help_and_ends_well() {
+fn without_power_sensors_it_names_remedies_and_succeeds() {
     if !without_power() {
         println!("skipped: this machine has power sensors");
         return;
@@ -41,7 +41,11 @@ fn without_power_sensors_it_says_what_would_help_and_ends_well() {
     let output = run(&["measure", "--repeats", "1", "--", "true"]);
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
-    assert!(said.contains("no watts are measured. What would help:") && said.contains("intel_rapl_msr"), "{said}");
+    assert!(
+        said.contains("No power is measured: no power sensor of this machine can be read. Remedies:")
+            && said.contains("intel_rapl_msr"),
+        "{said}"
+    );
     assert!(said.contains("--sensor modelled"), "{said}");
     let output = run(&["measure", "--sensor", "rapl", "--", "true"]);
     let error = text(&output.stderr);
@@ -54,7 +58,7 @@ fn without_power_sensors_it_says_what_would_help_and_ends_well() {
 }
 
 #[test]
-fn a_model_is_labelled_and_the_idle_machine_is_measured_before_each_run() {
+fn modelled_power_is_labelled_and_each_run_has_an_idle_baseline() {
     let output = run(&[
         "measure",
         "--json",
@@ -88,7 +92,7 @@ fn a_model_is_labelled_and_the_idle_machine_is_measured_before_each_run() {
 }
 
 #[test]
-fn json_is_alone_on_standard_output() {
+fn standard_output_has_only_json() {
     let output = run(&["measure", "--json", "--idle", "0s", "--repeats", "2", "--", "echo", "said"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((value["runs"].as_u64(), value["command"].as_str()), (Some(2), Some("echo said")));
@@ -96,7 +100,7 @@ fn json_is_alone_on_standard_output() {
 }
 
 #[test]
-fn what_fails_is_named_and_what_is_refused_runs_nothing() {
+fn failures_are_named_and_refused_options_run_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let mark = folder.path().join("ran");
     let touch = format!("touch {}; exit 7", mark.display());
@@ -111,7 +115,7 @@ fn what_fails_is_named_and_what_is_refused_runs_nothing() {
         (&["--settings", "/no/such"], "cannot read /no/such"),
         (&["--sensor", "rappl"], "did you mean rapl?"),
         (&["--repeats", "0"], "--repeats"),
-        (&["--idle", "5"], "give a time with its unit"),
+        (&["--idle", "5"], "expected a time with its unit"),
     ] {
         let (code, error) = measure(options);
         assert_eq!(code, Some(2), "{options:?}: {error}");
@@ -123,7 +127,7 @@ fn what_fails_is_named_and_what_is_refused_runs_nothing() {
     assert!(text(&output.stderr).contains("no program no-such-program-here"), "{}", text(&output.stderr));
     let (code, error) = measure(&["--idle", "0s"]);
     assert_eq!(code, Some(1));
-    assert!(error.contains("run 1 of 3 failed") && error.contains("ended with status 7"), "{error}");
+    assert!(error.contains("run 1 of 3 failed") && error.contains("exited with status 7"), "{error}");
     assert_eq!(measure(&["--idle", "0s", "--ignore-failure"]).0, Some(0));
 }
 
@@ -151,7 +155,7 @@ fn sigterm_ends_the_command_first() {
 }
 
 #[test]
-fn sensors_are_watched_line_by_line_until_they_are_no_longer_read() {
+fn sensors_are_printed_until_the_output_is_closed() {
     let mut child = command(&["sensors", "--watch"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for second in 1..=2 {

@@ -1,4 +1,4 @@
-//! Output files: what they never replace, and what a failure leaves behind.
+//! Output files: special files and failures.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, symlink};
@@ -33,7 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_is_no_regular_file_is_written_and_never_replaced() {
+fn special_files_are_written_and_never_replaced() {
     let (home, nothing) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let [file, link, fifo] = ["file", "link", "fifo"].map(|name| home.path().join(name));
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
@@ -86,7 +86,7 @@ fn the_shell_s_own_files_are_written() {
 }
 
 #[test]
-fn a_failure_leaves_nothing_behind_and_what_was_there_stays() {
+fn a_failure_keeps_the_old_file_and_leaves_no_other() {
     let (home, nothing) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = home.path().join("file");
     for before in [None, Some("before")] {

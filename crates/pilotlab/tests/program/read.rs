@@ -31,7 +31,7 @@ fn is_lacking(said: &str) -> bool {
 }
 
 #[test]
-fn json_has_stable_keys_and_the_file_is_as_it_was() {
+fn json_has_stable_keys_and_the_file_is_unchanged() {
     let file = file();
     let before = file.as_file().metadata().unwrap().modified().unwrap();
     let output =
@@ -70,7 +70,7 @@ fn json_has_stable_keys_and_the_file_is_as_it_was() {
 }
 
 #[test]
-fn a_table_says_what_a_read_costs() {
+fn the_table_has_the_cost_of_a_read() {
     let file = file();
     let output = read(file.path(), "--runtime 50ms");
     if is_lacking(&text(&output.stderr)) {
@@ -91,7 +91,7 @@ fn a_table_says_what_a_read_costs() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_with_a_code_and_says_what_can() {
+fn unreadable_files_give_an_exit_code_and_a_hint() {
     let file = file();
     for (path, args, code, says) in [
         (file.path(), "--mechanism poll", 2, "uring hybrid"),

@@ -1,4 +1,4 @@
-//! `pilotlab run --replay`, as a planner meets it: a trace of one's own, and nothing else.
+//! `pilotlab run --replay` with a trace only.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ fn small(folder: &std::path::Path) -> String {
 }
 
 #[test]
-fn a_trace_of_ones_own_is_joules_a_day_and_kwh_a_month() {
+fn a_trace_gives_energy_per_day_and_month() {
     let folder = tempfile::tempdir().unwrap();
     let (trace, out) = (small(folder.path()), folder.path().join("out").to_str().expect("text").to_owned());
     let short = ["--set", "trace.sample.window=500ms", "--set", "trace.sample.run_in=500ms", "--set", "series=500ms"];
@@ -40,7 +40,7 @@ fn a_trace_of_ones_own_is_joules_a_day_and_kwh_a_month() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_what_there_is() {
+fn errors_list_the_valid_values() {
     let folder = tempfile::tempdir().unwrap();
     let trace = small(folder.path());
     let out = folder.path().to_str().expect("text");

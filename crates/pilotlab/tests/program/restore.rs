@@ -94,7 +94,7 @@ fn command(device: &str) {
 }
 
 #[test]
-fn what_is_no_journal_is_left_as_it_is() {
+fn other_files_are_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
     std::os::unix::fs::symlink(&file, &link).unwrap();
@@ -121,7 +121,7 @@ fn what_is_no_journal_is_left_as_it_is() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_removed_and_changes_nothing() {
+fn a_dry_run_lists_changes_without_making_them() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("1.jsonl");
     let whole = journal("a\n", "no-such-device", "b") + "{\"back\""; // its last line is torn
@@ -135,7 +135,7 @@ fn a_dry_run_says_what_would_be_removed_and_changes_nothing() {
 }
 
 #[test]
-fn a_journal_that_is_not_there_is_an_error() {
+fn a_missing_journal_is_an_error() {
     let (code, stdout, _) = restore(&["/no/such.jsonl"]);
     assert_eq!(code, Some(1));
     assert!(stdout.contains("/no/such.jsonl"), "{stdout}");

@@ -83,7 +83,7 @@ fn a_workload_starts_the_server_beside_the_program() {
 }
 
 #[test]
-fn a_server_of_another_version_is_refused_with_what_to_do() {
+fn a_server_of_another_version_is_refused_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("pilotlight");
     std::fs::write(&program, "#!/bin/sh\necho pilotlight 0.0.1\n").unwrap();

@@ -1,14 +1,12 @@
-//! The simulated machine of a profile (`pilotlab run FILE --simulated PROFILE`) as one that is computed.
-//!
-//! The runner knows no simulator and the simulator no experiment: here the knobs of a point become a load (`asked`), and what the
-//! simulator counted becomes what sensors and the workload would have said (`told`).
+//! The simulated machine of a profile (`pilotlab run FILE --simulated PROFILE`): converts the knobs of a point to a load of the simulator
+//! (`load`), and its counters to a recording and the output of a workload (`recording`).
 
-mod asked;
-mod told;
+mod load;
+mod recording;
 
 use std::path::Path;
 
-use super::{Ask, Computed, Observed};
+use super::{Computed, Measurement, Request};
 use crate::experiment;
 use crate::plan::Plan;
 use crate::simulated::audit;
@@ -29,15 +27,15 @@ use pilotlight_workloads::Problem;
 pub struct Simulated {
     host: Host,
     about: About,
-    /// Loads that an accountant has watched; repeats of them run the same code.
+    /// Loads that were audited; their repeats run the same code.
     audited: Vec<Load>,
 }
 
 impl Simulated {
-    /// For the experiment of a file, with what is set beside.
+    /// The machine for an experiment file with its overrides.
     ///
     /// # Errors
-    /// If the profile or its calibration cannot be read, or is not as it should be.
+    /// If the profile or its calibration cannot be read or is invalid.
     pub fn load(profile: &Path, file: &Path, set: &[(String, String)]) -> Result<Self, HostError> {
         let host = host::load(profile)?;
         let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
@@ -47,22 +45,22 @@ impl Simulated {
             profile: host.name.clone(),
             hash: fingerprint::of(&host).to_string(),
             file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
-            asked: values::Asked { set: set.to_vec(), smoke: false },
+            overrides: values::Overrides { set: set.to_vec(), smoke: false },
             ..About::default()
         };
         Ok(Self { host, about, audited: Vec::new() })
     }
 }
 
-/// Today's cells of a file of results of such a machine.
+/// The current cells of a results file of such a machine.
 ///
 /// # Errors
-/// If its experiment cannot be run today.
-pub fn today(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
+/// If its experiment cannot be run any more.
+pub fn current(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
-    let (file, set) = (home.join(&about.file), about.asked.set.clone());
+    let (file, set) = (home.join(&about.file), about.overrides.set.clone());
     let machine = Simulated::load(&profile, &file, &set)?;
-    let loaded = experiment::load(&file, &experiment::Asked { set, ..experiment::Asked::default() })?;
+    let loaded = experiment::load(&file, &experiment::Overrides { set, ..experiment::Overrides::default() })?;
     let plan = Plan::new(&loaded);
     Ok(Cells::known(super::cells(&loaded, &plan, &machine)?))
 }
@@ -79,12 +77,12 @@ impl Computed for Simulated {
         self.about.clone()
     }
 
-    fn fingerprint(&self, ask: &Ask<'_>) -> Result<Fingerprint, Problem> {
-        let load = asked::load(&self.host, ask)?;
+    fn fingerprint(&self, request: &Request<'_>) -> Result<Fingerprint, Problem> {
+        let load = load::load(&self.host, request)?;
         let mut host = self.host.clone();
-        // Without a scheduler nobody waits for its lock.
+        // Without a scheduler the constant has no effect.
         host.costs.lock_sleeps &= load.job.scheduler != Scheduler::None;
-        // Without larger requests none is cut.
+        // Without larger requests the constant has no effect.
         let largest = load.beside.iter().map(|job| job.bytes).fold(load.job.bytes, u32::max);
         if largest <= host.costs.command_bytes {
             host.costs.command_bytes = 0;
@@ -93,35 +91,35 @@ impl Computed for Simulated {
     }
 
     fn domains(&self) -> Vec<(String, Domain)> {
-        told::domains(&self.host)
+        recording::domains(&self.host)
     }
 
-    fn measure(&mut self, ask: &Ask<'_>) -> Result<Observed, Problem> {
-        let load = asked::load(&self.host, ask)?;
+    fn measure(&mut self, request: &Request<'_>) -> Result<Measurement, Problem> {
+        let load = load::load(&self.host, request)?;
         let of_any_seed = Load { seed: 0, ..load.clone() };
         let audits = !self.audited.contains(&of_any_seed);
         let (scenario, outcome) = if audits { audited(&self.host, &load)? } else { run(&self.host, &load)? };
         if audits {
             self.audited.push(of_any_seed);
         }
-        Ok(told::observed(&self.host, &load, (&scenario, &outcome), ask.stage))
+        Ok(recording::observed(&self.host, &load, (&scenario, &outcome), request.stage))
     }
 
     fn idle(&mut self, set: &Machine, length_ns: u64) -> Result<Recording, Problem> {
-        let load = asked::idle(&self.host, set, length_ns)?;
+        let load = load::idle(&self.host, set, length_ns)?;
         let (scenario, outcome) = run(&self.host, &load)?;
-        Ok(told::recording(&self.host, &scenario, &outcome))
+        Ok(recording::recording(&self.host, &scenario, &outcome))
     }
 }
 
-/// Runs a load; no policy decides anything, since all cores are scheduled.
+/// Runs a load. The policy has no effect, since all cores are scheduled.
 fn run(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let scenario = host.scenario(load);
     let outcome = pilotlight_sim::run(&scenario, policy()?).map_err(|error| refused(error.to_string()))?;
     Ok((scenario, outcome))
 }
 
-/// The same, held to the laws of the simulator ([`pilotlight_sim::accountant::Law`]).
+/// As [`run`], with an audit of the simulator's invariants ([`pilotlight_sim::accountant::Law`]).
 fn audited(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let scenario = host.scenario(load);
     let mut accountant = Accountant::new(&scenario);

@@ -1,4 +1,4 @@
-//! Tests: which cells a change makes stale.
+//! Which cells become stale by a change.
 
 use std::path::Path;
 
@@ -51,18 +51,18 @@ fn changed(from: &str, to: &str) -> Cells {
     cells(&TEXT.replacen(from, to, 1), &[])
 }
 
-/// What of the results of yesterday is stale, as point, policy and whether the variant is the default.
-fn stale<'y>(yesterday: &'y Cells, today: &Cells) -> Vec<&'y Cell> {
-    today.stale(&yesterday.0)
+/// Stale cells of earlier results.
+fn stale<'a>(earlier: &'a Cells, current: &Cells) -> Vec<&'a Cell> {
+    current.stale(&earlier.0)
 }
 
 #[test]
-fn what_is_written_otherwise_makes_nothing_stale() {
+fn changes_of_notation_make_no_cell_stale() {
     let before = cells(TEXT, &[]);
     assert!(before.0.len() > 4 * 10, "{}", before.0.len());
     let same = [
         ("duration = \"1s\"", "duration = \"1000ms\" # one second"),
-        ("title = \"a test\"", "title = \"another\"\nabout = \"more\"\ngiven = { rates = [1] }"),
+        ("title = \"a test\"", "title = \"another\"\nabout = \"more\"\nprinted = { rates = [1] }"),
         ("repeats = 2", "repeats = 9"),
         ("name = \"hosts\"", "name = \"guests\"\nspacing = { kind = \"poisson\" }"),
         ("[\"iops\", \"cpu_power_w\"]", "[\"cpu_power_w\", \"iops\"]"),
@@ -81,10 +81,10 @@ fn what_is_written_otherwise_makes_nothing_stale() {
 }
 
 #[test]
-fn a_changed_value_makes_its_points_stale_and_no_others() {
+fn a_changed_value_makes_only_its_points_stale() {
     let before = cells(TEXT, &[]);
-    let only = |today: &Cells, is: &dyn Fn(&Cell) -> bool, what: &str| {
-        let stale = stale(&before, today);
+    let only = |current: &Cells, is: &dyn Fn(&Cell) -> bool, what: &str| {
+        let stale = stale(&before, current);
         let expected: Vec<&Cell> = before.0.keys().filter(|cell| is(cell)).collect();
         assert!(!expected.is_empty() && stale == expected, "{what}: {stale:?}");
     };
@@ -109,39 +109,39 @@ fn a_changed_value_makes_its_points_stale_and_no_others() {
 }
 
 #[test]
-fn a_member_of_the_family_is_known_by_its_values() {
+fn a_renamed_member_of_the_family_is_recognized() {
     let before = cells(TEXT, &[]);
     let bench = load_text("t.toml", TEXT, &Request::default(), &|name| file(name, &[])).unwrap();
     let name = bench.machine.calibration.families[0].name.clone();
     let (from, renamed) = (format!("name = \"{name}\""), "name = \"renamed\"".to_owned());
-    let today = cells(TEXT, &[(from.as_str(), renamed.as_str())]);
-    assert_eq!(stale(&before, &today), Vec::<&Cell>::new());
-    let of_yesterday = results(&before);
-    let sorted = today.sort(of_yesterday.clone());
-    assert_eq!((sorted.current.runs.len(), sorted.stale.runs.len()), (of_yesterday.runs.len(), 0));
-    assert!(sorted.current.runs.keys().any(|key| key.variant == "family:renamed"), "runs have today's names");
+    let current = cells(TEXT, &[(from.as_str(), renamed.as_str())]);
+    assert_eq!(stale(&before, &current), Vec::<&Cell>::new());
+    let of_earlier = results(&before);
+    let sorted = current.sort(of_earlier.clone());
+    assert_eq!((sorted.current.runs.len(), sorted.stale.runs.len()), (of_earlier.runs.len(), 0));
+    assert!(sorted.current.runs.keys().any(|key| key.variant == "family:renamed"), "runs have current names");
     let text = TEXT.replace("name = \"load\"", "name = \"requests\"");
-    let sorted = cells(&text, &[]).sort(of_yesterday);
+    let sorted = cells(&text, &[]).sort(of_earlier);
     assert!(sorted.stale.runs.is_empty() && sorted.current.runs.keys().all(|key| key.point.starts_with("requests=")));
 }
 
 #[test]
-fn results_without_fingerprints_are_stale_until_they_are_stamped() {
-    let today = cells(TEXT, &[]);
-    let old = Results { cells: BTreeMap::new(), ..results(&today) };
-    assert_eq!(today.sort(old.clone()).current.runs.len(), 0);
-    let stamped = today.stamp(&old).unwrap();
-    assert_eq!(stamped, results(&today));
+fn results_without_fingerprints_are_stale_until_stamped() {
+    let current = cells(TEXT, &[]);
+    let old = Results { cells: BTreeMap::new(), ..results(&current) };
+    assert_eq!(current.sort(old.clone()).current.runs.len(), 0);
+    let stamped = current.stamp(&old).unwrap();
+    assert_eq!(stamped, results(&current));
     assert_eq!(Results::parse(&stamped.text()).unwrap(), stamped);
     assert_eq!(
         cells(&TEXT.replace("label = \"plain\"", "label = \"other\""), &[]).stamp(&old),
         None,
-        "a policy is gone"
+        "a policy no longer exists"
     );
 }
 
 #[test]
-fn a_trace_file_counts_by_its_content_and_not_by_its_path() {
+fn a_trace_file_is_identified_by_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
     let replay = |name: &str, sizes: &str| {

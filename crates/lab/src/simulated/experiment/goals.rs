@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_sorted_and_the_last_named_of_one_time_holds() {
+    fn steps_are_sorted_and_the_last_of_one_time_applies() {
         let top =
             "budget_w = 400\nbudget_steps = [{ at = '20s' }, { at = '10s', watts = 350 }, { at = '0s', watts = 390 }]";
         let experiment = experiment(top, DRIVES, LOAD);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn drives_and_connections_are_numbered_through() {
+    fn drives_and_connections_have_consecutive_numbers() {
         let drives = DRIVES.replacen("count = 1", "count = 1\npriority = 3", 1);
         let load = LOAD.replacen("name = 'more'", "name = 'more'\npriority = 2", 1);
         let top = "minimums = [{ priority = 3, bytes_per_s = '20MiB' }]";
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_asked_is_no_goal() {
+    fn an_experiment_without_goals_has_none() {
         assert!(goals(&experiment("", DRIVES, LOAD)).is_empty());
     }
 }

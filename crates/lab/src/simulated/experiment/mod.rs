@@ -1,4 +1,4 @@
-//! Experiments: files in, points out, and a scenario for each run.
+//! Reads experiments that simulate a server and expands them to points and scenarios.
 
 pub mod goals;
 pub mod points;
@@ -20,13 +20,13 @@ use crate::simulated::fitted::fitted;
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
-use pilotlight_results::values::{About, Asked};
+use pilotlight_results::values::{About, Overrides};
 use pilotlight_sim::ssd::SsdModel;
 
-/// An experiment with everything that its runs need.
+/// An experiment with all inputs of its runs.
 #[derive(Clone, Debug)]
 pub struct Bench {
-    /// The experiment as it stands in its file.
+    /// The experiment.
     pub experiment: Experiment,
     /// Its points.
     pub points: Vec<Point>,
@@ -34,27 +34,27 @@ pub struct Bench {
     pub machine: MachineFiles,
     /// Models of drives, by name of the profile.
     pub drives: Vec<(String, SsdModel)>,
-    /// What the trace files that are replayed hold.
+    /// Contents of replayed trace files.
     pub contents: Contents,
-    /// The fingerprint of the machine and its drives as the files have them.
+    /// Fingerprint of the machine and its drives.
     pub hash: String,
-    /// The figures that constants were fitted on.
+    /// The figures with fitted constants.
     pub fitted: Fitted,
-    /// The file, from the folder that holds `calibration.toml`.
+    /// The file relative to the folder of `calibration.toml`.
     pub file: String,
-    /// What was set beside it.
-    pub asked: Asked,
+    /// Overrides on the command line.
+    pub overrides: Overrides,
 }
 
 impl Bench {
-    /// The same with so many replications at each point.
+    /// Sets the number of replications.
     #[must_use]
     pub fn with_replications(mut self, count: u32) -> Self {
         self.points.iter_mut().for_each(|point| point.experiment.repeats = count);
         self
     }
 
-    /// What its results say of themselves.
+    /// Provenance of its results.
     #[must_use]
     pub fn about(&self) -> About {
         About {
@@ -63,59 +63,59 @@ impl Bench {
             profile: self.machine.name.clone(),
             hash: self.hash.clone(),
             file: self.file.clone(),
-            asked: self.asked.clone(),
+            overrides: self.overrides.clone(),
         }
     }
 }
 
-/// What is asked beside the file.
+/// Options of the command line that override the file.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// `--set KEY=VALUE`, in order; keys of the machine begin with `machine.`.
     pub set: Vec<(String, String)>,
-    /// Whether the file's `smoke` keys hold.
+    /// Whether the file's `smoke` keys apply.
     pub smoke: bool,
-    /// Repeats, where not the file's.
+    /// Number of repeats.
     pub repeats: Option<u32>,
 }
 
-/// Why an experiment cannot be run.
+/// An experiment cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// A file cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// Its path.
         path: String,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
-    /// No folder above the file holds `calibration.toml`.
-    #[error("{0}: no folder above it holds calibration.toml and profiles/: keep experiments beside them")]
+    /// No parent folder contains `calibration.toml`.
+    #[error("{0}: no parent folder contains calibration.toml and profiles/: experiments must be below such a folder")]
     Home(String),
-    /// A file is not written as it should be.
+    /// A file is invalid.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The experiment does not expand.
+    /// The parameters are invalid.
     #[error(transparent)]
     Points(#[from] PointsError),
-    /// There is no such machine.
+    /// The machine is invalid.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// A drive's profile is not written as it should be.
+    /// A drive's profile is invalid.
     #[error("profiles/ssd/{name}.toml: {reason}")]
     Drive {
-        /// Which.
+        /// Its name.
         name: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Reads an experiment with all that it names.
+/// Reads an experiment with all its files.
 ///
 /// # Errors
-/// If a file cannot be read or is not written as it should be; the message names file and key.
+/// If a file cannot be read or is invalid; the message names file and key.
 pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let home = home(path)?;
     let merged = include::load(path)?;
@@ -124,8 +124,8 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     Ok(Bench { file: below(path, &home), fitted, ..bench })
 }
 
-/// Reads an experiment from its text, which messages call `name`. What it names comes from `files`, by its path in the repository:
-/// `profiles/NAME.toml`, `calibration.toml` or what that names, `profiles/ssd/NAME.toml`.
+/// Reads an experiment from its text; `name` is for messages. `files` returns other files by their path in the repository:
+/// `profiles/NAME.toml`, its calibration, `profiles/ssd/NAME.toml`.
 ///
 /// # Errors
 /// As [`load`].
@@ -134,20 +134,20 @@ pub fn load_text(name: &str, text: &str, request: &Request, files: &Files<'_>) -
 }
 
 fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>) -> Result<Bench, LoadError> {
-    let asked = asked(&table, request);
-    points::set_all(&mut table, &asked, name)?;
+    let set = overrides(&table, request);
+    points::set_all(&mut table, &set, name)?;
     let experiment: Experiment = read::table(table.clone(), name)?;
     let profile = files(&format!("profiles/{}.toml", experiment.machine.profile))?;
     let calibration = files(&calibration_of(&profile)?)?;
     let machine = MachineFiles::parse(&profile, &calibration)?;
-    let points = expand(&table, &asked, name)?;
+    let points = expand(&table, &set, name)?;
     let drives = drives(files, &points)?;
     let contents = contents(&points)?;
     let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
     let hash = fingerprint::of(&(fingerprint::of(&machine.machine(&[])?), models)).to_string();
-    let asked = Asked { set: request.set.clone(), smoke: request.smoke };
+    let overrides = Overrides { set: request.set.clone(), smoke: request.smoke };
     let (file, fitted) = (name.to_owned(), Fitted::new());
-    Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, asked })
+    Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, overrides })
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
@@ -157,16 +157,16 @@ fn below(path: &Path, home: &Path) -> String {
     path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
 }
 
-/// The text of a file that an experiment names.
+/// Returns the text of a file of an experiment.
 pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 
-/// Keys of an experiment that say what it shows, and are no part of its runs.
+/// Descriptive keys of an experiment, which do not affect runs.
 pub const ABOUT: [&str; 4] = ["figure", "title", "about", "printed"];
 
-/// The folder that holds profiles and calibration.
+/// The parent folder with profiles and calibration.
 ///
 /// # Errors
-/// If no folder above holds them.
+/// If there is none.
 pub fn home(path: &Path) -> Result<PathBuf, LoadError> {
     let absolute = path.canonicalize().map_err(|error| unreadable(path, error))?;
     let folder = absolute.ancestors().skip(1).find(|folder| folder.join("calibration.toml").is_file());
@@ -181,17 +181,17 @@ fn file(path: &Path) -> Result<String, LoadError> {
     std::fs::read_to_string(path).map_err(|error| unreadable(path, error))
 }
 
-/// What is asked beside the file, as dotted keys; it wins over the file and over axes.
-fn asked(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
-    let mut asked = Vec::new();
+/// Overrides as dotted keys; they take precedence over the file and its parameters.
+fn overrides(table: &Table, request: &Request) -> Vec<(String, toml::Value)> {
+    let mut keys = Vec::new();
     if request.smoke {
         let smoke = table.get("smoke").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        asked.push(("repeats".to_owned(), 2.into()));
-        asked.extend(smoke);
+        keys.push(("repeats".to_owned(), 2.into()));
+        keys.extend(smoke);
     }
-    asked.extend(request.set.iter().map(|(key, text)| (key.clone(), pilotlight_input::dotted::value(text))));
-    asked.extend(request.repeats.map(|count| ("repeats".to_owned(), i64::from(count).into())));
-    asked
+    keys.extend(request.set.iter().map(|(key, text)| (key.clone(), pilotlight_input::dotted::value(text))));
+    keys.extend(request.repeats.map(|count| ("repeats".to_owned(), i64::from(count).into())));
+    keys
 }
 
 fn drives(files: &Files<'_>, points: &[Point]) -> Result<Vec<(String, SsdModel)>, LoadError> {

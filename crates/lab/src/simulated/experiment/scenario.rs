@@ -1,4 +1,4 @@
-//! From a point and a policy to what the simulator runs.
+//! Converts a point and a policy to a scenario of the simulator.
 
 use pilotlight_plant::{Topology, TopologyError};
 use pilotlight_sim::machine::Machine;
@@ -11,24 +11,24 @@ use super::schema::{Cores, DriveUse, Experiment, Group, Meter, PolicySpec, Reque
 use super::{goals, replay};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// Why a point cannot be run.
+/// A point cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ScenarioError {
-    /// Cores that are none.
+    /// Invalid cores.
     #[error("topology: {0}")]
     Topology(TopologyError),
-    /// Something about a group of connections.
+    /// An invalid group of connections.
     #[error("workload {group}: {reason}")]
     Group {
         /// The group.
         group: String,
-        /// What is wrong.
+        /// The reason.
         reason: String,
     },
-    /// A drive's model was not read.
+    /// A drive's model is missing.
     #[error("drive {0}: its profile was not read")]
     Drive(String),
-    /// Too many names of phases.
+    /// Too many labels.
     #[error("there are more than 256 labels of phases")]
     Labels,
 }
@@ -39,7 +39,7 @@ impl From<TopologyError> for ScenarioError {
     }
 }
 
-/// The names of phases, in the order in which they first appear; the simulator knows them by number.
+/// The labels of phases in order of appearance; the simulator uses their numbers.
 #[must_use]
 pub fn labels(experiment: &Experiment) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
@@ -61,10 +61,10 @@ pub fn labels(experiment: &Experiment) -> Vec<String> {
     labels
 }
 
-/// What is run at a point under a policy.
+/// The scenario of a point under a policy.
 ///
 /// # Errors
-/// If the experiment asks for threads, drives or rates that there are not.
+/// If threads, drives or rates of the experiment do not exist.
 pub fn build(
     experiment: &Experiment,
     policy: &PolicySpec,
@@ -170,7 +170,7 @@ pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> 
     Ok(Workload { connections, background: background.collect() })
 }
 
-/// Which threads and drives a group's connections use.
+/// Threads and drives of a group's connections.
 struct Dealt {
     threads: (u16, u16),
     drives: (u16, u16),
@@ -201,7 +201,7 @@ impl Dealt {
         self.threads.0 + (connection % u32::from(self.threads.1)) as u16
     }
 
-    /// In equal blocks, so that an I/O thread's connections lead to different drives.
+    /// Assigns drives in equal blocks, so that connections of an I/O thread use different drives.
     fn drives(&self, connection: u32, connections: u32) -> (u16, u16) {
         if self.each {
             return self.drives;
@@ -266,7 +266,7 @@ fn spacing(spacing: Spacing) -> sim::Spacing {
     }
 }
 
-/// A policy's settings as it reads them.
+/// A policy's settings as text.
 #[must_use]
 pub fn settings(policy: &PolicySpec) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -279,7 +279,7 @@ mod tests {
     use crate::simulated::experiment::schema::SensorTimes;
 
     #[test]
-    fn a_meter_is_read_with_its_units() {
+    fn units_of_a_meter_are_converted() {
         let read = |text: &str| toml::from_str::<SensorTimes>(text);
         let exact = read("window = '20ms'").unwrap();
         assert_eq!((exact.window.0, exact.lag.0, exact.server), (20_000_000, 10_000_000, None));

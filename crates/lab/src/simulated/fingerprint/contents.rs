@@ -1,4 +1,4 @@
-//! What trace files hold: a file that is replayed counts by its bytes, not by its path.
+//! Contents of trace files, which are identified by their bytes, not their path.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,15 +9,15 @@ use sha2::{Digest as _, Sha256};
 
 use crate::simulated::experiment::schema::Trace;
 
-/// Bytes that are read at a time.
+/// Size of a read.
 const CHUNK: usize = 1 << 20;
 
-/// The SHA-256 of files, by path; each is read once.
+/// SHA-256 of files by path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents(BTreeMap<String, String>);
 
 impl Contents {
-    /// Reads a file that was not read yet.
+    /// Reads a file once.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -28,7 +28,7 @@ impl Contents {
         Ok(())
     }
 
-    /// A trace with hashes for the paths of files that were read. A surrogate keeps its name.
+    /// A trace with hashes in place of paths. A surrogate keeps its name.
     pub(super) fn of(&self, trace: &Trace) -> Trace {
         let content = |path: &String| self.0.get(path).unwrap_or(path).clone();
         let is_surrogate = !trace.files().any(|path| path == trace.source);

@@ -1,4 +1,4 @@
-//! The values of a simulated server and of its drives; of a host with one drive, and of jobs on it.
+//! Encoding of simulated servers and drives, and of hosts with one drive and their jobs.
 
 use pilotlight_sim::jobs::{Job, JobCosts, Scheduler, Way};
 use pilotlight_sim::machine::{
@@ -91,7 +91,7 @@ impl Encode for Placement {
 
 impl Encode for Host {
     fn encode(&self, out: &mut Values) {
-        // `window_ns` is in the load; what processors and power are made of is in the machine.
+        // `window_ns` is in the load; processors and power are in the machine.
         (self.processors.cores, self.processors.threads_per_core).encode(out);
         (self.machine(), &self.drive).encode(out);
     }

@@ -1,18 +1,17 @@
-//! Names what a run computes, by its values alone.
+//! Fingerprints of the inputs of runs, by value.
 //!
-//! *Problem.* Results must be recognized as those of other values, and as nothing else: a renamed key of a file, a renamed field or
-//! file of this program, a comment or a source changes no result. *Encoding.* Everything that a run depends on is written as values
-//! without names, in a fixed order: whole numbers as 64 bits whatever their type, in the unit in which the simulator holds them
-//! (nanoseconds, bytes); floating-point numbers as their bits; truth values; texts and lists with their length; alternatives by number.
-//! The SHA-256 of that, cut to [`DIGITS`], is the fingerprint. *What is no value*: names of machines and drives, paths of trace files, sources, notes, what a
-//! constant was fitted on, ranges, titles, charts, names of variants, replications.
+//! *Problem.* Results become stale only if an input value changes, not if a key, field or file is renamed or a comment or source changes.
+//! *Encoding.* All inputs are encoded without names in a fixed order: integers as 64 bits in the simulator's unit (nanoseconds, bytes), floating
+//! point numbers by their bits, booleans, strings and lists with their length, enum variants by number. The fingerprint is the SHA-256 of that,
+//! truncated to [`DIGITS`]. *Not encoded*: names of machines and drives, paths of trace files, sources, notes, fits, ranges, titles, charts, names of
+//! variants, replications.
 //!
-//! **To add a field** to a struct that is encoded: it does not compile until the field is listed in its `values!`. At the end of the
-//! list, all results with such a struct become stale. As `added NUMBER field = NEUTRAL`, with the next number of that struct, only those
-//! in which it is not `NEUTRAL`: right where the neutral value computes what was computed before. A parameter of a policy is added
-//! likewise in [`scenario::ADDED`]. A number is never used again. Fields may change their order in the struct, but not in `values!`.
+//! **To add a field** to an encoded struct, list it in its `values!` (otherwise it does not compile). At the end of the list it makes all results
+//! with the struct stale. As `added NUMBER field = NEUTRAL`, with the next number of the struct, only those where it is not `NEUTRAL`; use this
+//! if the neutral value gives the earlier results. Parameters of policies are added in [`scenario::ADDED`] in the same way. Numbers are never
+//! reused. The order in `values!` must not change.
 //!
-//! | file | what it encodes |
+//! | file | content |
 //! |---|---|
 //! | this | numbers, texts, lists |
 //! | [`contents`] | the bytes of trace files |
@@ -35,7 +34,7 @@ pub fn of(values: &(impl Encode + ?Sized)) -> Fingerprint {
     Fingerprint::new(digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
-/// Where values are written to.
+/// The encoder.
 #[derive(Debug)]
 pub struct Values(Sha256);
 
@@ -45,25 +44,25 @@ impl Values {
         self.0.update(bytes);
     }
 
-    /// Which of several alternatives follows.
+    /// Writes the number of an enum variant.
     pub fn choice(&mut self, number: u8) {
         self.put(b'c', &[number]);
     }
 
-    /// A field that was added to a struct after results were made with it, where it is not neutral.
+    /// Writes a field added later, with its number, if it is not neutral.
     pub fn added(&mut self, number: u8, value: &impl Encode) {
         self.put(b'+', &[number]);
         value.encode(self);
     }
 }
 
-/// What can be written as values without names.
+/// Types that can be encoded.
 pub trait Encode {
-    /// Writes its values.
+    /// Encodes the value.
     fn encode(&self, out: &mut Values);
 }
 
-/// The values of a struct, in this order; those after `but` are no values; those after `added` count where they are not neutral.
+/// Encodes the fields of a struct in this order. Fields after `but` are not encoded, those after `added` only if not neutral.
 macro_rules! values {
     ($type:ty: $($field:ident),* $(; but $($left:ident),*)? $(; added $($number:literal $new:ident = $neutral:expr),*)?) => {
         impl crate::simulated::fingerprint::Encode for $type {

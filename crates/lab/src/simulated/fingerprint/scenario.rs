@@ -1,5 +1,4 @@
-//! The values of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, the policy's parameters, and
-//! which metrics are kept.
+//! Encoding of an experiment at a point under a policy: cores, drives, workload, trace, times, seed, parameters of the policy, and kept metrics.
 
 use pilotlight_policy::{Setting, registry};
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Spacing, Step};
@@ -15,8 +14,7 @@ use crate::simulated::experiment::schema::{BudgetStep, Minimum};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
-/// Parameters of policies that were added after results were made: number, policy, key, and the value with which the policy does what
-/// it did before.
+/// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
 pub const ADDED: [(u8, &str, &str, &str); 5] = [
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
@@ -25,17 +23,17 @@ pub const ADDED: [(u8, &str, &str, &str); 5] = [
     (5, "sandman", "sleep_at_once", "false"),
 ];
 
-/// Parameters that name a set of others: what they set is in the others.
+/// Parameters that are presets of others, which are encoded instead.
 const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
 
-/// Values of parameters that are encoded under an earlier name: policy, key, value, what is encoded.
+/// Values of parameters that are encoded under an earlier name: policy, key, value, encoded value.
 const RENAMED: [(&str, &str, &str, &str); 2] =
     [("sandman", "after_sleep", "empty", "anew"), ("sandman", "after_sleep", "zeros", "quiet")];
 
-/// What does not depend on the machine, at a point under a policy.
+/// The fingerprint of a point under a policy, without the machine.
 ///
 /// # Errors
-/// If the experiment asks for what there is not.
+/// If the point cannot be run.
 pub fn of_point(
     experiment: &Experiment,
     policy: &PolicySpec,
@@ -46,10 +44,10 @@ pub fn of_point(
     let drives = scenario::drives(experiment, models)?;
     let workload = scenario::workload(experiment, cores.threads, drives.len())?;
     let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
-    Ok(super::of(&Asked { experiment, policy, cores, drives, connections: workload.connections, trace }))
+    Ok(super::of(&Inputs { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
 
-struct Asked<'a> {
+struct Inputs<'a> {
     experiment: &'a Experiment,
     policy: &'a PolicySpec,
     cores: Cores,
@@ -58,7 +56,7 @@ struct Asked<'a> {
     trace: Option<Trace>,
 }
 
-impl Encode for Asked<'_> {
+impl Encode for Inputs<'_> {
     fn encode(&self, out: &mut Values) {
         let Self { experiment, policy, cores, drives, connections, trace } = self;
         cores.encode(out);
@@ -164,7 +162,7 @@ impl Encode for Size {
     }
 }
 
-/// Which numbers are kept; neither in which order they are named, nor how they are drawn.
+/// Encodes the kept metrics, independent of their order.
 fn kept(names: &[String], out: &mut Values) {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! Tests of the encoding: what a fingerprint depends on is tested where cells are ([`crate::simulated::cells`]).
+//! Tests of the encoding. Dependencies of fingerprints are tested in [`crate::simulated::cells`].
 
 use pilotlight_sim::machine::{DirectorCosts, Network};
 
@@ -18,7 +18,7 @@ fn director(fails_ppm: u32) -> DirectorCosts {
 
 /// A change of these makes all committed results stale.
 #[test]
-fn the_encoding_is_pinned() {
+fn the_encoding_is_stable() {
     let network = Network { ports: 2, port_mbit_s: 200_000, round_trip_ns: 60_000, overhead_bytes: 100 };
     let pins = [
         (of(&network), "ca1ec0c151"),
@@ -34,7 +34,7 @@ fn the_encoding_is_pinned() {
 }
 
 #[test]
-fn values_count_by_order_and_kind_and_a_whole_number_of_any_type_is_the_same() {
+fn order_and_kind_matter_and_integer_types_do_not() {
     let different = [of(&(1_u32, 2_u32)), of(&(2_u32, 1_u32)), of(&(1_u32, 2.0)), of(&vec![1_u32, 2]), of("12")];
     for (at, one) in different.iter().enumerate() {
         assert!(!different[..at].contains(one), "{at}");
@@ -44,7 +44,7 @@ fn values_count_by_order_and_kind_and_a_whole_number_of_any_type_is_the_same() {
 }
 
 #[test]
-fn a_field_that_was_added_counts_where_it_is_not_neutral() {
+fn an_added_field_counts_only_if_not_neutral() {
     let before = ((1_u32, 2_u32), ((3_u32, 4_u32), 5_u32));
     assert_eq!(of(&director(0)), of(&before));
     assert_ne!(of(&director(7)), of(&before));

@@ -1,40 +1,40 @@
-//! How well a power budget was kept, by true watts.
+//! Metrics of a power budget, by true power.
 //!
-//! *Power* is the mean of the last second, or since the budget changed, where that is less: a quota of CPU time makes power alternate within its
-//! period. *Limit*: the budget and 2 % (PASS 3.3). *Violated*: above the limit for longer than 10 s; the paper then shows no result (section 5).
-//! All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run, warm-up included: a budget holds from the start.
+//! *Power* is the mean of the last second or since the last change of the budget, because a quota of CPU time makes power alternate within its
+//! period. *Limit*: the budget plus 2 % (PASS 3.3). *Violated*: above the limit for longer than 10 s; the paper then shows no result (section 5).
+//! All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run including the warm-up.
 
 use pilotlight_sim::outcome::Stretch;
 
 use super::{Context, Metric, push};
 use crate::simulated::experiment::goals;
 
-/// Share of the budget that power may be above it, or below it.
+/// Tolerance of the limit, as a fraction of the budget.
 const LIMIT: f64 = 0.02;
-/// Longest time above the limit that is tolerated, in seconds (PASS 5).
+/// Maximum tolerated time above the limit, in seconds (PASS 5).
 const TOLERATED_S: f64 = 10.0;
-/// Time over which power is averaged, in nanoseconds.
+/// Averaging time of power, in nanoseconds.
 const MEAN_NS: u64 = 1_000_000_000;
 
-/// What is said of a budget.
+/// The metrics of a budget.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
-    /// The longest time above the budget in seconds, and the largest excess in it as a share.
+    /// The longest time above the budget in seconds, with the largest excess in it as a fraction.
     above: (f64, f64),
-    /// The same above the limit.
+    /// The longest time above the limit, with the largest excess.
     above_limit: (f64, f64),
-    /// Share of the measured time within the limit on both sides.
+    /// Fraction of the measured time within the limit on both sides.
     within: f64,
-    /// Largest distance from the budget as a share of it, from 10 s after the start and after each change on.
+    /// Largest relative deviation from the budget, later than 10 s after the start and each change.
     deviation: f64,
-    /// Standard deviation of power less budget, in watts.
+    /// Standard deviation of power minus budget, in watts.
     spread_w: f64,
-    /// Each budget's beginning in nanoseconds, and seconds from then until power was within the limit on both sides for a second; if it never was, until the
+    /// Start of each budget in nanoseconds, and seconds until power was within the limit on both sides for a second, otherwise until the
     /// next budget or the end.
     settled: Vec<(u64, f64)>,
 }
 
-/// An entry of the series: when it ends, power over the budget, both in watts.
+/// A bin of the series: its end, power and budget in watts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Entry {
     end_ns: u64,
@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// Adds what is said of the budget, if there is one; whether it was violated.
+/// Adds the metrics of the budget, if any; returns whether it was violated.
 pub(super) fn metrics(series: &[Stretch], context: &Context<'_>, all: &mut Vec<Metric>) -> bool {
     let Some(kept) = kept(series, context) else { return false };
     let Kept { above, above_limit, within, deviation, spread_w, settled } = kept;
@@ -92,7 +92,7 @@ fn kept(series: &[Stretch], context: &Context<'_>) -> Option<Kept> {
     })
 }
 
-/// Power and budget of each entry during which there is one.
+/// Power and budget of each bin with a budget.
 fn entries(series: &[Stretch], length_ns: u64, budgets: &[(u64, Option<u64>)]) -> Vec<Entry> {
     let whole = (MEAN_NS / length_ns).max(1);
     let entry = |at: usize| {
@@ -110,12 +110,12 @@ fn entries(series: &[Stretch], length_ns: u64, budgets: &[(u64, Option<u64>)]) -
     (0..series.len()).filter_map(entry).collect()
 }
 
-/// Since when the budget of a moment holds.
+/// Start of the budget at a time.
 fn begin_ns(budgets: &[(u64, Option<u64>)], now_ns: u64) -> u64 {
     budgets.iter().rev().map(|(from_ns, _)| *from_ns).find(|from_ns| *from_ns <= now_ns).unwrap_or(0)
 }
 
-/// The longest time above the budget by more than a share of it, in seconds, and the largest excess in it as a share; of several as long the last.
+/// The longest time above the budget by more than a fraction, in seconds, with the largest relative excess; of equally long ones the last.
 fn longest(entries: &[Entry], by: f64, length_ns: u64) -> (f64, f64) {
     let (mut longest, mut open) = ((0_u64, 0.0), (0_u64, 0.0_f64));
     let mut before_ns = None;
@@ -145,7 +145,7 @@ fn settled(entries: &[Entry], budgets: &[(u64, Option<u64>)], length_ns: u64) ->
     budgets.iter().filter_map(of).collect()
 }
 
-/// What the machine's own reading of power says at each entry's end, where it has one: the mean of the last window that has ended for as long as the lag.
+/// The machine's power reading at the end of each bin: the mean of the last window that ended at least the lag before.
 pub(super) fn reading_w(series: &[Stretch], at: usize, length_ns: u64, (window_ns, lag_ns): (u64, u64)) -> Option<f64> {
     let now_ns = (at as u64 + 1) * length_ns;
     let end_ns = now_ns.checked_sub(lag_ns)? / window_ns * window_ns;

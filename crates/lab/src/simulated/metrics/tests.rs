@@ -1,4 +1,4 @@
-//! Each metric of an outcome made up by hand, against arithmetic on paper.
+//! Each metric of a constructed outcome, compared with manual calculations.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::simulated::experiment::{self, Request};
 
 const MS: u64 = 1_000_000;
 
-/// Figure 4 in short: 4 ms of base and 2 ms of burst in turn, for 16 ms, of which 4 ms are cut off; two cores.
+/// A short Figure 4: 4 ms base load and 2 ms burst in turn, for 16 ms with a warm-up of 4 ms; two cores.
 fn experiment(set: &[(&str, &str)]) -> Experiment {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig4.toml");
     let mut keys = vec![
@@ -33,7 +33,7 @@ fn latencies(each: &[u64]) -> Histogram {
     histogram
 }
 
-/// 12 ms are measured: 200 answers to the base's requests, 400 to the bursts'.
+/// 12 ms are measured: 200 completions of the base load, 400 of bursts.
 fn outcome() -> Outcome {
     let stretch = Stretch { awake_ns: 2 * MS, capacity_ns: MS, ..Stretch::default() };
     let rested = Stretch { awake_ns: MS / 2, capacity_ns: MS / 2, ..Stretch::default() };
@@ -82,7 +82,7 @@ fn close(outcome: &Outcome, experiment: &Experiment, expected: &[(&str, f64)]) {
 }
 
 #[test]
-fn rates_are_over_the_time_that_they_are_about() {
+fn rates_refer_to_the_time_of_their_label() {
     let expected = [
         ("iops", 600.0 / 0.012),
         ("base.iops", 200.0 / 0.008),
@@ -128,15 +128,15 @@ fn power_is_energy_over_the_measured_time() {
 }
 
 #[test]
-fn cores_and_capacity_leave_the_warm_up_out() {
+fn cores_and_capacity_exclude_the_warm_up() {
     // 600 requests of a microsecond in 12 ms: 0.05 of a core
     let expected = [("cores_awake", 0.5), ("capacity_share", 0.25), ("wasted_over_required", 0.45 / 0.05)];
     close(&outcome(), &experiment(&[]), &expected);
 }
 
-/// Bursts begin at 4, 10 and 16 ms; the last is beyond the end.
+/// Bursts start at 4, 10 and 16 ms; the last is after the end.
 #[test]
-fn a_burst_is_detected_if_a_thread_moves_soon_after_its_beginning() {
+fn a_burst_is_detected_if_a_thread_moves_soon_after_its_start() {
     let moved = |at: &[usize]| {
         let mut outcome = outcome();
         at.iter().for_each(|&stretch| outcome.series[stretch].moves = 1);
@@ -149,9 +149,9 @@ fn a_burst_is_detected_if_a_thread_moves_soon_after_its_beginning() {
     }
 }
 
-/// Surges are counted from the beginning of 16 ms, what was judged over the 12 ms that are measured.
+/// Surges are counted over 16 ms, decisions over the measured 12 ms.
 #[test]
-fn under_stable_load_every_surge_is_a_mistake() {
+fn under_stable_load_every_surge_is_false() {
     let stable = experiment(&[("output", "{}")]);
     close(&outcome(), &stable, &[("surges_per_s", 1_000.0), ("accuracy_percent", 98.8)]);
     let nobody = Outcome { view: Vec::new(), ..outcome() };
@@ -159,7 +159,7 @@ fn under_stable_load_every_surge_is_a_mistake() {
 }
 
 #[test]
-fn what_has_no_value_is_left_out_and_what_is_named_is_kept_with_every_label() {
+fn named_metrics_are_kept_for_every_label() {
     let idle = Outcome { latency: vec![(0, Histogram::default()), (1, Histogram::default())], ..outcome() };
     for name in ["latency_p99_us", "context_switches_per_operation", "wasted_over_required"] {
         assert_eq!(value(&idle, &experiment(&[]), name), None, "{name}");
@@ -171,7 +171,7 @@ fn what_has_no_value_is_left_out_and_what_is_named_is_kept_with_every_label() {
 }
 
 #[test]
-fn a_value_over_time_has_its_moment_in_milliseconds() {
+fn a_value_over_time_has_its_time_in_milliseconds() {
     let experiment = experiment(&[("output.series", "['cores_awake', 'moves']")]);
     let mut outcome = outcome();
     outcome.series[15].moves = 7;

@@ -1,4 +1,4 @@
-//! Tests: what is said of stale results.
+//! Messages about stale results.
 
 use super::*;
 
@@ -22,10 +22,10 @@ fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
 }
 
 #[test]
-fn the_cells_that_are_stale_are_named() {
+fn stale_cells_are_listed() {
     let (about, mut there) = fig3();
     assert_eq!(about.file, "experiments/sandman/fig3.toml");
-    let now = today(&about, &there, home());
+    let now = current_cells(&about, &there, home());
     assert_eq!(reason(&there, &now), None);
     let other = crate::simulated::fingerprint::of("other");
     let (cell, fingerprint) = there.iter_mut().next().unwrap();
@@ -40,10 +40,12 @@ fn the_cells_that_are_stale_are_named() {
 }
 
 #[test]
-fn an_experiment_is_found_by_its_name_where_its_file_has_moved() {
+fn an_experiment_with_a_moved_file_is_found_by_name() {
     let (about, there) = fig3();
     let moved = About { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
-    assert_eq!(reason(&there, &today(&moved, &there, home())), None);
+    assert_eq!(reason(&there, &current_cells(&moved, &there, home())), None);
     let gone = About { experiment: "nowhere".into(), ..moved };
-    assert!(reason(&there, &today(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run today"));
+    assert!(
+        reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run any more")
+    );
 }

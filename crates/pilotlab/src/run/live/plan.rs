@@ -1,4 +1,4 @@
-//! What `--dry-run` prints: sensors, what is done in which order and how often, commands, and how long it takes.
+//! The output of `--dry-run`: sensors, points, commands, and estimated time.
 
 use std::fmt::Write as _;
 
@@ -6,8 +6,8 @@ use pilotlight_input::Time;
 use pilotlight_lab::experiment::schema::{OnFailure, Stop};
 use pilotlight_lab::plan::Key;
 use pilotlight_lab::results::summary::words;
+use pilotlight_lab::run::power_domains;
 use pilotlight_lab::run::preview::{Preview, preview};
-use pilotlight_lab::run::taken;
 use pilotlight_lab::run::target::drive_of;
 use pilotlight_workloads::Target;
 use serde_json::json;
@@ -24,26 +24,26 @@ pub(super) fn show(prepared: &Prepared, as_json: bool) -> anyhow::Result<()> {
 }
 
 fn as_value(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
-    let Prepared { loaded, plan, senses, settings } = prepared;
+    let Prepared { loaded, plan, sensors, settings } = prepared;
     let tool = loaded.workload.tool();
     let tool = tool.as_ref().map_err(ToString::to_string);
-    let (least_s, most_s) = plan.takes_s();
+    let (min_s, max_s) = plan.time_s();
     let drive = drive(prepared);
     let value = json!({
-        "experiment": loaded.table, "plan": plan, "tool": tool, "results": settings.folder.root(), "sensors": senses,
-        "taken": taken(senses, drive.as_deref()), "too_short": too_short(prepared), "commands": preview, "order": order(prepared),
-        "seconds_at_least": least_s, "seconds_at_most": most_s, "seconds_are_known": loaded.experiment.duration.is_some(),
+        "experiment": loaded.table, "plan": plan, "tool": tool, "results": settings.folder.root(), "sensors": sensors,
+        "taken": power_domains(sensors, drive.as_deref()), "too_short": too_short(prepared), "commands": preview, "order": order(prepared),
+        "seconds_at_least": min_s, "seconds_at_most": max_s, "seconds_are_known": loaded.experiment.duration.is_some(),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")
 }
 
-/// Points of every round, as far as a rule does not end them earlier.
+/// Points of every round, unless a rule stops earlier.
 fn order(prepared: &Prepared) -> Vec<Vec<usize>> {
     let plan = &prepared.plan;
     (0..plan.repeats.1).map(|round| plan.round(round, |_| true)).collect()
 }
 
-/// The drive that the place is on; nothing is made to find it.
+/// The drive of the target, without creating anything.
 fn drive(prepared: &Prepared) -> Option<String> {
     let spec = &prepared.loaded.experiment.target;
     let folder = std::env::current_dir().unwrap_or_default().join(prepared.settings.folder.root());
@@ -58,7 +58,7 @@ fn drive(prepared: &Prepared) -> Option<String> {
 }
 
 fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
-    let Prepared { loaded, plan, senses, settings } = prepared;
+    let Prepared { loaded, plan, sensors, settings } = prepared;
     let experiment = &loaded.experiment;
     let mut text = format!("{}\n\n", experiment.title);
     let mut line = |name: &str, what: &str| text += &format!("{name:<10} {what}\n");
@@ -71,7 +71,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
         line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
     }
     line("results", &settings.folder.root().display().to_string());
-    text += &output::sensors(senses);
+    text += &output::sensors(sensors);
     if !experiment.machine.is_empty() {
         let _ =
             writeln!(text, "machine    changed, and put back:\n{}", indented(&toml::to_string(&experiment.machine)?));
@@ -104,15 +104,15 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Sensors whose energy will be missing, because they have too few new values in what is measured.
+/// Sensors without energy in the results, because the measurement is too short for their update interval.
 fn too_short(prepared: &Prepared) -> Vec<String> {
-    let (experiment, senses) = (&prepared.loaded.experiment, &prepared.senses);
+    let (experiment, sensors) = (&prepared.loaded.experiment, &prepared.sensors);
     let of = |what: &str, time: Time| {
-        let short = if time.0 == 0 { Vec::new() } else { senses.too_short(time.0) };
+        let short = if time.0 == 0 { Vec::new() } else { sensors.too_short(time.0) };
         short.into_iter().map(|why| format!("{what}: {why}")).collect::<Vec<_>>()
     };
     let points = experiment.duration.map(|duration| of("points", duration)).unwrap_or_default();
-    points.into_iter().chain(of("idle machine", experiment.idle_baseline(senses.has_energy()))).collect()
+    points.into_iter().chain(of("idle machine", experiment.idle_baseline(sensors.has_energy()))).collect()
 }
 
 /// Times of a measurement, and the idle machine.
@@ -122,7 +122,7 @@ fn each_point(prepared: &Prepared) -> String {
     let measured = experiment.duration.map_or("until its command ends".to_owned(), of);
     let mut words =
         format!("warm-up {}, measured {measured}, rest {}", of(experiment.warm_up()), of(experiment.cool_down));
-    let has_energy = prepared.senses.has_energy();
+    let has_energy = prepared.sensors.has_energy();
     let idle = experiment.idle_baseline(has_energy);
     let mut before = "";
     if !has_energy {
@@ -143,7 +143,7 @@ fn how_often(prepared: &Prepared) -> String {
     let experiment = &prepared.loaded.experiment;
     let failure = match experiment.on_failure {
         OnFailure::Stop => "ends the run",
-        OnFailure::Continue => "leaves its reason, and the run goes on",
+        OnFailure::Continue => "leaves its error, and the run continues",
     };
     let often = match &experiment.stop {
         None => format!("measured {} times", experiment.repeats),
@@ -156,12 +156,12 @@ fn how_often(prepared: &Prepared) -> String {
 }
 
 fn takes(prepared: &Prepared) -> String {
-    let (least_s, most_s) = prepared.plan.takes_s();
+    let (min_s, max_s) = prepared.plan.time_s();
     if prepared.loaded.experiment.duration.is_none() {
-        let beside = if least_s >= 2.0 { format!(", and about {} beside them", time(least_s)) } else { String::new() };
+        let beside = if min_s >= 2.0 { format!(", and about {} beside them", time(min_s)) } else { String::new() };
         return format!("takes as long as its commands do{beside}; duration unknown");
     }
-    let about = if least_s < most_s { format!("{} to {}", time(least_s), time(most_s)) } else { time(least_s) };
+    let about = if min_s < max_s { format!("{} to {}", time(min_s), time(max_s)) } else { time(min_s) };
     format!("takes about {about}, without preparation")
 }
 

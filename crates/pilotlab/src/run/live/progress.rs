@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, else a line for each measurement.
+//! Progress of a run: a bar on a terminal, otherwise a line for each measurement.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-/// A bar with the time that is gone and a message.
+/// A bar with elapsed time and a message.
 pub(crate) fn bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:24} {elapsed} gone, {wide_msg}");
     let bar = ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -64,7 +64,7 @@ pub(crate) fn bar() -> ProgressBar {
     bar
 }
 
-/// A time as people say it.
+/// A time as text.
 pub(crate) fn time(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match minutes {

@@ -1,4 +1,4 @@
-//! A list of experiments, one after the other, with one progress display.
+//! A list of experiments with a common progress display.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::console;
 use crate::exit::Exit;
 use crate::run::RunArgs;
 
-/// An experiment of the list, with its folder for results.
+/// An experiment of the list with its results folder.
 pub(super) struct Entry {
     pass: String,
     bench: Bench,
@@ -24,7 +24,7 @@ pub(super) struct Entry {
     out: PathBuf,
 }
 
-/// Everything that a list names; a mistake in any of it is found before anything is run.
+/// Loads all experiments of a list, so that errors are found before any run.
 pub(super) fn entries(
     args: &RunArgs,
     list: &Path,
@@ -40,7 +40,7 @@ pub(super) fn entries(
     Matrix::read(list)?.entries(list, request, choice, fitted)?.into_iter().map(ready).collect()
 }
 
-/// Runs what is missing of all of them.
+/// Runs all missing runs.
 pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode> {
     let mut missing_s = Vec::new();
     let mut seen: Vec<PathBuf> = Vec::new();

@@ -1,4 +1,4 @@
-//! What a sweep leaves: files for programs, a report, a table for people.
+//! Output of a sweep: data files, report, and printed table.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(super) fn write(args: &RunArgs, out: &Path, bench: &Bench, variants: &[Varia
     if args.output.json {
         return console::println(serde_json::to_string_pretty(&results)?);
     }
-    console::print(output::people(&results, &folder(out, bench)) + &limits(bench, &results))
+    console::print(output::summary_text(&results, &folder(out, bench)) + &limits(bench, &results))
 }
 
 /// Writes everything, and returns the summary.
@@ -50,7 +50,7 @@ pub(super) fn save_all(
     Ok(read.results)
 }
 
-/// What each policy burnt above the floors beside the bounds on sleep.
+/// Energy of each policy above the minima of sleep states, with bounds.
 fn limits(bench: &Bench, results: &Results) -> String {
     let Some(limits) = figure::limits(bench, results) else { return String::new() };
     let headings: Vec<String> = limits.columns.iter().map(Column::heading).collect();

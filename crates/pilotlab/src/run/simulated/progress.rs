@@ -1,7 +1,6 @@
-//! How far a sweep is: a bar on a terminal, else a line now and then.
+//! Progress of a sweep: a bar on a terminal, otherwise a line from time to time.
 //!
-//! Runs differ in length by a thousand, so what counts is their estimated cost. How long the rest takes follows from how long
-//! what is finished took.
+//! Lengths of runs differ by a factor of 1,000, so progress is by estimated cost. The remaining time follows from the speed so far.
 
 use std::io::IsTerminal as _;
 use std::num::NonZeroUsize;
@@ -13,7 +12,7 @@ use pilotlight_lab::simulated::sweep;
 
 use crate::console;
 
-/// Lines are at least so far apart.
+/// Minimum interval between lines.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The display.
@@ -22,7 +21,7 @@ pub(super) struct Progress {
     lines: bool,
     begun: Instant,
     workers: f64,
-    /// Of all runs that were missing at the beginning, in seconds of a core.
+    /// Estimated CPU time of all missing runs, in seconds.
     all_s: f64,
     state: Mutex<State>,
 }
@@ -34,7 +33,7 @@ struct State {
 }
 
 impl Progress {
-    /// For runs of so many seconds of a core.
+    /// For runs with this estimated CPU time in seconds.
     pub(super) fn new(all_s: f64, workers: NonZeroUsize, quiet: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let bar = if terminal && !quiet { bar(all_s) } else { ProgressBar::hidden() };
@@ -44,7 +43,7 @@ impl Progress {
         Self { bar, lines: !terminal && !quiet, begun: now, workers, all_s, state: Mutex::new(state) }
     }
 
-    /// Another experiment begins, of so many runs; so many seconds of a core are missing.
+    /// Starts another experiment, with its number of runs and remaining CPU time in seconds.
     pub(super) fn begin(&self, name: &str, runs: usize, missing_s: f64) {
         let mut state = self.state();
         name.clone_into(&mut state.name);
@@ -58,7 +57,7 @@ impl Progress {
         }
     }
 
-    /// A run is finished.
+    /// Notes a finished run.
     pub(super) fn done(&self, done: &sweep::Progress<'_>) {
         let mut state = self.state();
         state.finished_s += done.cost_s;
@@ -77,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// A bracket is found.
+    /// Notes finished bounds.
     pub(super) fn bracket(&self, at: usize, of: usize) {
         let mut state = self.state();
         self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
@@ -87,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// Nothing more comes.
+    /// Ends the display.
     pub(super) fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -96,7 +95,7 @@ impl Progress {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// At the speed so far; before there is one, at that of the estimate.
+    /// Remaining time by the speed so far, initially by the estimate.
     fn left_s(&self, state: &State) -> f64 {
         left_s(self.all_s, state.finished_s, self.begun.elapsed().as_secs_f64(), self.workers)
     }
@@ -117,7 +116,7 @@ fn bar(all_s: f64) -> ProgressBar {
     ProgressBar::new(milliseconds(all_s)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// A time as people say it.
+/// A time as text.
 fn time(seconds: f64) -> String {
     let minutes = (seconds / 60.0).round() as u64;
     match minutes {
@@ -132,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rest_takes_as_long_as_what_is_finished_did() {
+    fn the_remaining_time_follows_from_the_speed() {
         assert!((left_s(100.0, 0.0, 3.0, 2.0) - 50.0).abs() < 1e-9, "nothing is known yet");
         assert!((left_s(100.0, 20.0, 40.0, 2.0) - 160.0).abs() < 1e-9);
         assert!(left_s(100.0, 120.0, 40.0, 2.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! `pilotlab run --replay FILE`: a trace of one's own under every policy, without a file of TOML or the repository at hand.
+//! `pilotlab run --replay FILE`: replays a trace under every policy, without an experiment file or the repository.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,21 +18,21 @@ use crate::console;
 use crate::run::RunArgs;
 use crate::table::Table;
 
-/// The experiment, and the machine that it names.
+/// The built-in experiment and machine.
 const EXPERIMENT: &str = include_str!("../../../../../experiments/traces/trace-file.toml");
 const FILES: [(&str, &str); 3] = [
     ("calibration.toml", include_str!("../../../../../calibration.toml")),
     ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../../profiles/sandman-epyc-9454p.toml")),
     ("profiles/ssd/pm1743.toml", include_str!("../../../../../profiles/ssd/pm1743.toml")),
 ];
-/// What savings are of.
+/// The reference policy for savings.
 const BASELINE: &str = "spdk-static";
 
 /// Options of a replay.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A trace of your own")]
 pub(super) struct ReplayArgs {
-    /// Replay a block trace under every policy: joules a day, kWh a month, latency (docs/traces.md). Also surrogate:alibaba
+    /// Replay a block trace under every policy: energy per day and month, latency (docs/traces.md). Also surrogate:alibaba
     /// and surrogate:tencent
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all"])]
     pub(super) replay: Option<String>,
@@ -41,33 +41,33 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "NAME", requires = "replay")]
     policy: Vec<String>,
 
-    /// The trace's format, where it is not to be told from the content: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    /// Format of the trace, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
     #[arg(long, value_name = "FORMAT", requires = "replay")]
     format: Option<Format>,
 
-    /// Sizes of volumes: CSV of device_id,capacity in bytes, as Alibaba's device_size.csv [default: the farthest request]
+    /// Sizes of volumes: CSV of device_id,capacity in bytes, as Alibaba's device_size.csv [default: end of the last request]
     #[arg(long, value_name = "FILE", requires = "replay")]
     sizes: Option<String>,
 
-    /// Spread requests over a tick of the trace's clock, such as 1s for tencent
+    /// Resolution of the timestamps, over which requests are spread, such as 1s for tencent
     #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
     spread: Option<u64>,
 
-    /// Send each request of a client's thread after the answer to the one before, as long after it as in the trace, less TIME that
-    /// the one before is assumed to have taken there (0s: nothing is known) [default: each at its time]
+    /// Dependent replay: send each request of a thread after the completion of the previous one and the interval of the trace less this
+    /// assumed service time (0s: unknown) [default: each at its timestamp]
     #[arg(long, value_name = "TIME", value_parser = units::duration_ns, requires = "replay")]
     dependent: Option<u64>,
 
-    /// So many times as fast as the trace's own time
+    /// Speed-up over the trace's own time
     #[arg(long, value_name = "FACTOR", requires = "replay")]
     speed: Option<f64>,
 
-    /// Windows of 2 s to simulate of a trace that is too long to simulate whole [default: 48]
+    /// Number of windows of 2 s to simulate of a long trace [default: 48]
     #[arg(long, value_name = "COUNT", requires = "replay")]
     windows: Option<u32>,
 }
 
-/// The experiment with what was asked.
+/// The experiment with the options.
 fn prepare(args: &RunArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
     let wanted = &args.simulated.replay;
     let quoted = |text: &str| format!("{text:?}");
@@ -94,7 +94,7 @@ fn embedded(name: &str) -> Result<String, LoadError> {
     found.ok_or_else(|| LoadError::File { path: name.to_owned(), error: missing() })
 }
 
-/// Keeps the policies that are wanted.
+/// Keeps the selected policies.
 fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
     let known: Vec<String> = bench.experiment.policies.iter().map(|policy| policy.label.clone()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
@@ -106,7 +106,7 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what came out.
+/// Prints the results.
 fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
     let first = points.first().context("nothing was run")?;
     if args.output.json {
@@ -129,7 +129,7 @@ fn policy(point: &PointResult) -> String {
     point.knobs.get("policy").map(ToString::to_string).unwrap_or_default()
 }
 
-/// What was replayed, and whether all of it.
+/// The replayed part of the trace.
 fn heading(source: &str, point: &PointResult) -> String {
     let number = |metric: &str| value(point, metric).unwrap_or(f64::NAN);
     let (requests, iops) = (number("trace_requests"), number("trace_iops"));
@@ -209,7 +209,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
             return Ok(crate::exit::Exit::Refused.into());
         }
     };
-    // what is in the trace is not part of the question: results of before are never added to
+    // the content of the trace is not part of the plan, so earlier results are never extended
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &Sweep::new(&bench, &variants), &bench)?;
     let results = super::output::save_all(args, &args.out(), &bench, &variants, done)?;

@@ -1,17 +1,17 @@
 //! Replays: a trace's volumes on the drives, its clients' threads as connections (SANDMAN, section 5.6).
 //!
-//! A surrogate is another member of its family for each seed, so that replications range over what is not published. Who gets how
-//! much is dealt by a first pass: of a file over all of it, of a surrogate over its first second.
+//! Each seed draws another surrogate of the family, so that replications cover unpublished parameters. A first pass distributes volumes by
+//! load: over all of a file, over the first second of a surrogate.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
-//! | this | connections; a replay of everything in one go |
+//! | this | connections; a whole replay |
 //! | [`origin`] | surrogates and files: volumes, requests, loads |
-//! | [`day`] | a replay by windows, and what they say of the whole |
-//! | [`total`] | outcomes of windows added up |
+//! | [`sampled`] | a sampled replay |
+//! | [`total`] | sums of the outcomes of windows |
 
-pub mod day;
 mod origin;
+pub mod sampled;
 mod total;
 
 use pilotlight_sim::Source;
@@ -23,9 +23,9 @@ use pilotlight_trace::{Op, Request};
 use super::schema::Trace;
 use origin::Origin;
 
-pub use day::{Day, Replays};
+pub use sampled::{Replays, SampledReplay};
 
-/// The connections of a replay: a thread of a client each, dealt to I/O threads one after the other.
+/// The connections of a replay: one for each client thread, assigned to I/O threads round robin.
 #[must_use]
 pub fn connections(trace: &Trace, threads: u16, drives: u16) -> Vec<Connection> {
     let one = |at: u32| Connection {
@@ -43,7 +43,7 @@ pub fn connections(trace: &Trace, threads: u16, drives: u16) -> Vec<Connection> 
 /// The requests of a replay, by time.
 ///
 /// # Errors
-/// In words, if there is no such surrogate or file.
+/// If there is no such surrogate or file.
 pub fn source(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Source<'static>, String> {
     let origin = Origin::new(trace, drives, duration_ns, seed)?;
     let placement = origin.placement.clone();
@@ -53,13 +53,13 @@ pub fn source(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result
     Ok(Box::new(placed(within, placement, threads)))
 }
 
-/// Requests of volumes that are replayed, each with who sends it and where to.
+/// Requests of replayed volumes, with their connection and address.
 fn placed(
     mut requests: impl Iterator<Item = Request> + 'static,
     placement: Placement,
     threads: u16,
 ) -> impl Iterator<Item = Arrival> {
-    // One request at a time: `Placing` borrows the placement, which has to travel with the iterator.
+    // One request at a time, because `Placing` borrows the placement, which the iterator owns.
     let one = move || Placing::new(&mut requests, &placement).next().map(|one| arrival(one, &placement, threads));
     std::iter::from_fn(one)
 }
@@ -77,7 +77,7 @@ fn arrival(Placed { request, place }: Placed, placement: &Placement, threads: u1
     }
 }
 
-/// Offsets matter to drives only by the die that they lie on; they are kept within this.
+/// Limit of offsets: drives use them only to select a die.
 const DRIVE: u64 = 3_840_000_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where a replay's requests come from: a surrogate, or a file. Times are those of the replay, from 0.
+//! The source of a replay: a surrogate or a file. Times are of the replay, from 0.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -11,29 +11,29 @@ use pilotlight_trace::{Family, Format, Generator, Member, Reader, Request};
 
 use crate::simulated::experiment::schema::{MeanRate, SURROGATE, Trace};
 
-/// Requests of a surrogate are counted for so long to deal its volumes.
+/// Time over which requests of a surrogate are counted to distribute its volumes.
 const LOOK_NS: u64 = 1_000_000_000;
-/// Most windows that loads are gathered for.
+/// Maximum number of windows.
 const MOST_WINDOWS: u64 = 1 << 24;
 
 pub(super) type Requests = Box<dyn Iterator<Item = Request>>;
 
-/// A trace that is to be replayed.
+/// A trace to replay.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     trace: Trace,
     seed: u64,
     duration_ns: u64,
-    /// What is drawn; `None` of a file.
+    /// The surrogate; `None` for a file.
     member: Option<Member>,
     pub(super) placement: Placement,
-    /// Lines of a file that are no requests.
+    /// Skipped lines of a file.
     pub(super) malformed: u64,
 }
 
 impl Origin {
     /// # Errors
-    /// In words, if there is no such surrogate or file.
+    /// If there is no such surrogate or file.
     pub(super) fn new(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Self, String> {
         if !(trace.speed > 0.0 && trace.speed.is_finite()) {
             return Err(format!("trace: speed: {} is not above 0", trace.speed));
@@ -56,12 +56,12 @@ impl Origin {
         Ok(origin)
     }
 
-    /// Requests a second of a surrogate, bursts left out; `None` of a file.
+    /// Requests per second of a surrogate without bursts; `None` for a file.
     pub(super) fn mean_iops(&self) -> Option<f64> {
         self.member.map(|member| member.mean_iops)
     }
 
-    /// All requests, of all volumes.
+    /// The requests of all volumes.
     pub(super) fn requests(&self) -> Result<Requests, String> {
         Ok(match self.generator() {
             Some(generator) => Box::new(self.cut(generator)),
@@ -74,7 +74,7 @@ impl Origin {
         self.member.map(|member| Generator::new(&member, self.seed, self.end_ns()))
     }
 
-    /// The moment of the trace's own time that is `at_ns` in the replay.
+    /// Converts a time of the replay to the trace's own time.
     pub(super) fn own_ns(&self, at_ns: u64) -> u64 {
         self.trace.begin.0 + (at_ns as f64 * self.trace.speed) as u64
     }
@@ -83,7 +83,7 @@ impl Origin {
         self.own_ns(self.duration_ns)
     }
 
-    /// From the trace's own time to that of the replay.
+    /// Converts the trace's own time to that of the replay.
     pub(super) fn cut<I: Iterator<Item = Request>>(&self, requests: I) -> impl Iterator<Item = Request> + use<I> {
         Scaled::new(Cut::new(requests, self.trace.begin.0, self.end_ns()), self.trace.speed)
     }
@@ -103,7 +103,7 @@ impl Origin {
         Reader::open(Path::new(&self.trace.source), &options).map_err(|error| named(&error))
     }
 
-    /// What each volume of a file got, with the sizes that are known.
+    /// The load of each volume of a file, with known sizes.
     fn counted(&mut self) -> Result<Vec<Candidate>, String> {
         let sizes = self.trace.sizes.as_deref().map(sizes).transpose()?.unwrap_or_default();
         let mut volumes: BTreeMap<u32, Candidate> = BTreeMap::new();
@@ -127,7 +127,7 @@ impl Origin {
         Ok(volumes.into_values().map(sized).collect())
     }
 
-    /// Requests that each window of a width holds, of the volumes that are replayed: of a file counted, of a surrogate expected.
+    /// Requests of replayed volumes in each window: counted in a file, expected of a surrogate.
     pub(super) fn loads(&self, window_ns: u64) -> Result<Vec<u64>, String> {
         if self.duration_ns / window_ns >= MOST_WINDOWS {
             return Err(format!("trace: sample.window: more than {MOST_WINDOWS} windows; take wider ones"));

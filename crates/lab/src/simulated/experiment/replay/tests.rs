@@ -1,4 +1,4 @@
-//! Replays of all in one go, and by windows against all.
+//! Whole replays, and sampled ones compared with whole ones.
 
 use pilotlight_plant::Policy;
 use pilotlight_sim::outcome::Outcome;
@@ -29,7 +29,7 @@ fn trace(source: &str) -> Trace {
 }
 
 #[test]
-fn a_surrogate_is_replayed_in_order_on_all_that_there_is() {
+fn a_surrogate_is_replayed_in_order_on_all_connections_and_drives() {
     let trace = trace("surrogate:alibaba");
     let arrivals: Vec<Arrival> = source(&trace, 4, 1_000_000_000, 1).unwrap().collect();
     assert!(arrivals.len() > 5_000 && arrivals.is_sorted_by_key(|arrival| arrival.at_ns));
@@ -42,7 +42,7 @@ fn a_surrogate_is_replayed_in_order_on_all_that_there_is() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn errors_name_an_unknown_surrogate_or_file() {
     assert!(source(&trace("surrogate:azure"), 4, 1, 1).err().unwrap().contains("azure"));
     assert!(source(&trace("/no/such/file"), 4, 1, 1).err().unwrap().contains("/no/such/file"));
     let range = |low, high| Trace { mean_iops: Some(MeanRate::Drawn([low, high])), ..trace("surrogate:alibaba") };
@@ -61,7 +61,7 @@ fn a_rate_is_drawn_from_its_range_by_each_seed() {
     assert!((12..=38).contains(&low), "half of them below the middle of the logarithm: {low}");
 }
 
-/// A file of a request of 4 KiB each millisecond, turn by turn of eight volumes.
+/// A file with a request of 4 KiB per millisecond, for eight volumes in turn.
 fn file(folder: &std::path::Path, requests: u64) -> Trace {
     let line = |at: u64| format!("{},W,{},4096,{}\n", at % 8, at * 4096, 1_577_808_000_000_000 + at * 1000);
     let path = folder.join("io_traces.csv");
@@ -88,7 +88,7 @@ fn sizes_of_devices_choose_the_volumes() {
     assert!(error.contains("line 2") && error.contains("1;1"), "{error}");
 }
 
-/// An engine that answers at once, takes a microjoule for each request and a joule a second, and tells what it was given.
+/// An engine with immediate completions and an energy of 1 uJ per request and 1 J per second, which records its input.
 fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64, u64)>) -> Outcome {
     let mut outcome = Outcome {
         measured_ns: scenario.duration_ns - scenario.warm_up_ns,
@@ -128,7 +128,7 @@ fn counting(scenario: &Scenario, source: Option<Source<'_>>, seen: &mut Vec<(u64
     outcome
 }
 
-/// A scenario for so much of a trace.
+/// A scenario for a part of a trace.
 fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
     let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let files = crate::simulated::machine::MachineFiles::parse(
@@ -155,16 +155,16 @@ fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
     }
 }
 
-fn run_counting(trace: &Trace, scenario: &Scenario) -> (Outcome, Day, Vec<(u64, u64)>) {
+fn run_counting(trace: &Trace, scenario: &Scenario) -> (Outcome, SampledReplay, Vec<(u64, u64)>) {
     let seen = std::sync::Mutex::new(Vec::new());
     let engine = |scenario: &Scenario, _: Box<dyn Policy>, source: Option<Source<'_>>| {
         Ok(counting(scenario, source, &mut seen.lock().unwrap()))
     };
     let policy = || pilotlight_policy::build("static", &[]).map_err(|error| error.to_string());
     let sample = trace.sample.as_ref().unwrap();
-    let run = day::Run { trace, sample, scenario, policy: &policy, engine: &engine };
-    let (outcome, day) = Replays::default().run(&run).unwrap();
-    (outcome, day, seen.into_inner().unwrap())
+    let run = sampled::Run { trace, sample, scenario, policy: &policy, engine: &engine };
+    let (outcome, sampled) = Replays::default().run(&run).unwrap();
+    (outcome, sampled, seen.into_inner().unwrap())
 }
 
 fn sample(windows: usize) -> Sample {
@@ -180,55 +180,55 @@ fn sample(windows: usize) -> Sample {
 }
 
 #[test]
-fn a_whole_replay_has_every_request_and_joule_once() {
+fn a_whole_replay_counts_every_request_and_joule_once() {
     let folder = tempfile::tempdir().unwrap();
     let exact = Sample { exact_requests: 1000, exact_time: Time(2_000 * MS), ..sample(2) };
     let trace = Trace { sample: Some(exact), ..file(folder.path(), 950) };
-    let (outcome, day, seen) = run_counting(&trace, &bare(3_600_000 * MS, 200 * MS));
+    let (outcome, sampled, seen) = run_counting(&trace, &bare(3_600_000 * MS, 200 * MS));
     assert_eq!(seen, [(0, 950)], "one unit, and before its beginning it is quiet");
-    assert_eq!((day.windows, day.requests, day.span_ns), ((10, 10), 950, 1000 * MS));
-    assert!(day.is_exact());
+    assert_eq!((sampled.windows, sampled.requests, sampled.span_ns), ((10, 10), 950, 1000 * MS));
+    assert!(sampled.is_exact());
     assert_eq!((outcome.measured_ns, outcome.latency[0].1.count()), (1000 * MS, 950));
     assert_eq!(outcome.energy.system_uj(), 1_000_000 + 950);
-    assert!((day.joules.total - 1.00095).abs() < 1e-9 && day.joules.low == day.joules.total);
+    assert!((sampled.joules.total - 1.00095).abs() < 1e-9 && sampled.joules.low == sampled.joules.total);
     let answered: Vec<u64> = outcome.series.iter().map(|stretch| stretch.answered).collect();
     assert_eq!(answered, [200, 200, 200, 200, 150]);
-    let value = |name: &str| day.metrics(1.00095).into_iter().find(|metric| metric.name == name).unwrap().value;
+    let value = |name: &str| sampled.metrics(1.00095).into_iter().find(|metric| metric.name == name).unwrap().value;
     assert!((value("joules_per_day") - 86_482.08).abs() < 1e-6);
     assert!((value("kwh_per_month") - 86_482.08 * 30.0 / 3.6e6).abs() < 1e-9);
 }
 
 #[test]
-fn windows_have_their_run_in_and_stand_for_the_others() {
+fn windows_have_a_run_in_and_represent_others() {
     let folder = tempfile::tempdir().unwrap();
     let trace = Trace { sample: Some(sample(12)), ..file(folder.path(), 10_000) };
-    let (outcome, day, seen) = run_counting(&trace, &bare(3_600_000 * MS, 1000 * MS));
-    assert_eq!((day.windows, day.requests), ((12, 100), 10_000));
+    let (outcome, sampled, seen) = run_counting(&trace, &bare(3_600_000 * MS, 1000 * MS));
+    assert_eq!((sampled.windows, sampled.requests), ((12, 100), 10_000));
     assert!(seen.iter().all(|&(run_in, measured)| measured == 100 && (run_in == 50 || run_in == 0)), "{seen:?}");
     assert!(seen.iter().filter(|&&(run_in, _)| run_in == 0).count() <= 1, "only the very first has none: {seen:?}");
     assert_eq!((outcome.latency[0].1.count(), outcome.measured_ns), (10_000, 10_000 * MS));
     assert_eq!(outcome.energy.system_uj(), 10_000_000 + 10_000);
     assert_eq!(outcome.series.len(), 10);
-    assert!(day.joules.high - day.joules.low < 1e-9, "all windows are alike");
+    assert!(sampled.joules.high - sampled.joules.low < 1e-9, "all windows are alike");
 }
 
 #[test]
-fn windows_of_a_surrogate_hold_what_the_whole_holds() {
+fn windows_of_a_surrogate_match_the_whole() {
     let trace = Trace {
         mean_iops: Some(MeanRate::Fixed(3000.0)),
         sample: Some(Sample { around_bursts: 3, ..sample(20) }),
         ..trace("surrogate:alibaba")
     };
     let scenario = bare(60_000 * MS, 1000 * MS);
-    let (outcome, day, seen) = run_counting(&trace, &scenario);
+    let (outcome, sampled, seen) = run_counting(&trace, &scenario);
     let all: Vec<Arrival> = source(&trace, 4, 60_000 * MS, 1).unwrap().collect();
-    let ratio = day.requests as f64 / all.len() as f64;
+    let ratio = sampled.requests as f64 / all.len() as f64;
     assert!((ratio - 1.0).abs() < 0.05, "{ratio}");
     let estimated = outcome.latency[0].1.count() as f64 / all.len() as f64;
     assert!((estimated - 1.0).abs() < 0.1, "{estimated}");
-    assert!(!day.is_exact() && seen.len() <= 23 && day.windows.1 == 600, "{:?}", day.windows);
+    assert!(!sampled.is_exact() && seen.len() <= 23 && sampled.windows.1 == 600, "{:?}", sampled.windows);
     let again = run_counting(&trace, &scenario);
-    assert_eq!((outcome, day, seen), again);
+    assert_eq!((outcome, sampled, seen), again);
 }
 
 #[test]
@@ -238,6 +238,6 @@ fn a_window_must_fit_the_series() {
     let engine = |_: &Scenario, _: Box<dyn Policy>, _: Option<Source<'_>>| Err(String::new());
     let scenario = bare(1000 * MS, 150 * MS);
     let sample = trace.sample.as_ref().unwrap();
-    let run = day::Run { trace: &trace, sample, scenario: &scenario, policy: &policy, engine: &engine };
+    let run = sampled::Run { trace: &trace, sample, scenario: &scenario, policy: &policy, engine: &engine };
     assert!(Replays::default().run(&run).unwrap_err().contains("sample.window"));
 }

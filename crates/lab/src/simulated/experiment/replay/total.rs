@@ -1,13 +1,13 @@
-//! Outcomes of windows added up to that of the whole, each as often as its window stands for others.
+//! Sums outcomes of windows with their weights.
 //!
-//! The series of the whole has for each window that was not simulated the mean of its stratum, and the requests that its load says.
+//! In the series of the whole, a window that was not simulated has the mean of its stratum and its own number of requests.
 
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
 use pilotlight_sim::scenario::Scenario;
 use pilotlight_trace::sampling::Plan;
 
-/// A stretch in numbers that can be divided.
+/// A stretch with floating-point values.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     answered: f64,
@@ -65,20 +65,20 @@ fn energy([cpu, drives, others]: [f64; 3]) -> Energy {
     Energy { cpu_uj: whole(cpu), drives_uj: whole(drives), others_uj: whole(others) }
 }
 
-/// What has been simulated so far.
+/// The sum of simulated windows.
 pub(super) struct Total<'a> {
     plan: &'a Plan,
     window_ns: u64,
-    /// Length of an entry of the series of the whole.
+    /// Width of a bin of the series of the whole.
     series_ns: u64,
-    /// By window: what was simulated.
+    /// Outcomes by window.
     measured: Vec<Option<Mean>>,
     latency: Vec<(u8, Histogram, f64)>,
     family: Vec<[f64; 3]>,
     capped_uj: f64,
     requests: [f64; 2],
     decisions: [f64; 10],
-    /// Windows, of all, for which the simulated ones stand that were saturated.
+    /// Number of windows represented by saturated ones.
     saturated: f64,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Total<'a> {
         }
     }
 
-    /// Adds so many windows from `first` on, whose weight is that of the first.
+    /// Adds consecutive windows from `first` on, with the weight of the first.
     pub(super) fn add(&mut self, first: usize, windows: usize, outcome: &Outcome, scenario: &Scenario) {
         let weight = self.plan.weight(first);
         let each = (self.window_ns / scenario.series_ns) as usize;
@@ -128,12 +128,12 @@ impl<'a> Total<'a> {
         self.saturated += if outcome.saturated { weight * windows as f64 } else { 0.0 };
     }
 
-    /// Windows that were simulated.
+    /// Number of simulated windows.
     pub(super) fn windows(&self) -> usize {
         self.measured.iter().flatten().count()
     }
 
-    /// Joules of a window; `None` if it was not simulated.
+    /// Energy of a window; `None` if it was not simulated.
     pub(super) fn joules(&self, window: usize) -> Option<f64> {
         self.measured.get(window)?.as_ref().map(Mean::joules)
     }
@@ -177,7 +177,7 @@ impl<'a> Total<'a> {
         }
     }
 
-    /// The mean window of each stratum.
+    /// The mean of each stratum.
     fn means(&self) -> Vec<Mean> {
         let mean = |stratum: &pilotlight_trace::sampling::Stratum| {
             let mut mean = Mean::default();

@@ -1,4 +1,4 @@
-//! Numbers of a budget against arithmetic on paper, and against a walk through every entry.
+//! Metrics of a budget, compared with manual calculations.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::simulated::experiment::schema::Experiment;
 use crate::simulated::experiment::{self, Request};
 
-/// 40 s under 100 W, from 20 s on under 80 W; entries of 500 ms.
+/// 40 s with 100 W, from 20 s with 80 W; bins of 500 ms.
 fn experiment(steps: &str) -> Experiment {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig5.toml");
     let keys = [("duration", "40s"), ("series", "500ms"), ("budget_w", "100"), ("budget_steps", steps)];
@@ -32,7 +32,7 @@ fn of(watts: &[u64], experiment: &Experiment) -> Kept {
     kept(&series(watts), &context).unwrap()
 }
 
-/// 80 entries: what each second draws.
+/// 80 bins from the power of each second.
 fn seconds(of: impl Fn(usize) -> u64) -> Vec<u64> {
     (0..80).map(|half| of(half / 2)).collect()
 }
@@ -40,7 +40,7 @@ fn seconds(of: impl Fn(usize) -> u64) -> Vec<u64> {
 #[test]
 fn a_step_that_takes_three_seconds_is_above_for_three() {
     let kept = of(&seconds(|second| if second < 23 { 99 } else { 79 }), &experiment(STEPS));
-    // The mean of a second is above by 2 % for half a second more.
+    // The mean of a second is above by 2 % for another half second.
     assert_eq!(kept.above_limit, (3.5, 99.0 / 80.0 - 1.0));
     assert_eq!(kept.settled, [(0, 0.5), (20_000_000_000, 4.0)]);
     assert!((kept.within - (80.0 - 7.0) / 80.0).abs() < 1e-12, "{kept:?}");
@@ -70,10 +70,10 @@ fn time_without_a_budget_does_not_count() {
 }
 
 #[test]
-fn a_reading_is_of_the_last_window_that_is_known() {
+fn a_reading_is_of_the_last_available_window() {
     let series = series(&(0..20).collect::<Vec<_>>());
     let read = |at| reading_w(&series, at, 500_000_000, (1_000_000_000, 1_300_000_000));
-    // At 2.5 s the window that ended at 1 s is known, of the entries 0 and 1; at 3.5 s the one after it.
+    // At 2.5 s the window that ended at 1 s is available, of bins 0 and 1; at 3.5 s the next one.
     assert_eq!((read(3), read(4), read(6)), (None, Some(0.5), Some(2.5)));
 }
 

@@ -1,4 +1,4 @@
-//! A folder of results as it is read again, by whoever compares, advises or reports.
+//! A results folder, read for comparisons, advice and reports.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,36 +10,36 @@ use serde_json::Value as Json;
 
 use crate::results::environment::Environment;
 use crate::results::{Folder, FolderError, Results, simulated};
-use crate::run::Senses;
+use crate::sensor_set::SensorSet;
 
-/// What a folder of results says of itself.
+/// The content of a results folder.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
-    /// How people call it: its path.
+pub struct ResultSet {
+    /// Its path.
     pub name: String,
-    /// Its figures.
+    /// Its results.
     pub results: Results,
-    /// Its machine; `None` if the folder does not hold it.
+    /// Its machine; `None` if not recorded.
     pub environment: Option<Environment>,
-    /// What was asked; `None` if the folder does not hold it.
+    /// Its experiment; `None` if not recorded.
     pub experiment: Option<toml::Table>,
-    /// The part of the machine of each domain, by sensor and domain; empty if the folder does not hold its sensors.
+    /// The part of the machine of each domain, by `SENSOR/DOMAIN`; empty if not recorded.
     pub parts: BTreeMap<String, Part>,
 }
 
-impl Given {
-    /// Reads a folder of results, measured or simulated.
+impl ResultSet {
+    /// Reads a results folder, measured or simulated.
     ///
     /// # Errors
-    /// If it holds no results, or a file in it is damaged.
+    /// If it holds no results or a file is damaged.
     pub fn read(path: &Path) -> Result<Self, FolderError> {
         let folder = Folder::new(path);
-        if let Some(numbers) = numbers(&folder)? {
+        if let Some(values) = committed(&folder)? {
             return Ok(Self {
                 name: path.display().to_string(),
-                results: simulated::summary(&numbers),
-                environment: Some(simulated::environment(&numbers.about)),
-                experiment: Some(asked(&numbers.about)),
+                results: simulated::summary(&values),
+                environment: Some(simulated::environment(&values.about)),
+                experiment: Some(overrides(&values.about)),
                 parts: BTreeMap::new(),
             });
         }
@@ -47,35 +47,34 @@ impl Given {
         let environment = if folder.environment().exists() { Some(folder.load(&folder.environment())?) } else { None };
         let text = std::fs::read_to_string(folder.experiment()).ok();
         let experiment = text.and_then(|text| text.parse().ok());
-        let senses: Senses =
-            if folder.sensors().exists() { folder.load(&folder.sensors())? } else { Senses::default() };
+        let sensors: SensorSet =
+            if folder.sensors().exists() { folder.load(&folder.sensors())? } else { SensorSet::default() };
         let part = |(sensor, domain): (String, Domain)| (format!("{sensor}/{}", domain.name), domain.part);
-        let parts = senses.domains.into_iter().map(part).collect();
+        let parts = sensors.domains.into_iter().map(part).collect();
         Ok(Self { name: path.display().to_string(), results, environment, experiment, parts })
     }
 
-    /// What was asked, as one value for each dotted key, without title and description.
+    /// The experiment as dotted keys with values, without title and description.
     #[must_use]
-    pub fn asked(&self) -> Vec<(String, String)> {
+    pub fn experiment_keys(&self) -> Vec<(String, String)> {
         let table = self.experiment.as_ref().and_then(|table| serde_json::to_value(table).ok());
         let mut flat = flat(&table.unwrap_or_default());
         flat.retain(|(key, _)| key != "title" && key != "about");
         flat
     }
 
-    /// The machine, as one value for each dotted key, without what differs from run to run by itself.
+    /// As [`machine`].
     #[must_use]
     pub fn machine(&self) -> Vec<(String, String)> {
         self.environment.as_ref().map(machine).unwrap_or_default()
     }
 }
 
-/// The numbers of a folder that holds nothing else: of a simulated server, or what is committed of an experiment. Runs that a sweep has not
-/// finished are left out.
+/// The values of a folder without a plan: of a simulated server, or committed results. Unfinished runs of a sweep are left out.
 ///
 /// # Errors
 /// If they cannot be read.
-pub fn numbers(folder: &Folder) -> Result<Option<values::Results>, FolderError> {
+pub fn committed(folder: &Folder) -> Result<Option<values::Results>, FolderError> {
     if folder.plan().exists() {
         return Ok(None);
     }
@@ -84,17 +83,17 @@ pub fn numbers(folder: &Folder) -> Result<Option<values::Results>, FolderError> 
     Ok(Some(if is_swept { results.finished() } else { results }))
 }
 
-/// The experiment's file, and what was set beside it.
-fn asked(about: &values::About) -> toml::Table {
+/// The experiment's file and its overrides.
+fn overrides(about: &values::About) -> toml::Table {
     let mut table = toml::Table::new();
     table.insert("file".into(), about.file.clone().into());
-    for (key, value) in &about.asked.set {
+    for (key, value) in &about.overrides.set {
         table.insert(key.clone(), value.clone().into());
     }
     table
 }
 
-/// A machine as one value for each dotted key, without what differs from run to run by itself.
+/// A machine as dotted keys with values, without those that differ between any two runs.
 #[must_use]
 pub fn machine(environment: &Environment) -> Vec<(String, String)> {
     let mut flat = flat(&serde_json::to_value(environment).unwrap_or_default());
@@ -102,7 +101,7 @@ pub fn machine(environment: &Environment) -> Vec<(String, String)> {
     flat
 }
 
-/// Every value of a tree with its dotted key, in the order of keys. Items of a list that have a name go by it.
+/// All values of a tree with their dotted keys, sorted. Named items of a list have their name as key.
 fn flat(tree: &Json) -> Vec<(String, String)> {
     let mut found = Vec::new();
     walk("", tree, &mut found);
@@ -126,7 +125,7 @@ fn walk(key: &str, tree: &Json, found: &mut Vec<(String, String)>) {
     }
 }
 
-/// What differs between two lists of keys and values: key, first value, second value; "-" where it is not there.
+/// Differences between two lists of keys and values: key, first value, second value; "-" if missing.
 #[must_use]
 pub fn differing(a: &[(String, String)], b: &[(String, String)]) -> Vec<(String, String, String)> {
     let of = |list: &[(String, String)], key: &str| {
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_become_keys_and_only_differences_are_told() {
+    fn trees_are_flattened_and_compared_by_key() {
         let tree = |governor: &str| serde_json::json!({"frequency": {"governor": governor}, "tools": [{"name": "fio", "version": "3.39"}], "x": null});
         let (a, b) = (flat(&tree("performance")), flat(&tree("powersave")));
         assert_eq!(a[1], ("tools.fio.name".to_owned(), "fio".to_owned()));

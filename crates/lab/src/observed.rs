@@ -1,18 +1,17 @@
-//! What counters and gauges say about a window: rates and means. Between two readings a counter is taken to grow evenly, and a gauge
-//! to change evenly.
+//! Rates of counters and means of gauges over a window, with linear interpolation between samples.
 
 use pilotlight_sensors::energy::{Point, Window};
 use pilotlight_sensors::recording::Track;
 use pilotlight_sensors::{Domain, Kind};
 
-/// Whether a domain has energy.
+/// Whether a domain is of energy or power.
 #[must_use]
 pub fn is_energy(domain: &Domain) -> bool {
     matches!(domain.kind, Kind::EnergyCounter(_) | Kind::Power)
 }
 
-/// The column and value of a domain that has none: `kernel/context-switches_count_per_s`, `frequency/cpu0_khz`. `None` where the
-/// window is not covered.
+/// Column and value of a counter or gauge: `kernel/context-switches_count_per_s`, `frequency/cpu0_khz`. `None` if the samples do not cover
+/// the window.
 #[must_use]
 pub fn value(track: &Track, domain: usize, window: Window) -> Option<(String, f64)> {
     let (of, points) = (track.domains.get(domain)?, track.points.get(domain)?);
@@ -24,7 +23,7 @@ pub fn value(track: &Track, domain: usize, window: Window) -> Option<(String, f6
     }
 }
 
-/// Growth of a counter per second; `None` where it started anew in the window, so that nobody knows what it grew by.
+/// Growth of a counter per second; `None` if it was reset in the window.
 #[must_use]
 pub fn rate(points: &[Point], window: Window) -> Option<f64> {
     let touches = |pair: &&[Point]| window.touches(pair[0].at_ns, pair[1].at_ns);
@@ -47,7 +46,7 @@ pub fn mean(points: &[Point], window: Window) -> Option<f64> {
     (window.length_ns() > 0).then(|| area / window.length_ns() as f64)
 }
 
-/// The value at a moment, on the line between the readings around it.
+/// The interpolated value at a time.
 fn at(points: &[Point], at_ns: u64) -> Option<f64> {
     let after = points.partition_point(|point| point.at_ns < at_ns);
     let next = points.get(after)?;
@@ -70,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_by_hand() {
+    fn rates_match_a_manual_calculation() {
         // 10/s until 10 s, then 30/s: from 5 s to 15 s it grows by 50 + 150
         let points = points(&[(0, 0), (10, 100), (20, 400)]);
         assert_eq!(rate(&points, Window { from_ns: 5 * S, to_ns: 15 * S }), Some(20.0));
@@ -79,15 +78,15 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_starts_anew_has_no_rate_where_it_does() {
+    fn a_counter_has_no_rate_across_a_reset() {
         let points = points(&[(0, 100), (10, 200), (20, 0), (30, 50)]);
         assert_eq!(rate(&points, Window { from_ns: 5 * S, to_ns: 12 * S }), None);
-        assert_eq!(rate(&points, Window { from_ns: 0, to_ns: 10 * S }), Some(10.0), "it ends before");
-        assert_eq!(rate(&points, Window { from_ns: 20 * S, to_ns: 30 * S }), Some(5.0), "it begins after");
+        assert_eq!(rate(&points, Window { from_ns: 0, to_ns: 10 * S }), Some(10.0), "ends before the reset");
+        assert_eq!(rate(&points, Window { from_ns: 20 * S, to_ns: 30 * S }), Some(5.0), "begins after the reset");
     }
 
     #[test]
-    fn means_by_hand() {
+    fn means_match_a_manual_calculation() {
         // up from 0 to 10 over 10 s, then flat: from 5 s on 7.5 x 5 + 10 x 5 over 10
         let points = points(&[(0, 0), (10, 10), (20, 10)]);
         assert_eq!(mean(&points, Window { from_ns: 5 * S, to_ns: 15 * S }), Some(8.75));

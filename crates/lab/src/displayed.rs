@@ -1,18 +1,18 @@
-//! Which metrics count where a person has named none, in which order, and what they are called without the model that they rest on.
+//! The metrics that are displayed by default, their order, and their names without the power model.
 
 use pilotlight_results::metric;
 
 use crate::results::Results;
 use crate::results::summary::About;
 
-/// What can be done, as metrics begin: I/Os, transactions, operations of an application.
+/// Families of work, by prefix of their metrics: I/Os, transactions, operations of an application.
 pub const FAMILIES: [&str; 3] = ["io", "transaction", "operation"];
-/// Whose energy is counted, the widest first.
+/// Scopes of energy, the widest first.
 pub const SCOPES: [&str; 4] = ["system", "ssd_cpu", "ssd", "cpu"];
 
-/// A metric's key and scope without the model: `cpu_modelled_generic_power_w` is `cpu_power_w`, of a model.
+/// The key of a metric without its model: `cpu_power_w` of `cpu_modelled_generic_power_w`.
 #[must_use]
-pub fn plain(about: &About) -> String {
+pub fn without_model(about: &About) -> String {
     if !about.modelled {
         return about.key.clone();
     }
@@ -24,7 +24,7 @@ pub fn plain(about: &About) -> String {
     about.key.replacen(&format!("_modelled{names}"), "", 1)
 }
 
-/// The keys that are looked at where none is named, without models: rates, latencies, power, efficiency, CPU time.
+/// The keys compared by default, without models: rates, latencies, power, efficiency, CPU time.
 #[must_use]
 pub fn main_keys() -> Vec<String> {
     let of_family = |family: &str| {
@@ -41,7 +41,7 @@ pub fn main_keys() -> Vec<String> {
         .collect()
 }
 
-/// The rates and efficiencies that take the place of those of [`main_keys`] where a workload counts bytes and no operations.
+/// Rates and efficiencies in place of those of [`main_keys`] for a workload that counts only bytes.
 #[must_use]
 pub fn byte_keys() -> Vec<String> {
     let of_family = |family: &str| {
@@ -52,13 +52,13 @@ pub fn byte_keys() -> Vec<String> {
     FAMILIES.into_iter().flat_map(of_family).collect()
 }
 
-/// How metrics of a family's bytes begin.
+/// Prefix of the metrics of a family's bytes.
 #[must_use]
 pub fn byte_stem(family: &str) -> String {
     if family == "io" { "bytes".to_owned() } else { format!("{family}_bytes") }
 }
 
-/// What is shown of any result, in this order; those of power and efficiency follow.
+/// Metrics displayed of any result, in this order, before power and efficiency.
 const USUAL: [&str; 15] = [
     "iops",
     "bytes_per_s",
@@ -76,59 +76,61 @@ const USUAL: [&str; 15] = [
     "job_context_switches_per_io",
     "drive_interrupts_per_io",
 ];
-/// So many metrics stand for a result that has none of the usual ones.
+/// Maximum number of displayed metrics of a result without usual ones.
 const OTHERS: usize = 12;
 
-/// What is tabled and drawn of a result, and has a value: what its experiment names, the usual, power, efficiency.
+/// The metrics in tables and charts that have a value: those named by the experiment, the usual ones, power, efficiency.
 #[must_use]
-pub fn shown(results: &Results) -> Vec<&About> {
+pub fn displayed(results: &Results) -> Vec<&About> {
     let is_power =
         |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
     let is_efficiency = |about: &&About| {
         let key = &about.key;
         !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
     };
-    let named = results.show.iter().filter_map(|key| find(results, key));
+    let named = results.metrics_first.iter().filter_map(|key| find(results, key));
     let usual = USUAL.iter().filter_map(|key| results.metric(key));
     let power = results.metrics.iter().filter(is_power);
     let efficiency = results.metrics.iter().filter(is_efficiency);
-    let mut shown: Vec<&About> = Vec::new();
+    let mut displayed: Vec<&About> = Vec::new();
     for about in named.chain(usual).chain(power).chain(efficiency) {
-        if has(results, &about.key) && !shown.iter().any(|other| other.key == about.key) {
-            shown.push(about);
+        if has(results, &about.key) && !displayed.iter().any(|other| other.key == about.key) {
+            displayed.push(about);
         }
     }
-    if shown.is_empty() {
-        shown.extend(results.metrics.iter().filter(|about| has(results, &about.key)).take(OTHERS));
+    if displayed.is_empty() {
+        displayed.extend(results.metrics.iter().filter(|about| has(results, &about.key)).take(OTHERS));
     }
-    shown
+    displayed
 }
 
-/// The same in fewer columns, for a terminal: without products of energy and delay, and without bytes a joule.
+/// [`displayed`] for a terminal: without energy-delay products and bytes per joule.
 #[must_use]
-pub fn brief(results: &Results) -> Vec<&About> {
-    let named = |about: &About| results.show.contains(&about.key) || results.show.contains(&plain(about));
+pub fn for_terminal(results: &Results) -> Vec<&About> {
+    let named = |about: &About| {
+        results.metrics_first.contains(&about.key) || results.metrics_first.contains(&without_model(about))
+    };
     let narrow = |about: &&About| {
         let wide = about.key.contains("_edp_") || about.key.starts_with("bytes_per_j_");
         !wide || named(about)
     };
-    shown(results).into_iter().filter(narrow).collect()
+    displayed(results).into_iter().filter(narrow).collect()
 }
 
-/// The metric of these results that is called so, without regard to the model that it rests on: measured before modelled.
+/// The metric with this key, with or without its model; measured before modelled.
 #[must_use]
 pub fn find<'a>(results: &'a Results, key: &str) -> Option<&'a About> {
-    let fits = |about: &&About| has(results, &about.key) && (about.key == key || plain(about) == key);
+    let fits = |about: &&About| has(results, &about.key) && (about.key == key || without_model(about) == key);
     results.metrics.iter().filter(fits).min_by_key(|about| (about.key != key, about.modelled))
 }
 
-/// Whether a metric has a value anywhere.
+/// Whether a metric has a value at any point.
 #[must_use]
 pub fn has(results: &Results, key: &str) -> bool {
     results.points.iter().any(|point| point.values.contains_key(key))
 }
 
-/// What makes the work: the first family that was counted; where none was, the first whose bytes were.
+/// The family of the work: the first with counted operations, otherwise the first with counted bytes.
 #[must_use]
 pub fn family(results: &Results) -> Option<&'static str> {
     let counted = FAMILIES.into_iter().find(|family| is_counted(results, family));
@@ -146,14 +148,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_is_taken_out_of_the_key() {
+    fn the_model_is_removed_from_the_key() {
         let about = |key: &str, title: &str, modelled| About {
             key: key.into(),
             title: title.into(),
             unit: String::new(),
             modelled,
         };
-        let plain = |key, title, modelled| plain(&about(key, title, modelled));
+        let plain = |key, title, modelled| without_model(&about(key, title, modelled));
         assert_eq!(plain("cpu_modelled_generic_power_w", "power, CPU, modelled (generic)", true), "cpu_power_w");
         let both = "I/Os per joule, SSD + CPU, modelled (a-b, c), above idle";
         assert_eq!(plain("io_per_j_ssd_cpu_modelled_a_b_c_above_idle", both, true), "io_per_j_ssd_cpu_above_idle");
@@ -161,20 +163,21 @@ mod tests {
     }
 
     #[test]
-    fn what_the_experiment_names_comes_first_and_nothing_twice() {
-        use crate::made::{knob, results};
+    fn metrics_named_by_the_experiment_are_first_and_unique() {
+        use crate::fixtures::{knob, results};
         let metrics = [("iops", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
         let mut given = results(&[knob("a", &["x", "y"])], 2, &metrics, |_| vec![1.0, 2.0, 3.0, 4.0]).results;
-        let keys = |shown: Vec<&About>| shown.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
-        assert_eq!(keys(shown(&given)), ["iops", "cpu_power_w", "bytes_per_j_cpu"]);
-        assert_eq!(keys(brief(&given)), ["iops", "cpu_power_w"], "a terminal is narrow");
-        given.show = ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
+        let keys = |metrics: Vec<&About>| metrics.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
+        assert_eq!(keys(displayed(&given)), ["iops", "cpu_power_w", "bytes_per_j_cpu"]);
+        assert_eq!(keys(for_terminal(&given)), ["iops", "cpu_power_w"], "a terminal is narrow");
+        given.metrics_first =
+            ["cpu_power_w", "no_such_metric", "other_ns", "bytes_per_j_cpu"].map(str::to_owned).to_vec();
         let all = ["cpu_power_w", "other_ns", "bytes_per_j_cpu", "iops"];
         assert_eq!(
-            (keys(shown(&given)), keys(brief(&given))),
+            (keys(displayed(&given)), keys(for_terminal(&given))),
             (all.map(str::to_owned).to_vec(), all.map(str::to_owned).to_vec())
         );
-        let alone = results(&[knob("a", &["x"])], 1, &[("said_count", "count")], |_| vec![1.0]).results;
-        assert_eq!(keys(shown(&alone)), ["said_count"], "whatever a command said, where there is nothing usual");
+        let alone = results(&[knob("a", &["x"])], 1, &[("written_count", "count")], |_| vec![1.0]).results;
+        assert_eq!(keys(displayed(&alone)), ["written_count"], "any metric, if there is no usual one");
     }
 }

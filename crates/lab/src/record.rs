@@ -1,4 +1,4 @@
-//! What one measurement left, as a line of `runs.jsonl`: everything that metrics are computed from.
+//! Measurements as lines of `runs.jsonl`, the input of all metrics.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pilotlight_sensors::recording::{Marker, Punctuality};
 use pilotlight_sensors::{Kind, Origin, Part, Recording};
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::observed;
+use crate::observed;
 use crate::plan::Key;
 use crate::study::Completion;
 use pilotlight_workloads::Point;
@@ -17,36 +17,36 @@ use pilotlight_workloads::record::Record;
 /// A finished measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which.
+    /// Its point and repeat.
     pub key: Key,
     /// Its knobs.
     pub knobs: Point,
-    /// When the command was started, in nanoseconds since 1970.
+    /// Start of the command, in nanoseconds since 1970.
     pub began_wall_ns: u64,
-    /// From the command's start to its end, on the monotonic clock, in nanoseconds.
+    /// Start and end of the command on the monotonic clock, in nanoseconds.
     pub span: Window,
-    /// What figures are of: without start and ramp.
+    /// The measured window, without start and warm-up.
     pub window: Window,
-    /// What the workload did.
+    /// The results of the workload.
     pub record: Record,
-    /// What sensors say about the window.
+    /// Values of the sensors in the window.
     pub sensed: Sensed,
-    /// How requests were completed, where the workload asks for a mechanism.
+    /// Evidence of the completion mechanism, if the workload requests one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Completion>,
 }
 
-/// An idle machine, measured.
+/// An idle baseline.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Baseline {
-    /// Under which setting of the machine.
+    /// Settings of the machine.
     pub setting: Point,
-    /// In which round; 0 in journals that have one baseline for all rounds.
+    /// The round; 0 in journals with one baseline for all rounds.
     #[serde(default)]
     pub round: u32,
-    /// From when to when, on the monotonic clock.
+    /// The window on the monotonic clock.
     pub window: Window,
-    /// What sensors say about the window.
+    /// Values of the sensors in the window.
     pub sensed: Sensed,
 }
 
@@ -54,33 +54,33 @@ pub struct Baseline {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Entry {
-    /// A measurement came to its end.
+    /// A finished measurement.
     Run(Box<Run>),
-    /// It failed, and the experiment goes on without it.
+    /// A failed measurement.
     Failed {
-        /// Which.
+        /// Its point and repeat.
         key: Key,
-        /// Why.
+        /// The error.
         why: String,
     },
-    /// The idle machine.
+    /// An idle baseline.
     Baseline(Box<Baseline>),
 }
 
-/// What sensors say about a window.
+/// Values of sensors in a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sensed {
-    /// Energy of every domain that has any.
+    /// Energy of every domain of power or energy.
     pub energies: Vec<DomainEnergy>,
-    /// Everything else by its column: counters as rates, gauges as means over time.
+    /// Other domains by column: counters as rates, gauges as means.
     pub observed: BTreeMap<String, f64>,
-    /// What phases began when, on the monotonic clock.
+    /// Start times of phases on the monotonic clock.
     pub markers: Vec<Marker>,
-    /// What sampling cost, in millionths of one CPU.
+    /// CPU time of sampling, in parts per million of one CPU.
     pub sampling_cost_ppm: u64,
-    /// How punctual each sensor's readings were.
+    /// Punctuality of each sensor.
     pub punctuality: BTreeMap<String, Punctuality>,
-    /// When the wall clock jumped or the machine slept.
+    /// Jumps of the wall clock and suspensions of the machine.
     pub jumps: Vec<Jump>,
 }
 
@@ -89,16 +89,16 @@ pub struct Sensed {
 pub struct DomainEnergy {
     /// Sensor and domain, such as `rapl/package-0`.
     pub name: String,
-    /// Of which part of the machine.
+    /// The part of the machine.
     pub part: Part,
     /// Whether it was measured.
     pub origin: Origin,
-    /// In microjoules; or why it is not known.
+    /// In microjoules, or the reason why it is unknown.
     pub uj: Result<i64, String>,
 }
 
 impl Sensed {
-    /// What a recording says about a window.
+    /// The values of a recording in a window.
     #[must_use]
     pub fn of(recording: &Recording, window: Window) -> Self {
         let mut sensed = Self {
@@ -126,7 +126,7 @@ impl Sensed {
         sensed
     }
 
-    /// As [`Sensed::of`], without the domains for which the window is too short or their counter's steps too coarse.
+    /// As [`Sensed::of`], without domains for which the window is too short or the counter too coarse.
     #[must_use]
     pub fn measured(recording: &Recording, window: Window) -> Self {
         let mut sensed = Self::of(recording, window);

@@ -1,10 +1,10 @@
-//! What the simulator counted, as what sensors and fio, or an application's clients, would have said.
+//! Converts counters of the simulator to samples of sensors and to the output of fio or of an application's clients.
 //!
-//! Counters are told at the end of each slot of time, energy in whole microjoules. CPU time is of all processors together.
+//! Counters have a sample at the end of each time slot; energy is in whole microjoules; CPU time is the sum of all processors.
 
 use std::collections::BTreeMap;
 
-use crate::run::computed::Observed;
+use crate::run::computed::Measurement;
 use crate::simulated::host::{Host, Load};
 use pilotlight_sensors::energy::{Point, Window};
 use pilotlight_sensors::recording::{Marker, Track};
@@ -16,9 +16,9 @@ use pilotlight_sim::scenario::Scenario;
 use pilotlight_workloads::RunContext;
 use pilotlight_workloads::record::{Class, Latency, OperationKind, Record, Tool};
 
-use super::asked::is_whole;
+use super::load::is_whole;
 
-/// The sensor that tells energy.
+/// Name of the energy sensor.
 const POWER: &str = "simulated";
 
 fn power_domains(host: &Host) -> Vec<Domain> {
@@ -33,18 +33,18 @@ fn power_domains(host: &Host) -> Vec<Domain> {
     ]
 }
 
-/// Every domain, with its sensor's name.
+/// All domains, with the name of the sensor.
 pub(super) fn domains(host: &Host) -> Vec<(String, Domain)> {
     power_domains(host).into_iter().map(|domain| (POWER.to_owned(), domain)).collect()
 }
 
-/// Everything that was said of a run.
-pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &RunContext) -> Observed {
+/// The simulated measurement of a run.
+pub(super) fn observed(host: &Host, load: &Load, run: (&Scenario, &Outcome), stage: &RunContext) -> Measurement {
     let window = Window { from_ns: load.ramp_ns, to_ns: load.ramp_ns + load.duration_ns };
     let mut recording = recording(host, run.0, run.1);
     let phases = [("start", 0), ("measure", window.from_ns), ("measured", window.to_ns), ("end", window.to_ns)];
     recording.markers = phases.map(|(name, at_ns)| Marker { at_ns, name: name.into() }).to_vec();
-    Observed { record: record(load, run.0.series_ns, run.1, stage), recording, end_ns: window.to_ns, window }
+    Measurement { record: record(load, run.0.series_ns, run.1, stage), recording, end_ns: window.to_ns, window }
 }
 
 /// All counters over time.
@@ -72,7 +72,7 @@ fn counter(step_ns: u64, all: impl Iterator<Item = u64>) -> Vec<Point> {
     points
 }
 
-/// What fio or an application would say.
+/// The output of fio or of an application.
 fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &RunContext) -> Record {
     let jobs = &outcome.jobs;
     let classes = classes(load, jobs);
@@ -82,9 +82,8 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &RunContext) -> R
     let mut warnings = Vec::new();
     if !is_whole(load) {
         let (of, all) = (load.duration_ns as f64 / 1e9, stage.duration_s);
-        warnings.push(format!(
-            "{of} s of {all} s were simulated: without writes and rests nothing depends on the time before"
-        ));
+        warnings
+            .push(format!("{of} s of {all} s were simulated: without writes and think time the load is memoryless"));
     }
     if load.jobs > 0 && classes.is_empty() {
         warnings.push("no operation completed within the measured time".into());
@@ -110,7 +109,7 @@ fn record(load: &Load, step_ns: u64, outcome: &Outcome, stage: &RunContext) -> R
     Record { tool, classes, window_ns, extra, warnings }
 }
 
-/// Whether the load is that of an application: fio's jobs have no work beside them, and no operation without a request.
+/// Whether the load is of an application: it has background jobs, or operations without a request.
 fn is_client(load: &Load) -> bool {
     load.job.is_client() || !load.beside.is_empty()
 }
@@ -126,7 +125,7 @@ fn classes(load: &Load, jobs: &Jobs) -> Vec<Class> {
     all.into_iter().filter(|(_, of)| of.count() > 0).map(|(what, of)| class(what, of, load)).collect()
 }
 
-/// The mean latencies of all jobs, added up: what a tool reports that sums what fio says of each job (errata 22).
+/// Sum of the mean latencies of all jobs, as reported by a tool that adds fio's values of each job (errata 22).
 fn sum_of_jobs_us(jobs: &Jobs) -> f64 {
     let means = jobs.operations.iter().zip(&jobs.latency_ns).filter(|(operations, _)| **operations > 0);
     means.map(|(operations, ns)| *ns as f64 / *operations as f64 / 1e3).sum()
@@ -153,14 +152,14 @@ mod tests {
     use super::super::run;
     use super::*;
 
-    struct Ran {
+    struct Simulated {
         load: Load,
         scenario: Scenario,
         outcome: Outcome,
-        observed: Observed,
+        observed: Measurement,
     }
 
-    fn ran(way: Way) -> Ran {
+    fn simulate(way: Way) -> Simulated {
         let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let host = crate::simulated::host::load(&root.join("profiles/poll-optane-900p.toml")).unwrap();
         let load = Load {
@@ -183,18 +182,18 @@ mod tests {
             seed: load.seed,
         };
         let observed = observed(&host, &load, (&scenario, &outcome), &stage);
-        Ran { load, scenario, outcome, observed }
+        Simulated { load, scenario, outcome, observed }
     }
 
-    /// The last reading of a counter.
-    fn last(observed: &Observed, sensor: &str, domain: usize) -> u64 {
+    /// The last sample of a counter.
+    fn last(observed: &Measurement, sensor: &str, domain: usize) -> u64 {
         let track = observed.recording.tracks.iter().find(|track| track.sensor == sensor).unwrap();
         track.points[domain].last().unwrap().value as u64
     }
 
     #[test]
-    fn sensors_say_what_was_counted() {
-        let Ran { scenario, outcome, observed, .. } = ran(Way::Hybrid);
+    fn samples_match_the_counters() {
+        let Simulated { scenario, outcome, observed, .. } = simulate(Way::Hybrid);
         let jobs = |of: fn(&JobStretch) -> u64| outcome.jobs.series.iter().map(of).sum::<u64>();
         assert_eq!(last(&observed, "cputime", 0), jobs(|of| of.work_ns + of.look_ns));
         assert_eq!(last(&observed, "kernel", 0), jobs(|of| of.switches));
@@ -210,9 +209,9 @@ mod tests {
     }
 
     #[test]
-    fn fio_says_what_was_done_in_the_measured_time() {
-        let Ran { load, outcome, observed, .. } = ran(Way::Interrupt);
-        let Observed { record, window, end_ns, .. } = observed;
+    fn the_record_covers_the_measured_window() {
+        let Simulated { load, outcome, observed, .. } = simulate(Way::Interrupt);
+        let Measurement { record, window, end_ns, .. } = observed;
         assert_eq!((window.from_ns, window.to_ns, end_ns), (1_000_000, 11_000_000, 11_000_000));
         assert_eq!(record.window_ns, Some((window.from_ns, window.to_ns)));
         let [class] = &record.classes[..] else { panic!("{:?}", record.classes) };
@@ -223,7 +222,7 @@ mod tests {
         );
         assert_eq!(class.runtime_ns, load.duration_ns);
         assert_eq!(class.latency.histogram.iter().map(|(_, count)| count).sum::<u64>(), reads);
-        // One switch for each request, of the measured time alone.
+        // One switch for each request in the measured window.
         let switches = record.extra["context_switches_count"];
         assert!((switches / reads as f64 - 1.0).abs() < 0.01, "{switches} {reads}");
         assert!(record.warnings.iter().any(|warning| warning.contains("0.01 s of 120 s")), "{:?}", record.warnings);

@@ -16,33 +16,33 @@ fn point(pairs: &[(&str, &str)]) -> Point {
     usual.iter().chain(pairs).map(word).collect()
 }
 
-fn asked(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
+fn load_of(pairs: &[(&str, &str)], set: &str) -> Result<Load, Problem> {
     let stage = RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let (point, set) = (point(pairs), toml::from_str(set).unwrap());
     load(
         &machine(),
-        &Ask { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 },
+        &Request { workload: "fio", point: &point, client: None, stage: &stage, machine: &set, cool_down_ns: 5 },
     )
 }
 
 #[test]
-fn knobs_are_read_as_fio_reads_them() {
-    let read = asked(&[("bs", "128k"), ("iodepth", "32"), ("numjobs", "4")], "power_state = 2").unwrap();
+fn knobs_have_the_syntax_of_fio() {
+    let read = load_of(&[("bs", "128k"), ("iodepth", "32"), ("numjobs", "4")], "power_state = 2").unwrap();
     assert_eq!(
         (read.job.bytes, read.job.depth, read.jobs, read.drive_state, read.job.way),
         (131_072, 32, 4, 2, Way::Uring)
     );
-    assert_eq!((read.duration_ns, read.seed), (machine().window_ns, 7), "reads have no memory");
-    let mixed = asked(&[("rw", "rw 70/30"), ("bs", "1m")], "scheduler = 'kyber'").unwrap();
+    assert_eq!((read.duration_ns, read.seed), (machine().window_ns, 7), "reads are memoryless");
+    let mixed = load_of(&[("rw", "rw 70/30"), ("bs", "1m")], "scheduler = 'kyber'").unwrap();
     assert_eq!((mixed.job.sequential, mixed.job.writes_ppm, mixed.job.bytes), (true, 300_000, 1 << 20));
     assert_eq!((mixed.duration_ns, mixed.after_ns, mixed.job.scheduler), (10_000_000_000, 5, Scheduler::Kyber));
-    let rests = asked(&[("thinktime", "5ms"), ("thinktime_blocks", "8"), ("direct", "true")], "").unwrap();
+    let rests = load_of(&[("thinktime", "5ms"), ("thinktime_blocks", "8"), ("direct", "true")], "").unwrap();
     assert_eq!((rests.job.think_after, rests.job.think_ns, rests.duration_ns), (8, 5_000_000, 10_000_000_000));
 }
 
 #[test]
-fn ways_by_engine_and_by_mechanism() {
-    let way = |pairs: &[(&str, &str)]| asked(pairs, "").unwrap().job.way;
+fn the_method_depends_on_engine_and_mechanism() {
+    let way = |pairs: &[(&str, &str)]| load_of(pairs, "").unwrap().job.way;
     assert_eq!(way(&[("ioengine", "io_uring hipri=1 sqthread_poll=1")]), Way::UringPolled);
     assert_eq!(way(&[("ioengine", "pvsync2"), ("hipri", "true")]), Way::Classic);
     assert_eq!(way(&[("mechanism", "hybrid")]), Way::Hybrid);
@@ -50,8 +50,8 @@ fn ways_by_engine_and_by_mechanism() {
 }
 
 #[test]
-fn what_the_machine_does_not_have_is_refused_by_its_key() {
-    let refused = |pairs: &[(&str, &str)], set: &str| asked(pairs, set).unwrap_err().at;
+fn unsupported_knobs_are_refused_with_their_key() {
+    let refused = |pairs: &[(&str, &str)], set: &str| load_of(pairs, set).unwrap_err().at;
     assert_eq!(refused(&[("ioengine", "sg")], ""), "ioengine");
     assert_eq!(refused(&[("mechanism", "uring hybrid")], ""), "mechanism");
     assert_eq!(refused(&[("rw", "trim")], ""), "rw");
@@ -73,9 +73,15 @@ fn client(text: &str, mix: &str) -> Result<Load, Problem> {
     let stage = RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s: 1.0, duration_s: 10.0, seed: 7 };
     let point = Point::from([("mix".into(), Value::Word(mix.into())), ("threads".into(), Value::Integer(6))]);
     let set = toml::from_str("power_state = 1\nscheduler = 'kyber'").unwrap();
-    let ask =
-        Ask { workload: "client", point: &point, client: Some(&client), stage: &stage, machine: &set, cool_down_ns: 0 };
-    load(&machine(), &ask)
+    let request = Request {
+        workload: "client",
+        point: &point,
+        client: Some(&client),
+        stage: &stage,
+        machine: &set,
+        cool_down_ns: 0,
+    };
+    load(&machine(), &request)
 }
 
 #[test]
@@ -107,20 +113,20 @@ fn clients_and_their_background_are_jobs() {
 }
 
 #[test]
-fn clients_that_only_read_have_no_background_and_no_memory() {
+fn clients_that_only_read_have_no_background_and_are_memoryless() {
     let load = client(CLIENT, "c").unwrap();
     assert_eq!((load.beside.len(), load.job.adds, load.job.stalls_bytes, load.job.writes_ppm), (0, 0, 0, 0));
     assert_eq!(load.duration_ns, machine().window_ns);
 }
 
 #[test]
-fn a_limit_below_a_request_is_refused_by_its_key() {
+fn a_limit_below_a_request_is_refused_with_its_key() {
     let low = CLIENT.replace("stall_bytes = 2000000", "stall_bytes = 100000");
     assert_eq!(client(&low, "a").unwrap_err().at, "workload.stall_bytes");
 }
 
 #[test]
-fn a_mix_that_is_like_fio_is_refused() {
+fn a_mix_equivalent_to_fio_is_refused() {
     let plain = "threads = 6\n[mixes.a]\nreads = 1\n";
     let refused = client(plain, "a").unwrap_err();
     assert_eq!(refused.at, "workload.mixes");

@@ -1,35 +1,35 @@
-//! The knobs of a point as a load of the simulator: of fio's jobs here, of an application's clients in `client`. What the simulated machine
-//! does not have is refused, with what it has.
+//! Converts the knobs of a point to a load of the simulator: jobs of fio here, clients of an application in `client`. Unsupported knobs are
+//! refused with a list of the supported ones.
 
 mod client;
 
-use crate::run::computed::Ask;
+use crate::run::computed::Request;
 use crate::simulated::host::{GRID_NS, Host, Load};
 use pilotlight_actuators::Machine;
 use pilotlight_sim::jobs::{Job, Scheduler, Way};
 use pilotlight_workloads::knob::{self, Named, Pattern};
 use pilotlight_workloads::{Point, Problem, Value};
 
-/// Options of fio that make no difference here: how jobs are made, and that memory and caches are bypassed, as the model always does.
+/// Options of fio without effect here: how jobs are created, and direct I/O, which the model always uses.
 const WITHOUT_EFFECT: [&str; 6] =
     ["direct", "thread", "group_reporting", "norandommap", "randrepeat", "offset_increment"];
 
-/// What a point asks.
-pub(super) fn load(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
-    match (ask.workload, ask.client) {
-        ("fio", _) => fio(host, ask),
-        (_, Some(client)) => client::load(host, ask, client),
+/// The load of a point.
+pub(super) fn load(host: &Host, request: &Request<'_>) -> Result<Load, Problem> {
+    match (request.workload, request.client) {
+        ("fio", _) => fio(host, request),
+        (_, Some(client)) => client::load(host, request, client),
         (other, None) => {
-            let why = format!("the simulated machine runs fio's jobs and clients only, not {other}");
+            let why = format!("the simulated machine supports fio and client, not {other}");
             Err(wrong("workload.kind", why))
         }
     }
 }
 
-fn fio(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
-    let point = ask.point;
-    let mut load = settings(host, ask.machine)?;
-    let engine = way(point)?;
+fn fio(host: &Host, request: &Request<'_>) -> Result<Load, Problem> {
+    let point = request.point;
+    let mut load = settings(host, request.machine)?;
+    let engine = engine(point)?;
     load.job.way = engine.0;
     let pattern = Pattern::read(knob::at(point, "rw")?, "rw")?;
     (load.job.sequential, load.job.writes_ppm) = pattern_of(&pattern)?;
@@ -41,37 +41,37 @@ fn fio(host: &Host, ask: &Ask<'_>) -> Result<Load, Problem> {
     load.jobs = number(point, "numjobs")?;
     think(&mut load.job, point)?;
     unknown(point, &engine.1)?;
-    timed(host, ask, &mut load);
+    timed(host, request, &mut load);
     Ok(load)
 }
 
-/// Refuses writes to a drive that has no time for them.
+/// Refuses writes to a drive whose profile has no write latency.
 fn writes(host: &Host, at: &str) -> Result<(), Problem> {
     if host.drive.front.write_latency_ns == 0 {
-        return Err(wrong(at, "the simulated drive reads only: its profile gives no time for writes"));
+        return Err(wrong(at, "the profile of the simulated drive has no write latency: it supports reads only"));
     }
     Ok(())
 }
 
-/// Times and seed of a load whose jobs are known.
-fn timed(host: &Host, ask: &Ask<'_>, load: &mut Load) {
-    load.seed = ask.stage.seed;
+/// Sets times and seed of a load.
+fn timed(host: &Host, request: &Request<'_>, load: &mut Load) {
+    load.seed = request.stage.seed;
     let ns = |seconds: f64| ((seconds * 1e9).round() as u64).next_multiple_of(GRID_NS);
-    (load.ramp_ns, load.duration_ns) = (ns(ask.stage.ramp_s), ns(ask.stage.duration_s));
-    load.after_ns = if load.job.writes_ppm > 0 { ask.cool_down_ns } else { 0 };
+    (load.ramp_ns, load.duration_ns) = (ns(request.stage.ramp_s), ns(request.stage.duration_s));
+    load.after_ns = if load.job.writes_ppm > 0 { request.cool_down_ns } else { 0 };
     if !is_whole(load) {
-        // What does not write and does not rest has no memory: a part stands for the whole.
+        // Without writes and think time the load is memoryless, so a part represents the whole.
         load.duration_ns = load.duration_ns.min(host.window_ns);
         load.ramp_ns = load.ramp_ns.min(host.window_ns / 10);
     }
 }
 
-/// Whether all of the time is simulated.
+/// Whether the whole time is simulated.
 pub(super) fn is_whole(load: &Load) -> bool {
     load.job.writes_ppm > 0 || load.job.think_after > 0
 }
 
-/// A machine left alone.
+/// An idle machine.
 pub(super) fn idle(host: &Host, set: &Machine, length_ns: u64) -> Result<Load, Problem> {
     Ok(Load { jobs: 0, duration_ns: length_ns, ..settings(host, set)? })
 }
@@ -80,23 +80,23 @@ fn wrong(at: &str, why: impl Into<String>) -> Problem {
     Problem { at: at.to_owned(), why: why.into() }
 }
 
-/// How the machine is set. Settings that it does not have are refused.
+/// The settings of the machine. Unsupported ones are refused.
 fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
     let without = Machine { scheduler: None, power_state: None, transitions: None, drive: None, ..set.clone() };
     if without != Machine::default() {
-        return Err(wrong("machine", "the simulated machine has scheduler, power_state and transitions only"));
+        return Err(wrong("machine", "the simulated machine supports only scheduler, power_state and transitions"));
     }
     let scheduler = match set.scheduler.as_deref() {
         None | Some("none") => Scheduler::None,
         Some("kyber") => Scheduler::Kyber,
         Some("mq-deadline") => Scheduler::Deadline,
         Some(other) => {
-            return Err(wrong("machine.scheduler", format!("there is no {other}: none, kyber, mq-deadline")));
+            return Err(wrong("machine.scheduler", format!("{other} is not one of none, kyber, mq-deadline")));
         }
     };
     let state = usize::from(set.power_state.unwrap_or(0));
     if state >= host.drive.state.len() {
-        let why = format!("the simulated drive works in the states 0 to {}", host.drive.state.len() - 1);
+        let why = format!("the simulated drive has the operational power states 0 to {}", host.drive.state.len() - 1);
         return Err(wrong("machine.power_state", why));
     }
     Ok(Load {
@@ -112,8 +112,8 @@ fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
     })
 }
 
-/// How requests are had done, and the engine's own options.
-fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
+/// The I/O method and the options of the engine.
+fn engine(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
     if let Some(mechanism) = point.get("mechanism") {
         return Ok((mechanism_of(&mechanism.to_string())?, Vec::new()));
     }
@@ -132,7 +132,10 @@ fn way(point: &Point) -> Result<(Way, Vec<(String, String)>), Problem> {
         ("spdk", _, false) => Way::Bypass,
         (name, ..) => {
             let known = "psync, pvsync2 (hipri), libaio, io_uring (hipri with sqthread_poll), posixaio and spdk";
-            return Err(wrong("ioengine", format!("the simulated machine has {known}, not this way of {name}")));
+            return Err(wrong(
+                "ioengine",
+                format!("the simulated machine supports {known}, not {name} with these options"),
+            ));
         }
     };
     Ok((way, engine.options))
@@ -146,7 +149,7 @@ fn mechanism_of(words: &str) -> Result<Way, Problem> {
         "uring interrupt" => Ok(Way::Uring),
         other => {
             let known = "interrupt, classic, hybrid and uring interrupt";
-            Err(wrong("mechanism", format!("the simulated machine has {known}, not {other}")))
+            Err(wrong("mechanism", format!("the simulated machine supports {known}, not {other}")))
         }
     }
 }
@@ -160,7 +163,7 @@ fn pattern_of(pattern: &Pattern) -> Result<(bool, u32), Problem> {
         "randwrite" => Ok((false, 1_000_000)),
         "rw" | "readwrite" => Ok((true, mixed)),
         "randrw" => Ok((false, mixed)),
-        other => Err(wrong("rw", format!("the simulated machine has no {other}"))),
+        other => Err(wrong("rw", format!("the simulated machine does not support {other}"))),
     }
 }
 
@@ -181,7 +184,7 @@ fn time_us(value: &Value, key: &str) -> Result<u64, Problem> {
     let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
     let (digits, factor) =
         unit.map_or((text.as_str(), 1), |(unit, factor)| (&text[..text.len() - unit.len()], *factor));
-    let number = digits.trim().parse::<u64>().map_err(|_| wrong(key, format!("{text} is no time")))?;
+    let number = digits.trim().parse::<u64>().map_err(|_| wrong(key, format!("{text} is not a time")))?;
     Ok(number * factor)
 }
 
@@ -190,7 +193,7 @@ fn number<T: TryFrom<u64> + Default + PartialOrd>(point: &Point, key: &str) -> R
     T::try_from(value)
         .ok()
         .filter(|value| *value > T::default())
-        .ok_or_else(|| wrong(key, format!("{value} is too large, or 0")))
+        .ok_or_else(|| wrong(key, format!("{value} is 0 or too large")))
 }
 
 /// fio reads `4k` as 4096 bytes.
@@ -204,10 +207,10 @@ fn bytes(value: &Value) -> Result<u32, Problem> {
     };
     let number = digits.parse::<u64>().ok().filter(|number| *number > 0 && *number < 1 << 24);
     let bytes = number.and_then(|number| u32::try_from(number << shift).ok());
-    bytes.ok_or_else(|| wrong("bs", format!("{value} is no block size")))
+    bytes.ok_or_else(|| wrong("bs", format!("{value} is not a block size")))
 }
 
-/// Whatever else fio is told would be ignored, so it is refused.
+/// Refuses options that would be ignored.
 fn unknown(point: &Point, of_engine: &[(String, String)]) -> Result<(), Problem> {
     const KNOWN: [&str; 11] = [
         "mechanism",
@@ -225,7 +228,7 @@ fn unknown(point: &Point, of_engine: &[(String, String)]) -> Result<(), Problem>
     let ignored = |key: &str| !KNOWN.contains(&key) && !WITHOUT_EFFECT.contains(&key);
     let keys = point.keys().map(String::as_str).chain(of_engine.iter().map(|(key, _)| key.as_str()));
     match keys.into_iter().find(|key| ignored(key)) {
-        Some(key) => Err(wrong(&format!("workload.options.{key}"), "the simulated machine knows nothing of it")),
+        Some(key) => Err(wrong(&format!("workload.options.{key}"), "not supported by the simulated machine")),
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! The sensors of an experiment: those that are listed, and the power sensors that are found.
+//! The sensors of an experiment: listed ones, and power sensors found on this machine.
 
 use pilotlight_sensors::{
     About, Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
@@ -8,55 +8,55 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::Experiment;
 use crate::experiment::schema::{PowerSensors, SensorSpec};
 
-/// Counters that are read where an experiment lists no sensor.
+/// Counters read if an experiment lists no sensor.
 const COUNTERS: [&str; 4] = ["cputime", "kernel", "diskstats", "frequency"];
 
-/// What is read, and what is not and why.
+/// The sensors of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Senses {
-    /// What is read.
+pub struct SensorSet {
+    /// Sensors that are read.
     pub specs: Vec<SensorSpec>,
-    /// What each is called here: no two alike.
+    /// Their unique names.
     pub names: Vec<String>,
-    /// Domains of all of them, with the sensor's name.
+    /// Their domains, with the name of the sensor.
     pub domains: Vec<(String, Domain)>,
-    /// Optional sensors that cannot be read.
+    /// Optional sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
-    /// Every power sensor that this machine might have, where none is read: why each cannot be.
+    /// If no power is read: all power sensors of other machines, with the reason why each is unavailable.
     pub survey: Vec<Missing>,
-    /// Power sensors that this machine has and that are not read, where none is read.
+    /// If no power is read: available power sensors that the experiment does not use.
     #[serde(default)]
-    pub unread: Vec<String>,
+    pub unused: Vec<String>,
 }
 
-impl Senses {
-    /// Opens every sensor once.
+impl SensorSet {
+    /// Finds the sensors of an experiment, opening each once.
     ///
     /// # Errors
-    /// A sensor that is needed and cannot be read.
+    /// A required sensor that cannot be read.
     pub fn find(experiment: &Experiment, roots: &Roots) -> Result<Self, Missing> {
         Self::of(&experiment.sensors, experiment.power_sensors == PowerSensors::Found, roots)
     }
 
-    /// Opens these sensors once, and those that are `found`.
+    /// Opens these sensors once and, with `found`, all power sensors.
     ///
     /// # Errors
-    /// A sensor that is needed and cannot be read.
+    /// A required sensor that cannot be read.
     pub fn of(specs: &[SensorSpec], found: bool, roots: &Roots) -> Result<Self, Missing> {
-        let mut senses = Self::default();
+        let mut sensors = Self::default();
         for spec in specs {
-            senses.add(spec.clone(), roots)?;
+            sensors.add(spec.clone(), roots)?;
         }
-        if found && senses.specs.is_empty() && senses.missing.is_empty() {
-            senses.add_counters(roots)?;
+        if found && sensors.specs.is_empty() && sensors.missing.is_empty() {
+            sensors.add_counters(roots)?;
         }
-        if found || !senses.has_measured_power() {
-            senses.add_survey(survey(roots), found, roots)?;
+        if found || !sensors.has_measured_power() {
+            sensors.add_survey(survey(roots), found, roots)?;
         }
-        Ok(senses)
+        Ok(sensors)
     }
 
-    /// The kernel's counters, as far as this machine has them.
+    /// Adds the counters of the kernel that are available.
     fn add_counters(&mut self, roots: &Roots) -> Result<(), Missing> {
         let configs = COUNTERS.iter().filter_map(|name| Config::by_name(name));
         configs
@@ -64,20 +64,20 @@ impl Senses {
             .try_for_each(|config| self.add(SensorSpec { config, interval: None, optional: true }, roots))
     }
 
-    /// Power sensors that were found, if wanted; if there are no measured watts then, why not.
+    /// Adds power sensors of the survey if `found`; if no power is measured, keeps the reasons.
     fn add_survey(&mut self, survey: Vec<Result<Found, Missing>>, found: bool, roots: &Roots) -> Result<(), Missing> {
-        let (mut missing, mut unread) = (Vec::new(), Vec::new());
+        let (mut missing, mut unused) = (Vec::new(), Vec::new());
         for sensor in survey {
             match sensor {
                 Ok(sensor) if found && sensor.is_power() => self.add_found(&sensor, roots)?,
-                Ok(sensor) if sensor.is_power() => unread.push(sensor.sensor),
+                Ok(sensor) if sensor.is_power() => unused.push(sensor.sensor),
                 Ok(_) => {}
                 Err(reason) => missing.push(reason),
             }
         }
         if !self.has_measured_power() {
             self.survey = missing.into_iter().filter(is_power).collect();
-            self.unread = unread;
+            self.unused = unused;
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Senses {
         self.add(SensorSpec { config, interval: None, optional: true }, roots)
     }
 
-    /// Its name, with a number where that is taken.
+    /// Its name, with a number if it is in use.
     fn free_name(&self, config: &Config) -> String {
         let base = base_name(config);
         let numbered = (2..).map(|number| format!("{base}-{number}"));
@@ -112,7 +112,7 @@ impl Senses {
         std::iter::once(base.to_owned()).chain(numbered).find(free).unwrap_or_default()
     }
 
-    /// Whether the power of some part of the machine is measured, not modelled.
+    /// Whether the power of any part of the machine is measured, not modelled.
     #[must_use]
     pub fn has_measured_power(&self) -> bool {
         use pilotlight_sensors::{Kind, Origin};
@@ -120,20 +120,20 @@ impl Senses {
         self.domains.iter().any(|(_, domain)| is_power(domain) && domain.origin == Origin::Measured)
     }
 
-    /// Whether the energy of some part of the machine is known, measured or modelled.
+    /// Whether the energy of any part of the machine is known, measured or modelled.
     #[must_use]
     pub fn has_energy(&self) -> bool {
-        self.domains.iter().any(|(_, domain)| crate::metrics::observed::is_energy(domain))
+        self.domains.iter().any(|(_, domain)| crate::observed::is_energy(domain))
     }
 
-    /// Power and energy that a window of this length is too short for: sensor, domain and why.
+    /// Domains of power and energy for which a window of this length is too short, with the reason.
     #[must_use]
     pub fn too_short(&self, window_ns: u64) -> Vec<String> {
         let interval_ns = |sensor: &String| {
             let at = self.names.iter().position(|name| name == sensor)?;
             Some(self.specs.get(at)?.interval?.0)
         };
-        let energy = self.domains.iter().filter(|(_, domain)| crate::metrics::observed::is_energy(domain));
+        let energy = self.domains.iter().filter(|(_, domain)| crate::observed::is_energy(domain));
         let short = energy.filter_map(|(sensor, domain)| {
             let why = domain.timing.too_short(window_ns, interval_ns(sensor).unwrap_or(0))?;
             Some(format!("{sensor}/{}: {why}", domain.name))
@@ -141,18 +141,18 @@ impl Senses {
         short.collect()
     }
 
-    /// Sensors for one measurement.
+    /// Opens the sensors for one measurement, without optional ones that fail.
     ///
     /// # Errors
-    /// A needed one that cannot be read any more. An optional one is left out of this measurement.
+    /// A required sensor that cannot be read.
     pub fn open(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
         self.open_those(roots, |_| true)
     }
 
-    /// Sensors for the idle machine: without those of what the workload starts.
+    /// Opens the sensors for the idle machine: without those of servers that the workload starts.
     ///
     /// # Errors
-    /// As [`Senses::open`].
+    /// As [`SensorSet::open`].
     pub fn open_idle(&self, roots: &Roots) -> Result<Vec<Planned>, Missing> {
         self.open_those(roots, |config| !config.with_workload())
     }
@@ -174,12 +174,12 @@ impl Senses {
     }
 }
 
-/// A drive's name, or else the sensor's.
+/// The name of the drive, otherwise of the sensor.
 fn base_name(config: &Config) -> &str {
     if let Config::Nvme(options) = config { &options.drive } else { config.name() }
 }
 
-/// The sensor that was found, with its default options; of a drive, on that drive.
+/// The configuration of a found sensor, with default options.
 fn config_of(found: &Found) -> Option<Config> {
     let drive = found.domains.iter().find_map(|domain| match &domain.part {
         Part::Drive(drive) => Some(drive.clone()),
@@ -191,7 +191,7 @@ fn config_of(found: &Found) -> Option<Config> {
     }
 }
 
-/// A sensor under the name that it has in this experiment.
+/// A sensor with its unique name.
 struct Named {
     about: About,
     sensor: Box<dyn Sensor>,
@@ -217,7 +217,7 @@ impl Sensor for Named {
     }
 }
 
-/// Whether a sensor that is missing would tell watts. Sensors of the kernel's counters do not.
+/// Whether a missing sensor is one of power, not of the kernel's counters.
 #[must_use]
 pub fn is_power(missing: &Missing) -> bool {
     !["diskstats", "frequency", "idle", "cputime", "kernel", "target"].contains(&missing.sensor.as_str())
@@ -238,28 +238,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("watts");
         std::fs::write(&file, "5").unwrap();
-        let mut senses = Senses::default();
+        let mut sensors = SensorSet::default();
         for _ in 0..3 {
-            senses.add(meter(&file), &Roots::default()).unwrap();
+            sensors.add(meter(&file), &Roots::default()).unwrap();
         }
-        assert_eq!(senses.names, ["meter", "meter-2", "meter-3"]);
-        let opened = senses.open(&Roots::default()).unwrap();
+        assert_eq!(sensors.names, ["meter", "meter-2", "meter-3"]);
+        let opened = sensors.open(&Roots::default()).unwrap();
         assert_eq!(opened[2].sensor.name(), "meter-3");
         std::fs::remove_file(&file).unwrap();
-        assert!(senses.open(&Roots::default()).is_err(), "it is needed");
+        assert!(sensors.open(&Roots::default()).is_err(), "it is required");
     }
 
     #[test]
-    fn a_target_that_the_workload_starts_is_not_asked_while_the_machine_is_idle() {
+    fn a_server_of_the_workload_is_not_read_while_the_machine_is_idle() {
         let text = "sensor = 'target'\nsocket = '/nowhere/control.sock'\nwith_workload = true";
         let spec = SensorSpec { config: toml::from_str(text).unwrap(), interval: None, optional: false };
-        let mut senses = Senses::default();
-        senses.add(spec, &Roots::default()).unwrap();
-        assert_eq!(senses.open(&Roots::default()).unwrap().len(), 1);
-        assert!(senses.open_idle(&Roots::default()).unwrap().is_empty());
+        let mut sensors = SensorSet::default();
+        sensors.add(spec, &Roots::default()).unwrap();
+        assert_eq!(sensors.open(&Roots::default()).unwrap().len(), 1);
+        assert!(sensors.open_idle(&Roots::default()).unwrap().is_empty());
     }
 
-    /// A machine with counters of the kernel and a package whose energy can be read.
+    /// A machine with counters of the kernel and RAPL.
     fn machine() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
@@ -277,7 +277,7 @@ mod tests {
     fn names(text: &str, root: &std::path::Path) -> Vec<String> {
         let text = format!("title = 't'\n{text}\n[workload]\nkind = 'command'\nargv = ['true']\n");
         let experiment: Experiment = toml::from_str(&text).unwrap();
-        Senses::find(&experiment, &Roots::below(root)).unwrap().names
+        SensorSet::find(&experiment, &Roots::below(root)).unwrap().names
     }
 
     #[test]
@@ -286,14 +286,18 @@ mod tests {
         assert_eq!(names("", root.path()), ["cputime", "rapl"]);
         assert_eq!(names("power_sensors = 'listed'", root.path()), [""; 0]);
         let cputime = SensorSpec { config: Config::by_name("cputime").unwrap(), interval: None, optional: false };
-        let senses = |found| Senses::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
-        assert_eq!((senses(false).unread, senses(true).unread), (vec!["rapl".to_owned()], Vec::new()));
+        let sensors = |found| SensorSet::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
+        assert_eq!((sensors(false).unused, sensors(true).unused), (vec!["rapl".to_owned()], Vec::new()));
         assert_eq!(names("sensor = [{ sensor = 'rapl', interval = '5ms' }]", root.path()), ["rapl"], "once");
-        assert_eq!(names("sensor = [{ sensor = 'idle', optional = true }]", root.path()), ["rapl"], "a list is a list");
+        assert_eq!(
+            names("sensor = [{ sensor = 'idle', optional = true }]", root.path()),
+            ["rapl"],
+            "no counters beside a list"
+        );
     }
 
     #[test]
-    fn a_drive_that_is_found_is_read_itself() {
+    fn a_found_drive_is_read_by_its_name() {
         let domains = vec![Domain::power("interval-power", Part::Drive("nvme3".into()))];
         let found = Found { sensor: "nvme".into(), domains, native_interval_ns: 1 };
         let config = config_of(&found).unwrap();

@@ -1,18 +1,15 @@
-//! A replay by windows, and what they say of the whole.
+//! Sampled replay: simulates windows of a trace and estimates the whole.
 //!
-//! **Problem.** A day of a trace is too long to simulate, and most of it is alike. Simulated are some windows, and joules of the
-//! whole are estimated from them, with an interval that says how well.
+//! **Problem.** A day of a trace is too long to simulate. Energy of the whole is estimated from a sample of windows, with an interval.
 //!
-//! **Words.** A *window* is `sample.window` wide; a *unit* is a window, or windows in a row that all count for themselves. Before a
-//! unit the `run_in` is simulated and not measured: it is replayed too, so that the policy is where it would be, and cores, drives and
-//! network hold what they would hold. Before the beginning of the trace it is quiet.
+//! **Terms.** A *window* is `sample.window` wide; a *unit* is a window or consecutive windows with weight 1. Before a unit the `run_in` is
+//! replayed without measurement, so that policy, cores, drives and network reach their state. Before the start of the trace there is no load.
 //!
-//! **Algorithm.** Loads of all windows are known: of a file counted in one pass, of a surrogate from its rate.
-//! [`pilotlight_trace::sampling`] plans which windows are simulated, and estimates; the same windows for every policy, as they follow
-//! from trace and seed alone. Where there are few requests and little time (`exact_requests`, `exact_time`) all windows are one unit.
-//! Other figures are added up with the same weights ([`super::total`]).
+//! **Algorithm.** The loads of all windows are known: counted in one pass of a file, expected by the rate of a surrogate.
+//! [`pilotlight_trace::sampling`] selects windows and estimates; the selection depends on trace and seed only, so it is equal for all policies.
+//! Short replays (`exact_requests`, `exact_time`) are one unit. Other values are summed with the same weights ([`super::total`]).
 //!
-//! **Properties** (tested): a sample of everything is the exact replay; one hour by sample and exactly: docs/traces.md.
+//! **Properties** (tested): a sample of all windows equals the exact replay; for a comparison over an hour see docs/traces.md.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,42 +30,42 @@ use crate::simulated::experiment::schema::{Sample, Trace};
 use crate::simulated::metrics::Metric;
 use crate::simulated::sweep::Engine;
 
-/// Days of a month, where joules are projected.
+/// Days of a month in projections.
 const DAYS_OF_MONTH: f64 = 30.0;
 const S_PER_DAY: f64 = 86_400.0;
 const JOULES_PER_KWH: f64 = 3.6e6;
-/// Most requests of a file's windows that are held at a time (40 bytes each).
+/// Maximum number of requests in memory (40 bytes each).
 const MOST_HELD: usize = 20_000_000;
-/// A replay is saturated if windows were that hold this part of its time.
+/// A replay is saturated if saturated windows represent this fraction of its time.
 const SATURATED: f64 = 0.1;
 
-/// What a replay by windows says beside its outcome.
+/// Results of a sampled replay beside its outcome.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Day {
-    /// Simulated time that the outcome is of, in nanoseconds.
+pub struct SampledReplay {
+    /// Time of the outcome, in nanoseconds.
     pub span_ns: u64,
-    /// Windows that were simulated, and all.
+    /// Numbers of simulated and of all windows.
     pub windows: (usize, usize),
-    /// Requests of the whole: of a file counted, of a surrogate expected.
+    /// Requests of the whole: counted in a file, expected of a surrogate.
     pub requests: u64,
-    /// Most requests of a window over the mean.
+    /// Ratio of the peak to the mean number of requests in a window.
     pub peak_over_mean: f64,
-    /// Joules of the whole.
+    /// Estimated energy of the whole.
     pub joules: Estimate,
     /// Mean rate of a surrogate outside bursts.
     pub mean_iops: Option<f64>,
-    /// Lines of a file that are no requests.
+    /// Skipped lines of a file.
     pub malformed: u64,
 }
 
-impl Day {
-    /// Whether all of it was simulated.
+impl SampledReplay {
+    /// Whether all windows were simulated.
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.windows.0 == self.windows.1
     }
 
-    /// The numbers of a replay; `joules` are those of the machine that they are of.
+    /// The metrics of a replay; `joules` is the estimate for the machine.
     #[must_use]
     pub fn metrics(&self, joules: f64) -> Vec<Metric> {
         let per_day = S_PER_DAY / (self.span_ns as f64 / 1e9);
@@ -90,51 +87,51 @@ impl Day {
     }
 }
 
-/// Which windows are simulated, and with what.
+/// The plan of a replay.
 #[derive(Debug)]
 struct Prepared {
     origin: Origin,
     loads: Vec<u64>,
     plan: Plan,
     units: Vec<Unit>,
-    /// Of a file: what each unit replays.
+    /// For a file: the requests of each unit.
     held: Vec<Vec<Arrival>>,
 }
 
-/// Windows that are simulated in one go.
+/// Windows that are simulated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Unit {
     first: usize,
     windows: usize,
 }
 
-/// Prepared replays, so that every policy shares what follows from trace and seed alone.
+/// Cached plans, shared by all policies.
 #[derive(Debug, Default)]
 pub struct Replays {
     all: Mutex<BTreeMap<String, Arc<Prepared>>>,
 }
 
-/// A replay that is to be run under a policy.
+/// A replay under a policy.
 #[derive(Clone, Copy)]
 pub struct Run<'a> {
     /// The trace.
     pub trace: &'a Trace,
-    /// Which windows.
+    /// The sample.
     pub sample: &'a Sample,
-    /// The scenario; its duration is that of the trace to be replayed.
+    /// The scenario, with the duration of the trace.
     pub scenario: &'a Scenario,
     /// Makes a policy for each unit.
     pub policy: &'a dyn Fn() -> Result<Box<dyn Policy>, String>,
-    /// What simulates.
+    /// The simulation engine.
     pub engine: &'a Engine<'a>,
 }
 
 impl Replays {
-    /// Replays by windows; the outcome is an estimate of that of all.
+    /// Replays the sample; the outcome estimates that of the whole.
     ///
     /// # Errors
-    /// In words, if the trace cannot be read, or a window cannot be run.
-    pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, Day), String> {
+    /// If the trace cannot be read, or a window cannot be run.
+    pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, SampledReplay), String> {
         let prepared = self.prepared(run)?;
         let Prepared { origin, loads, plan, units, held } = &*prepared;
         let mut total = Total::new(run.scenario, run.sample.window.0, plan);
@@ -150,7 +147,7 @@ impl Replays {
         }
         let requests: u64 = loads.iter().sum();
         let most = loads.iter().copied().max().unwrap_or(0);
-        let day = Day {
+        let sampled = SampledReplay {
             span_ns: loads.len() as u64 * run.sample.window.0,
             windows: (total.windows(), loads.len()),
             requests,
@@ -162,10 +159,10 @@ impl Replays {
             malformed: origin.malformed,
         };
         let outcome = total.outcome(loads, SATURATED);
-        Ok((outcome, day))
+        Ok((outcome, sampled))
     }
 
-    /// What does not depend on the policy.
+    /// The plan, independent of the policy.
     fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, String> {
         let scenario = run.scenario;
         let what = (run.trace, run.sample);
@@ -194,7 +191,7 @@ fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
     }
     let origin = Origin::new(trace, scenario.drives.len() as u16, scenario.duration_ns, scenario.seed)?;
     let mut loads = origin.loads(window_ns)?;
-    // whole entries of the series: what is missing at the end of a file is quiet
+    // whole bins of the series: without load after the end of a file
     loads.resize(loads.len().max(1).next_multiple_of((scenario.series_ns / window_ns) as usize), 0);
     let requests: u64 = loads.iter().sum();
     let exact = requests <= sample.exact_requests && loads.len() as u64 * window_ns <= sample.exact_time.0;
@@ -210,7 +207,7 @@ fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
     Ok(Prepared { origin, loads, plan, units, held })
 }
 
-/// Exact windows in a row are one unit, every other window is one of its own.
+/// Consecutive exact windows are one unit, every other window is a unit.
 fn units(plan: &Plan) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     for window in plan.windows() {
@@ -225,7 +222,7 @@ fn units(plan: &Plan) -> Vec<Unit> {
     units
 }
 
-/// A unit with its run-in. Energy is looked at in steps that both are multiples of.
+/// A unit with its run-in. Both are multiples of the step of energy samples.
 fn scenario(run: &Run<'_>, unit: &Unit) -> Scenario {
     let Sample { window, run_in, .. } = *run.sample;
     let step_ns = greatest_divisor(window.0, run_in.0);
@@ -244,7 +241,7 @@ fn greatest_divisor(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// When a unit's simulated time begins, in the replay's time: before its beginning it is quiet.
+/// Start of a unit's simulated time in the replay; without load before the start of the trace.
 fn begins(run: &Run<'_>, unit: &Unit) -> (u64, u64) {
     let first_ns = unit.first as u64 * run.sample.window.0;
     let run_in_ns = run.sample.run_in.0;
@@ -267,7 +264,7 @@ fn generated(
     Box::new(placed.map(move |arrival| Arrival { at_ns: arrival.at_ns + quiet_ns, ..arrival }))
 }
 
-/// What the units of a file replay, in one pass.
+/// The requests of all units of a file, read in one pass.
 fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, String> {
     let mut held: Vec<Vec<Arrival>> = vec![Vec::new(); units.len()];
     let (mut first, mut count) = (0, 0);

@@ -1,34 +1,32 @@
-//! For tests: results whose truth is known.
+//! Synthetic results for tests.
 
-use crate::given::Given;
 use crate::plan;
+use crate::result_set::ResultSet;
 use crate::results::Results;
 use crate::results::summary::{About, PointResult, Spread};
 use pilotlight_workloads::{Point, Value};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-/// Random numbers that follow from a seed.
-pub(crate) struct Dice(u64);
+/// Normally distributed random numbers.
+pub(crate) struct Noise(SplitMix64);
 
-impl Dice {
+impl Noise {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Self(SplitMix64::seed_from_u64(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
 
     fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// Normal with mean 0 and deviation 1 (Box and Muller).
+    /// Normal with mean 0 and deviation 1 (Box-Muller).
     pub(crate) fn normal(&mut self) -> f64 {
         (-2.0 * self.unit().max(1e-300).ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
     }
 }
 
-/// A knob with words for values.
+/// A knob with words as values.
 pub(crate) fn knob(name: &str, values: &[&str]) -> (String, Vec<Value>) {
     (name.to_owned(), values.iter().map(|value| Value::Word((*value).to_owned())).collect())
 }
@@ -42,13 +40,13 @@ pub(crate) fn about(key: &str, unit: &str) -> About {
     About { key: key.into(), title: key.replace('_', " "), unit: unit.into(), modelled: false }
 }
 
-/// Results over the product of the knobs: `draw` gives each metric's value of a repeat.
+/// Results over the product of the knobs; `draw` returns the values of the metrics of a repeat.
 pub(crate) fn results(
     knobs: &[(String, Vec<Value>)],
     repeats: usize,
     metrics: &[(&str, &str)],
     mut draw: impl FnMut(&Point) -> Vec<f64>,
-) -> Given {
+) -> ResultSet {
     let point = |(at, knobs): (usize, Point)| {
         let rows: Vec<Vec<f64>> = (0..repeats).map(|_| draw(&knobs)).collect();
         let spread = |index: usize| Spread::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
@@ -57,12 +55,12 @@ pub(crate) fn results(
         PointResult { point: at, values: values.collect(), knobs, repeats, ..PointResult::default() }
     };
     let results = Results {
-        title: "made up".into(),
+        title: "synthetic".into(),
         complete: true,
         knobs: knobs.iter().map(|(name, _)| name.clone()).collect(),
         metrics: metrics.iter().map(|(key, unit)| about(key, unit)).collect(),
         points: plan::product(knobs).into_iter().enumerate().map(point).collect(),
         ..Results::default()
     };
-    Given { name: "made".into(), results, ..Given::default() }
+    ResultSet { name: "synthetic".into(), results, ..ResultSet::default() }
 }

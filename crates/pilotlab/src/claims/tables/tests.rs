@@ -1,0 +1,106 @@
+use std::path::PathBuf;
+
+use clap::Parser as _;
+
+use super::*;
+
+#[test]
+fn the_demo_says_what_the_results_give() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let path = demo::file(&root).expect("the server's source is here");
+    assert_eq!(text_of(&path).unwrap(), demo::sentence(&root).unwrap(), "run pilotlab claims --write-tables");
+}
+use crate::cli::{Cli, Command};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn material<R>(report: &Report, then: impl FnOnce(&Material<'_>) -> R) -> R {
+    let varied = Varied { left_out: Vec::new(), moved: None, spreads: None, stale: Vec::new() };
+    then(&Material { report, varied: &varied, calibration: &Calibration::default() })
+}
+
+/// Of the committed results; `None`, with a printed reason, where there are none.
+fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
+    let root = root();
+    let arguments = ["pilotlab", "claims", "--root", &root.display().to_string()];
+    let Command::Claims(args) = Cli::parse_from(arguments).command else { panic!("not claims") };
+    let files = super::super::Files::read(&args).unwrap();
+    if files.store.is_empty() {
+        eprintln!("skipped: no results are committed in {}", root.join("results").display());
+        return None;
+    }
+    let short = super::super::Files::short(&args, &root).unwrap();
+    let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
+    Some(files.judged(shifts.as_ref(), |lab| {
+        let report = Report::new(lab, None);
+        let varied = Varied::read(&args, short.as_ref().unwrap_or(&files), (true, true)).unwrap();
+        then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
+    }))
+}
+
+#[test]
+fn the_documentation_s_tables_are_those_of_the_committed_results() {
+    committed(|material| {
+        for (file, text) in documents(&root(), material).unwrap() {
+            let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
+            assert!(committed == text, "{file} is not what the results give: run pilotlab claims --write-tables");
+        }
+    });
+}
+
+#[test]
+fn every_committed_miss_and_every_undecided_row_has_a_cause() {
+    committed(|material| {
+        let ids: Vec<&str> = material.report.without_cause().iter().map(|row| row.id.as_str()).collect();
+        assert_eq!(ids, [""; 0], "say why in the map: cause = \"...\"");
+    });
+}
+
+#[test]
+fn every_document_has_its_marks() {
+    let marks = |file: &str| std::fs::read_to_string(root().join(file)).unwrap().matches(BEGIN).count();
+    assert!(FILES.iter().all(|file| marks(file) >= 2), "each has a beginning and an end");
+}
+
+#[test]
+fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
+    let report = super::super::text::tests::report();
+    material(&report, |material| {
+        let text =
+            "a\n<!-- claims: verdicts -->old<!-- claims: end -->\nb\n<!-- claims: perturb --><!-- claims: end -->c";
+        let once = filled(text, material).unwrap();
+        assert!(once.starts_with("a\n<!-- claims: verdicts -->\n\n| results | rows |"), "{once}");
+        assert!(once.contains("<!-- claims: end -->\nb\n<!-- claims: perturb -->") && once.ends_with("-->c"));
+        assert!(!once.contains("old"), "{once}");
+        assert_eq!(filled(&once, material).unwrap(), once);
+        let refused = |text: &str| format!("{:#}", filled(text, material).unwrap_err());
+        assert!(refused("<!-- claims: colours --><!-- claims: end -->").contains("no table \"colours\""));
+        assert!(refused("<!-- claims: rows -->").contains("has no <!-- claims: end -->"));
+    });
+}
+
+#[test]
+fn every_paper_has_a_page_with_its_rows_alone() {
+    let report = super::super::text::tests::report();
+    let papers: BTreeSet<&str> = report.rows.iter().map(|row| row.seed.as_str()).collect();
+    assert_eq!(papers, PAPERS.iter().map(|(seed, _)| *seed).collect());
+    let page = page("pass", "PASS", &report);
+    assert!(page.starts_with("<!-- Written by `pilotlab claims --write-tables`.") && page.contains("\n# PASS: "));
+    assert!(page.contains("| pass-") && !page.contains("| sandman-"), "{page}");
+}
+
+#[test]
+fn a_line_a_result_with_the_words_of_orders() {
+    let report = super::super::text::tests::report();
+    let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
+    assert_eq!(table.lines().count(), 2 + 55);
+    assert!(
+        table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"),
+        "{table}"
+    );
+    let cells = |line: &str| line.matches(" | ").count();
+    let columns = table.lines().next().map(cells);
+    assert!(table.lines().skip(2).all(|line| Some(cells(line)) == columns), "{table}");
+}
