@@ -11,7 +11,7 @@ use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceToleranc
 pub(in crate::serve) struct Configured {
     pub(in crate::serve) goals: Goals,
     pub(in crate::serve) priorities: Vec<Priority>,
-    /// Scope namespaces.
+    /// Of namespaces.
     pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
@@ -25,10 +25,10 @@ pub(in crate::serve) struct GoalOverrides {
     pub(in crate::serve) budget: Option<BudgetOverride>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::serve) domain: Option<BudgetDomain>,
-    /// Scope the server where nothing is named; `None` is `off`.
+    /// By scope; without a name: of the server; `None` is `off`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) tolerances: Vec<(Option<Named>, Option<LatencyBound>)>,
-    /// Scope namespaces and hosts; `None`: it has none.
+    /// Of namespaces and hosts; `None`: no priority.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(in crate::serve) priorities: Vec<(Named, Option<u8>)>,
     /// By priority, in bytes a second; `None`: there is none.
@@ -102,7 +102,7 @@ impl Origin {
 }
 
 impl Configured {
-    /// Scope what was read.
+    /// Values of the configuration file.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
         let Operation { goals, priorities, tolerances, domain, schedule, .. } = operation;
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
