@@ -43,7 +43,7 @@ Settings are the keys of [machine] (docs/measure.md), or paths of files of /sys,
 Exit codes:
   0  every run was measured, also where no power sensor can be read
   1  the command failed or could not be started; a setting could not be changed or restored
-  2  refused, nothing was run: a sensor named with --sensor cannot be read, or the machine lacks a setting
+  2  refused, nothing was run: a sensor of --sensor cannot be read, or a setting does not exist
   129, 130, 143  ended by hang-up (SIGHUP), Ctrl-C or SIGTERM; settings are restored";
 
 /// Default idle baseline: three readings of a sensor with an interval of 1 s, the minimum for a value.

@@ -98,7 +98,7 @@ fn stale_results_fail_the_check() {
     let mut other = results.clone();
     let (cell, fingerprint) = other.cells.iter_mut().next().unwrap();
     *fingerprint = "0123456789".parse().unwrap();
-    let name = format!("1 of {} cells are stale, of other values than today's: {}", results.cells.len(), cell.policy);
+    let name = format!("1 of {} cells are stale, computed from other values: {}", results.cells.len(), cell.policy);
     put(&other);
     let (code, said) = check();
     assert_eq!(code, Some(1), "{said}");
@@ -134,7 +134,7 @@ fn results_of_another_machine_are_not_continued() {
     std::fs::write(&profile, text.replacen("rest_uw = 1_750_000", "rest_uw = 1_750_001", 1)).unwrap();
     let refused = run();
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("cpu.profile_hash was") && said(&refused).contains("--out"), "{}", said(&refused));
+    assert!(said(&refused).contains("cpu.profile_hash changed from") && said(&refused).contains("--out"), "{}", said(&refused));
     assert!(std::fs::read(out.join("values.csv.zst")).unwrap() == before);
 }
 

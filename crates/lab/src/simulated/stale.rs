@@ -104,7 +104,7 @@ pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, Strin
             let stale = current.stale(there);
             (!stale.is_empty()).then(|| {
                 let (count, of) = (stale.len(), there.len());
-                format!("{count} of {of} cells are stale, of other values than current's: {}", words(&stale))
+                format!("{count} of {of} cells are stale, computed from other values: {}", words(&stale))
             })
         }
     }

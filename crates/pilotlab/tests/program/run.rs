@@ -18,11 +18,11 @@ fn file(name: &str) -> String {
 fn options_of_the_other_kind_are_refused_by_name() {
     let (quick, fig3, claims) = (file("quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
     for (args, says) in [
-        (vec![&quick[..], "--smoke"], "--smoke is for simulated experiments"),
-        (vec![&fig3, "--dry-run"], "--dry-run is for experiments on a real machine"),
-        (vec![&fig3, "--program", "x"], "--program is for experiments on a real machine"),
+        (vec![&quick[..], "--smoke"], "--smoke applies to simulated experiments only"),
+        (vec![&fig3, "--dry-run"], "--dry-run applies to experiments on a real machine only"),
+        (vec![&fig3, "--program", "x"], "--program applies to experiments on a real machine only"),
         (vec![&quick, "--program", "x"], "only a workload of kind \"load\""),
-        (vec![&claims], "is no experiment"),
+        (vec![&claims], "is not an experiment"),
     ] {
         let output = run(&[&["run"], &args[..]].concat());
         let message = text(&output.stderr);

@@ -62,7 +62,7 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
         (vec![&tpcc, "--burst-factor", "nan"], 2, "above 0"),
         (vec![&tpcc, "-o", "x.bz2"], 2, ".gz or .zst"),
         (vec![&two_times], 2, "`time_ns` and `time_s`"),
-        (vec![&two_times, "--format", "csv"], 2, "keep one of them"),
+        (vec![&two_times, "--format", "csv"], 2, "remove one"),
         (vec![&with_mark], 0, ""),
         (vec![], 2, "--generate"),
     ] {
