@@ -102,7 +102,7 @@ fn drives_are_those_of_the_namespaces_by_whatever_name_each_once() {
     let found = drives(&roots, &config);
     let [(_, fast), (_, vda), (_, network)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(fast.as_deref(), Ok("nvme3"));
-    assert!(vda.as_ref().unwrap_err().contains("vda is not an NVMe drive's"), "{vda:?}");
+    assert!(vda.as_ref().unwrap_err().contains("vda is not an NVMe drive"), "{vda:?}");
     assert!(network.as_ref().unwrap_err().contains("transport tcp"), "{network:?}");
 
     write("sys/devices/pci/nvme/nvme3/nvme3n1/nvme3n1p3/partition", "3\n");
