@@ -111,7 +111,7 @@ impl Search<'_> {
             });
             let limit = others().filter(|one| one.cores == own.cores && one.quota_ppm == own.quota_ppm);
             between(limit.filter(|one| one.limit_uw > own.limit_uw).min_by_key(|one| one.limit_uw), &|one| {
-                let drawn_uw = (self.watts(measured, one) * 1e6) as u64; // a limit above that limits nothing
+                let drawn_uw = (self.watts(measured, one) * 1e6) as u64; // a higher limit has no effect
                 let limit_uw = middle(own.limit_uw, one.limit_uw.min(drawn_uw), LIMIT_STEP_UW)?;
                 Some(Configuration { limit_uw, ..own })
             });
