@@ -1,4 +1,4 @@
-//! Hosts with one drive: closed forms, invariants, and determinism.
+//! Hosts with one drive: closed-form results, invariants, and determinism.
 
 use std::path::PathBuf;
 

@@ -83,7 +83,7 @@ pub(crate) struct RunArgs {
     simulated: simulated::SimulatedArgs,
 }
 
-/// What is written, and where.
+/// The output and its location.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 struct OutputArgs {

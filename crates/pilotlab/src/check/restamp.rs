@@ -63,7 +63,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     Ok(Exit::Clean.into())
 }
 
-/// What would change in a file; `None` if nothing.
+/// Changes of a file; `None` if nothing changes.
 fn changed(path: &Path, results: &Results, home: &Path) -> anyhow::Result<Option<Doubtful>> {
     let bench = lab_stale::asked_again(&results.about, home)?.context("its comment lines name no experiment")?;
     let variants = lab_stale::variants_of(&bench, results.runs.keys().map(|key| key.variant.as_str()));
