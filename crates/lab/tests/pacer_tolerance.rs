@@ -1,10 +1,10 @@
 //! `pacer` keeps its tolerance on PACER's machine (eight of its cores, for short runs) under random loads with steps, ramps and bursts:
 //! `cargo test -p pilotlight-lab --test pacer_tolerance -- --nocapture` prints every run and the worst values.
 //!
-//! **Reaction window.** A time is in a reaction window if rate, size or read share changed by more than 25 % in the `REACTION_NS / (1 - load)` before it;
-//! `load` is the share of the capacity at that time. `REACTION_NS` is three intervals: the rest of the interval of the change (500 ms), the first whole
-//! interval after it (500 ms), and the delay of the readings of latency and bytes (500 ms). Requests queued until then are served with the capacity
-//! that the load leaves.
+//! **Reaction window.** A time is in a reaction window if rate, size or read share changed by more than 25 % in the
+//! `REACTION_NS / (1 - load)` before it; `load` is the share of the capacity at that time. `REACTION_NS` is three intervals: the rest of the
+//! interval of the change (500 ms), the first whole interval after it (500 ms), and the delay of the readings of latency and bytes (500 ms).
+//! Requests queued until then are served with the remaining capacity.
 
 use std::path::Path;
 

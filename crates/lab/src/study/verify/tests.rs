@@ -1,3 +1,5 @@
+//! Verdicts by counts and settings.
+
 use super::*;
 
 fn evidence(requested: &str, io_poll: bool, delay: i64) -> Completion {

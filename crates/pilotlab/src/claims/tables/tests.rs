@@ -1,3 +1,5 @@
+//! The committed tables, and their replacement in documents.
+
 use std::path::PathBuf;
 
 use clap::Parser as _;
