@@ -65,7 +65,7 @@ impl Column {
         Self { name: name.to_owned(), unit: String::new(), kind: Kind::Text }
     }
 
-    /// Name and unit as one word, for files: `power_w`. A unit at the end of the name is not repeated.
+    /// Name and unit as one word, for files: `power_w`. A unit that is a word of the name is not repeated.
     #[must_use]
     pub fn key(&self) -> String {
         let tidy = |text: &str| -> String {
