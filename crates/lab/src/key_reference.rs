@@ -68,7 +68,7 @@ struct Page {
 }
 
 impl Page {
-    /// The schema that a reference stands for, without the alternative `null`.
+    /// The schema of a reference, without the alternative `null`.
     fn resolve(&self, schema: &Value) -> Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
             return self.resolve(&self.schema["$defs"][name]);
@@ -80,7 +80,7 @@ impl Page {
         }
     }
 
-    /// The type of a key at `path`. Tables get a section of their own.
+    /// The type of a key at `path`. Each table has its own section.
     fn type_of(&mut self, path: &str, schema: &Value) -> String {
         let schema = self.resolve(schema);
         if let Some(format) = schema["format"].as_str().filter(|format| !format.contains("int") && *format != "double")

@@ -1,5 +1,5 @@
-//! Completion mechanisms with the real fio on a simulated kernel: settings are restored, the actual mechanism is verified by counts that kernel
-//! counts, and results are called by it. Skipped with a message without fio. Real kernels: tests/linux.
+//! Completion mechanisms with the real fio on a synthetic kernel: settings are restored, the actual mechanism is verified by the kernel's
+//! counts, and results have it as their label. Skipped with a message without fio. Real kernels: tests/linux.
 
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ options = {{ direct = true, thread = true }}
     )
 }
 
-/// A kernel on which the device below `folder` can be polled, and whose drive raises no interrupt at all.
+/// A kernel on which the device below `folder` supports polling, and whose drive raises no interrupts.
 fn kernel(folder: &Path) -> (Roots, PathBuf) {
     let write = |path: &str, text: &str| {
         let path = folder.join("root").join(path);
@@ -80,7 +80,7 @@ fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
         eprintln!("SKIPPED: there is no fio");
         return;
     }
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // a disk: /tmp may be memory, which is not read directly
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(); // on disk: /tmp may be a tmpfs, without direct I/O
     let (roots, queue) = kernel(folder.path());
     let results = match run(folder.path(), roots) {
         Err(error) if error.contains("Invalid argument") || error.contains("not supported") => {
@@ -94,13 +94,13 @@ fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
     assert!(!folder.path().join("changes.jsonl").exists(), "a journal is left");
 
     let of = |at: usize| results.points[at].completion.clone().unwrap();
-    // Without one interrupt for as many reads the counts prove nothing; that is what this kernel is like.
+    // No interrupt over this number of reads makes the counts inconclusive; this kernel counts none.
     assert_eq!((of(0).requested.as_str(), of(0).actual.as_deref()), ("interrupt", None), "{}", of(0).why);
     assert_eq!(results.points[0].knobs["mechanism"].to_string(), "interrupt (not verified)");
-    // fio's thread slept for each read, because the real kernel did not poll; this is not classic polling.
+    // fio's thread slept for each read because the real kernel did not poll, so this is not classic polling.
     assert_eq!((of(1).io_poll, of(1).io_poll_delay, of(1).actual.as_deref()), (Some(true), Some(-1), None));
     assert!(of(1).why.contains("the threads slept"), "{}", of(1).why);
-    // Requested to sleep, it slept: all evidence on this kernel fits the request.
+    // The thread slept as requested: all evidence on this kernel fits.
     assert_eq!(
         (of(2).io_poll, of(2).io_poll_delay, of(2).actual.as_deref()),
         (Some(true), Some(7), Some("hybrid 7us"))

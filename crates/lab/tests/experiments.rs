@@ -1,4 +1,4 @@
-//! Every committed experiment loads, expands and gives valid scenarios.
+//! Every committed experiment loads, expands and results in valid scenarios.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Hosts with one drive: closed forms, invariants, and determinism.
+//! Hosts with one drive: closed-form results, invariants, and determinism.
 
 use std::path::PathBuf;
 
@@ -51,7 +51,7 @@ fn load(method: IoMethod, jobs: u16, depth: u32, bytes: u32) -> Load {
     }
 }
 
-/// 1 MiB sequential writes at depth 32, from the start.
+/// 1 MiB sequential writes at depth 32, without warm-up.
 fn writes(state: usize, duration_ns: u64, after_ns: u64) -> Load {
     let load = Load { drive_state: state, ramp_ns: 0, duration_ns, after_ns, ..load(IoMethod::Uring, 1, 32, 1 << 20) };
     Load { job: Job { sequential: true, writes_ppm: 1_000_000, ..load.job }, ..load }
@@ -62,7 +62,7 @@ fn run(host: &Host, load: &Load) -> Outcome {
     pilotlight_sim::run(&host.scenario(load), policy).unwrap()
 }
 
-/// Of the measured time.
+/// A sum over the measured time.
 fn sum(host: &Host, load: &Load, of: fn(&JobStretch) -> u64) -> f64 {
     let first = load.ramp_ns / host.scenario(load).series_ns;
     run(host, load).jobs.series.iter().skip(first as usize).map(of).sum::<u64>() as f64
@@ -105,7 +105,7 @@ fn waiting_requests_cause_one_switch_and_polling_ones_none() {
 #[test]
 fn hybrid_polling_sleeps_half_of_the_mean() {
     let mut host = polling();
-    // Nothing but sleep and looking: no exit latency, no switch, no timer.
+    // Only sleep and polling: no exit latency, context switches or timers.
     (host.processors.light_exit_ns, host.costs.switch_ns, host.costs.timer_ns) = (0, 0, 0);
     let controller = host.drive.controller.as_mut().unwrap();
     controller.random_ppm = 0;
@@ -128,7 +128,7 @@ fn the_buffer_absorbs_a_gibibyte_and_flash_the_rest() {
     }
 }
 
-/// The mean time of random reads of 4 KiB, one each 50 us, while 256 MiB go from the buffer to flash (127 ms).
+/// Mean latency of random reads of 4 KiB, one per 50 us, while 256 MiB are written from the buffer to flash (127 ms).
 fn read_beside_writes_ns(drive: &SsdModel) -> u64 {
     let mut ssd = Ssd::new(drive);
     let request = |at_ns: u64, op, bytes, sequential| {
@@ -138,7 +138,7 @@ fn read_beside_writes_ns(drive: &SsdModel) -> u64 {
     for _ in 0..512 {
         ssd.submit(&request(0, Op::Write, 1 << 19, true));
     }
-    // The controller has passed all writes after 76 ms.
+    // All writes have passed the controller after 76 ms.
     let times: Vec<u64> = (80_000_000..120_000_000).step_by(50_000).collect();
     let wait_ns = |&at_ns: &u64| ssd.submit(&request(at_ns, Op::Read, 4096, false)) - at_ns;
     times.iter().map(wait_ns).sum::<u64>() / times.len() as u64
@@ -157,7 +157,7 @@ fn programs_of_writes_delay_reads_of_the_thesis_s_drive() {
         "flash programs as fast as the buffer empties: {} {unit_ns}",
         program.program_ns
     );
-    // A read that finds a program suspends it.
+    // A read suspends a running program.
     let expected_ns = program.suspend_ns.unwrap() * program.program_ns / unit_ns;
     let longer_ns = read_beside_writes_ns(&with) - read_beside_writes_ns(&without);
     assert!((expected_ns * 7 / 10..expected_ns * 13 / 10).contains(&longer_ns), "{longer_ns} {expected_ns}");
@@ -241,15 +241,15 @@ proptest! {
         let outcome = pilotlight_sim::engine::run_traced(&scenario, policy, &mut audit).unwrap();
         prop_assert!(audit.finish(&outcome).is_ok());
         prop_assert_eq!(&outcome, &run(&host, &load), "the same twice");
-        // Little's law: what is in progress is never more than what jobs may have.
+        // Little's law: requests in progress do not exceed the limit of the jobs.
         let (reads, writes) = (&outcome.jobs.reads, &outcome.jobs.writes);
         let most = f64::from(load.jobs) * f64::from(if load.job.method.is_synchronous() { 1 } else { load.job.depth });
         let slack = most * reads.max().max(writes.max()) as f64;
         prop_assert!((reads.sum() + writes.sum()) as f64 <= most * load.duration_ns as f64 + slack);
-        // Nothing is faster than the link.
+        // Throughput does not exceed that of the link.
         let bytes: u64 = outcome.jobs.series.iter().map(|stretch| stretch.read_bytes + stretch.written_bytes).sum();
         let link = host.drive.controller.unwrap().bytes_per_s as f64 * scenario.duration_ns as f64 / 1e9;
-        // Times that are drawn are around it.
+        // Random times vary around the link's.
         let link = link * if host.drive.controller.unwrap().random_ppm > 0 { 1.2 } else { 1.0 };
         prop_assert!(bytes as f64 <= link + most * f64::from(load.job.bytes), "{bytes} {link}");
     }

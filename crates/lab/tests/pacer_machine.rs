@@ -1,5 +1,5 @@
-//! PACER's server as it is simulated: what Table I fixes of its watts, that power is that of the paper's models (errata 16), and what it does at the
-//! paper's two pressures (`-- --nocapture` prints it). Agreement with fitted values is not evidence.
+//! PACER's simulated server: power determined by Table I, power of the paper's models (errata 16), and performance at the
+//! paper's two pressures (printed with `-- --nocapture`). Agreement with fitted values is not evidence.
 
 use std::path::Path;
 
@@ -29,7 +29,7 @@ fn drive() -> SsdModel {
     SsdModel::parse(&text("profiles/ssd/pacer-ssd.toml")).unwrap()
 }
 
-/// 900 host threads, random 8 KiB, 70 % reads: at a rate or unlimited.
+/// 900 host threads with random 8 KiB requests, 70 % reads, at a rate or unlimited.
 fn scenario(rate: Rate, duration_ms: u64) -> Scenario {
     let threads = 900;
     let each = match rate {
@@ -80,7 +80,7 @@ fn fact(key: &str) -> Vec<f64> {
     value.as_array().unwrap().iter().map(number).collect()
 }
 
-/// The check described beside the constants in the profile.
+/// The calculation in the comments of the profile.
 #[test]
 fn table_1_fixes_the_server() {
     let (load_w, idle_w, saves) = (fact("drive.load_w"), fact("drive.idle_w"), fact("drive.idle_saving_percent"));

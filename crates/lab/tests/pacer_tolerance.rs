@@ -1,10 +1,10 @@
-//! `pacer` keeps its tolerance on PACER's machine (eight of its cores, so that a run is short) under random loads with steps, ramps and bursts:
-//! `cargo test -p pilotlight-lab --test pacer_tolerance -- --nocapture` prints every run and the worst.
+//! `pacer` keeps its tolerance on PACER's machine (eight of its cores, for short runs) under random loads with steps, ramps and bursts:
+//! `cargo test -p pilotlight-lab --test pacer_tolerance -- --nocapture` prints every run and the worst values.
 //!
-//! **Reaction window.** A moment is within one if rate, size or read share moved by more than 25 % in the `REACTION_NS / (1 - load)` before it, where `load` is that
-//! moment's share of the capacity. `REACTION_NS` is three intervals: the change may come just after one has begun (500 ms), the first that lies wholly behind
-//! it shows it (500 ms), and latency and bytes are readings that are known an interval later (500 ms). What queued up until then is served with what the
-//! load leaves of the capacity.
+//! **Reaction window.** A time is in a reaction window if rate, size or read share changed by more than 25 % in the
+//! `REACTION_NS / (1 - load)` before it; `load` is the share of the capacity at that time. `REACTION_NS` is three intervals: the rest of the
+//! interval of the change (500 ms), the first whole interval after it (500 ms), and the delay of the readings of latency and bytes (500 ms).
+//! Requests queued until then are served with the remaining capacity.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use pilotlight_sim::ssd::SsdModel;
 const MS: u64 = 1_000_000;
 const CORES: u16 = 8;
 const DRIVES: u16 = 24;
-/// Requests a second that keep all cores busy: 96 cores do 600 k (PACER III-B1).
+/// Requests per second that keep all cores busy: 96 cores serve 600 k (PACER III-B1).
 const CAPACITY: f64 = 600e3 / 96.0 * CORES as f64;
 /// Length of a slot of the load, and of a stretch of the results.
 const SLOT_NS: u64 = 100 * MS;
@@ -28,9 +28,9 @@ const REACTION_NS: u64 = 3 * INTERVAL_NS;
 /// Time until the policy has a baseline, without a change of the load.
 const START_SLOTS: usize = 100;
 const RUNS: u64 = 12;
-/// Minimum number of slots with a loss of their own.
+/// Minimum number of slots for which a loss is calculated.
 const LEAST_SLOTS: usize = 20;
-/// A run with a smaller fraction of awake capacity saves.
+/// A run with a smaller fraction of awake capacity counts as saving.
 const SAVING: f64 = 0.9;
 
 /// Load of a slot.
@@ -62,14 +62,14 @@ impl Chance {
         (self.share() * below as f64) as usize
     }
 
-    /// From 0.5 to 60 % of the capacity, each order of magnitude as likely.
+    /// From 0.5 to 60 % of the capacity, log-uniform.
     fn load(&mut self) -> f64 {
         0.005 * 120_f64.powf(self.share())
     }
 }
 
 impl Loads {
-    /// Steps, ramps and bursts in any order, each of a request of its own.
+    /// Steps, ramps and bursts in random order, each with its own kind of request.
     fn at_random(seed: u64) -> Self {
         let mut chance = Chance(Stream::new(seed, Purpose::Constants, 0));
         let mut loads = Self { slots: Vec::new(), requests: Vec::new() };
@@ -133,7 +133,7 @@ impl Loads {
     }
 }
 
-/// Phases of one rate that follow each other as one.
+/// Merges consecutive phases with equal rates.
 fn merged(phases: impl Iterator<Item = Phase>) -> Vec<Phase> {
     let mut all: Vec<Phase> = Vec::new();
     for phase in phases {
@@ -174,7 +174,7 @@ fn simulated(policy: &str, loads: &Loads, plf_ppm: u32, seed: u64, series_ns: u6
     run(&scenario, pilotlight_policy::build(policy, &[]).unwrap()).unwrap()
 }
 
-/// Completions and their latencies in some stretches.
+/// Sums of completions and latencies over stretches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     answered: u64,
@@ -227,14 +227,14 @@ impl Pair {
         (slots >= LEAST_SLOTS).then_some(loss)
     }
 
-    /// The largest loss that a part of the run has outside the reaction windows.
+    /// The largest loss of a part of the run outside the reaction windows.
     fn worst_part(&self, reacts: &[bool]) -> f64 {
         let parts = 0..self.loads.requests.len();
         let of = |part| self.loss(|at| !reacts[at] && self.loads.slots[at].what == part);
         parts.filter_map(of).fold(f64::MIN, f64::max)
     }
 
-    /// Share of the cores' capacity that is awake.
+    /// Awake share of the cores' capacity.
     fn awake(&self) -> f64 {
         let capacity = |outcome: &Outcome| Sum::of(&outcome.series, |at| at >= START_SLOTS).capacity_ns as f64;
         capacity(&self.pacer) / capacity(&self.native)
@@ -278,8 +278,8 @@ fn random_loads_stay_within_the_tolerance_outside_the_reaction_windows() {
     assert!(saving * 2 > RUNS, "{saving} of {RUNS} runs save capacity");
 }
 
-/// From the first request of a burst until all cores are awake at the highest frequency: an interval that it begins in, the first that shows it whole, and
-/// what it takes to wake cores and to set a frequency.
+/// From the first request of a burst until all cores are awake at the highest frequency: the rest of the interval in which it starts, the first whole
+/// interval, and the time to wake cores and set a frequency.
 #[test]
 fn a_burst_has_all_cores_within_two_intervals() {
     let stretch_ns = 10 * MS;

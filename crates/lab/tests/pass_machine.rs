@@ -1,6 +1,6 @@
 //! PASS's simulated server compared with measurements of the paper's artifact: `cargo test -p pilotlight-lab --test pass_machine -- --nocapture` prints
-//! each row with its deviation. Constants were fitted on these rows (the calibration says which), so that agreement is no evidence; the limits
-//! below only say how good the fit is.
+//! each row with its deviation. Constants were fitted on these rows (see the calibration), so agreement is no evidence; the limits
+//! below only bound the error of the fit.
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ const MS: u64 = 1_000_000;
 
 struct Row(u16, Option<u64>, Option<u64>, [f64; 3]);
 
-/// Rows of `polling-interval-*.csv`: how many cores, RAPL limit in watts, CPU time in per cent of one CPU; what was measured: p99 latency in us, thousand
-/// requests a second, watts. Ten drives, 16 jobs on each, 4 KiB random writes, one at a time.
+/// Rows of `polling-interval-*.csv`: cores, RAPL limit in watts, CPU time in per cent of one CPU; measured p99 latency in us, thousand
+/// requests a second, watts. Ten drives, 16 jobs on each, 4 KiB random writes at depth 1.
 const ROWS: [Row; 19] = [
     Row(1, None, None, [334.0, 1_096.0, 370.0]),
     Row(2, None, None, [139.0, 1_941.0, 390.0]),
@@ -95,7 +95,7 @@ fn scenario(cores: u16, duration_ns: u64) -> Scenario {
     }
 }
 
-/// p99 latency in us, thousand requests a second, and watts of the server, of its CPU, of what is neither CPU nor drive.
+/// p99 latency in us, thousand requests a second, and watts of the server, of its CPU, and of all parts except CPU and drives.
 fn simulated(cores: u16, limit_w: Option<u64>, quota_percent: Option<u64>) -> [f64; 5] {
     let scenario = scenario(cores, if quota_percent.is_some() { 600 * MS } else { 90 * MS });
     let quota_ppm = quota_percent.map(|percent| percent * 10_000);

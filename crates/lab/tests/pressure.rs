@@ -9,7 +9,7 @@ use pilotlight_trace::{Op, Request as Traced};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Two segments of 8 KiB, at 60 k requests a second with 70 % reads, and at half of that in order and reads alone.
+/// Two segments of 8 KiB requests: 60 k a second with 70 % reads, and half of that as sequential reads.
 #[test]
 fn a_trace_at_a_tenth_of_the_maximum_rate_has_a_pressure_of_10_percent() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/pacer/pressure.toml");

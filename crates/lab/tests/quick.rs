@@ -12,7 +12,7 @@ use pilotlight_lab::run::{self, Settings, StopFlag};
 use pilotlight_lab::sensor_set::SensorSet;
 use pilotlight_sensors::Roots;
 
-/// As `shortened` says it, in seconds.
+/// The duration in `shortened`, in seconds.
 const DURATION_S: f64 = 0.3;
 
 /// The file with short times and modelled power.
@@ -48,7 +48,7 @@ fn fio_on_a_file_gives_every_metric_and_only_modelled_power() {
         println!("skipped: there is no fio here (apt install fio), or io_uring is disabled");
         return;
     }
-    // On this file system, not in memory: tmpfs has no O_DIRECT on older kernels.
+    // On disk: tmpfs has no O_DIRECT on older kernels.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let out = Folder::new(&folder.path().join("out"));
     let asked = Overrides { sensors: vec!["modelled".into()], ..Overrides::default() };
@@ -77,14 +77,14 @@ fn check_work(results: &Results) {
         assert!(spread.n == 2 && spread.mean > 0.0 && spread.low.is_some(), "{key}: {spread:?}");
     }
     let (rate, bytes) = (reads.values["iops"].mean, reads.values["bytes_per_s"].mean);
-    // At the end of a ramp fio does not reset requests and bytes together: those in flight (four) may be in one count alone.
+    // At the end of a ramp fio does not reset requests and bytes together: those in flight (four) may be in only one count.
     assert!((bytes / 4096.0 - rate).abs() <= 4.0 / DURATION_S, "{bytes} {rate}");
     assert!(!reads.values.contains_key("write_iops"));
     let share = mixed.values["read_iops"].mean / mixed.values["iops"].mean;
-    // fio draws each request: five standard deviations of two repeats
+    // the direction of each request is random: five standard deviations of two repeats
     let requests = mixed.values["iops"].mean * 2.0 * DURATION_S;
     assert!((share - 0.7).abs() < 5.0 * (0.7 * 0.3 / requests).sqrt(), "{share} of {requests}");
-    // Little's law: four in flight all the time, in each repeat (not of the means over both: one may be much slower)
+    // Little's law: four requests in flight in each repeat (not for the means over both: one may be much slower)
     let latencies = &reads.values["latency_mean_us"].values;
     for (rate, latency_us) in reads.values["iops"].values.iter().zip(latencies) {
         let in_flight = rate * latency_us / 1e6;
@@ -96,7 +96,7 @@ fn check_watts(results: &Results, sensors: &SensorSet) {
     let point = &results.points[0];
     assert!(point.values["cpu_modelled_generic_power_w"].mean > 10.0);
     assert!(point.values.contains_key("io_per_j_cpu_modelled_generic"));
-    // On a busy machine power may not be above idle; then there is a reason.
+    // On a busy machine power may not be above idle; the metric then has a reason.
     let above = "io_edp_p99_js_cpu_modelled_generic_above_idle";
     assert!(point.values.contains_key(above) || point.missing[above].contains("not above zero"), "{:?}", point.missing);
     if sensors.has_measured_power() {

@@ -72,7 +72,7 @@ fn bench(text: &str, folder: &Path) -> Bench {
     bench_on(text, folder, Roots::default())
 }
 
-/// Runs everything once without waits unless the text sets them; defaults are tested with their definition.
+/// Runs everything once without waits unless the text sets them; the schema's defaults are tested with their definition.
 const QUICK: &str = "repeats = 1\nsettle = '0s'\nidle_baseline = '0s'\npower_sensors = 'listed'\n";
 
 fn bench_on(text: &str, folder: &Path, roots: Roots) -> Bench {
@@ -112,13 +112,13 @@ fn everything_is_measured_and_summarised() {
     let point = &results.points[3];
     assert_eq!((point.knobs["a"].to_string(), point.knobs["b"].to_string()), ("2".into(), "y".into()));
     assert_eq!((point.repeats, point.values["did_count"].mean), (2, 10_002.0));
-    // 10,002 in a good tenth of a second
+    // 10,002 in slightly more than 0.1 s
     let rate = point.values["iops"].mean;
     assert!((10_000.0..100_100.0).contains(&rate), "{rate}");
     assert_eq!(point.values["latency_mean_us"].mean, 500.0);
     assert!(point.missing["latency_p99_us"].contains("neither a histogram"));
 
-    // base 10 W, and 1 to 5 W for each CPU; ticks of 10 ms can double it over a tenth of a second
+    // base 10 W, and 1 to 5 W for each CPU; over 0.1 s ticks of 10 ms can double it
     let cpus = std::thread::available_parallelism().unwrap().get() as f64;
     let watts = point.values["cpu_modelled_test_power_w"].mean;
     assert!(watts > 10.0 && watts < 2.0 * (10.0 + 5.0 * cpus), "{watts}");
@@ -193,7 +193,7 @@ fn an_interrupted_run_is_resumed() {
     assert_eq!(finished(&bench).runs.len(), 8);
     let rounds: Vec<u32> = finished(&bench).baselines.iter().map(|baseline| baseline.round).collect();
     assert_eq!(rounds, [0, 0, 1, 1], "the idle machine is measured in each round, and again in one that is resumed");
-    // Points that were begun and stopped come twice; without them the order is that of the run that was not stopped.
+    // Interrupted measurements are repeated; except for these the order is that of the uninterrupted run.
     let order = |bench: &Bench| {
         let mut runs: Vec<_> = finished(bench).runs.into_values().map(|run| (run.began_wall_ns, run.key)).collect();
         runs.sort_unstable();
@@ -202,11 +202,11 @@ fn an_interrupted_run_is_resumed() {
     assert_eq!(order(&bench), order(&uninterrupted));
 }
 
-/// A sensor that reads energy: without one no idle baseline is measured.
+/// A sensor of energy, which idle baselines require.
 const MODELLED: &str =
     "[[sensor]]\nsensor = 'modelled'\nprofile = 'test'\nbase_uw = 1\nidle_core_uw = 1\nbusy_core_uw = 2\n";
 
-/// Two settings of a made-up machine, filled first: what was done, in the order of the events.
+/// Two settings of a synthetic machine, after preconditioning: the steps in the order of events.
 #[test]
 fn steps_come_in_the_order_of_the_plan() {
     let folder = tempfile::tempdir().unwrap();
@@ -235,7 +235,7 @@ fn steps_come_in_the_order_of_the_plan() {
         Step::Measure(key) => Some(format!("{key:?}")),
     };
     let mut planned: Vec<String> = bench.plan.steps(3).iter().filter_map(word).collect();
-    // A measurement is announced before the waits that belong to it.
+    // A measurement is announced before its waits.
     announce_first(&mut planned);
     assert_eq!(done, planned);
     assert_eq!(done.iter().filter(|word| *word == "idle").count(), 3);
@@ -339,7 +339,7 @@ fn progress_counts_failures_and_estimates_the_time() {
     let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'") + MODELLED;
     let with_idle = self::told(&bench(&idle, &folder.path().join("idle")));
     assert!((with_idle[0].2 - 1.6).abs() < 1e-9 && (0.5..1.4).contains(&with_idle[1].2), "{with_idle:?}");
-    // Nothing says how long the command takes: 0.3 s each are planned, at least 0.5 s each are seen.
+    // The duration of the command is unknown: 0.3 s each are planned, at least 0.5 s each are measured.
     assert!((told[0].2 - 6.0 * 0.3).abs() < 1e-9 && told[1].2 >= 5.0 * 0.5, "{told:?}");
 }
 
@@ -369,7 +369,7 @@ kind = "command"
 argv = ["sh", "-c", "[ {a} = 1 ] || { echo no such drive >&2; exit 3; }"]
 knobs = { a = [1, 2] }
 "#;
-    // The shell's own braces are no knobs.
+    // Braces of the shell are escaped.
     let text = text.replace("{ echo", "{{ echo").replace("3; }\"", "3; }}\"");
     let stopping = bench(&text.replace("ON", "stop"), folder.path());
     let error = stopping.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
@@ -408,7 +408,7 @@ argv = ["sh", "-c", "sleep 0.2; rm {meter}; sleep 0.3"]
     std::fs::write(&reading, "25").unwrap();
     let needed = format!("on_failure = 'continue'\n{}", text.replace("OPTIONAL", "false"));
     let needed = bench(&needed, folder.path());
-    // Only what the workload does wrong is passed over.
+    // `on_failure` applies to errors of the workload only.
     let error = needed.run(&StopFlag::default(), &mut |_| ()).unwrap_err().to_string();
     assert!(error.contains("meter") && error.contains("optional"), "{error}");
 

@@ -104,7 +104,7 @@ fn variants_that_differ_only_in_power_ride_with_equal_results() {
     let family = variant::variants(&bench.machine.calibration, &choice).unwrap();
     let member = family.iter().find(|variant| variant.name == "family:exit-at-rest").unwrap();
     assert!(member.rides() && !family.iter().find(|variant| variant.name == "family:idle-deep").unwrap().rides());
-    // under a name that does not ride, the same changes take a run of their own
+    // under a name that does not ride, the same changes have their own run
     let alone = [family[0].clone(), Variant { name: "alone".into(), ..member.clone() }];
     let results = [&family[..], &alone].map(|variants| {
         let file = place(&folder, &variants.len().to_string());
@@ -115,7 +115,7 @@ fn variants_that_differ_only_in_power_ride_with_equal_results() {
         let named = |name: &str| &results[0].runs[&RunKey { variant: name.into(), ..key.clone() }];
         let rider = named("family:exit-at-rest");
         let names: Vec<&str> = rider.values.iter().map(|value| value.metric.as_str()).collect();
-        // nothing but power is kept, since the rest is the default's
+        // only power is stored; all other values are those of the default
         assert_eq!(names, ["cpu_power_w", "ssd_power_w", "others_power_w", "system_power_w", "saturated"]);
         assert!(rider.values.iter().all(|value| run.get(&value.metric) == Some(value.value)), "{key:?}");
         assert_eq!(named("default").get("latency_p99_us"), run.get("latency_p99_us"));
@@ -170,7 +170,7 @@ fn an_interrupted_sweep_gives_the_same_results() {
     };
     run(&bench, &broken, 2, &|scenario, _, _| counted(scenario)).unwrap();
     assert_eq!(packed(&whole), packed(&broken));
-    // 12 runs and a pilot for each of 4 cells, less what was there
+    // 12 runs and a pilot run for each of 4 cells, minus the stored ones
     assert!(again.load(Ordering::Relaxed) < 16, "{again:?}");
 }
 
@@ -309,8 +309,8 @@ fn a_warm_up_at_its_limit_gives_a_warning() {
     assert!(told("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));
 }
 
-/// Under one policy the whole fits its own `exact_time`, under the other nothing does. Percentiles of a bursty trace depend on which windows
-/// they are of: all policies replay the same ones, or a slower policy may have the lower p99.
+/// The replay is exact under the `exact_time` of one policy, but not of the other. Percentiles of a bursty trace depend on the windows, so all
+/// policies replay the same ones; otherwise a slower policy could have the lower p99.
 #[test]
 fn the_minimum_exact_time_applies_to_all_policies() {
     let folder = tempfile::tempdir().unwrap();

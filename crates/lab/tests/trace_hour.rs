@@ -23,8 +23,8 @@ fn run(smoke: bool) -> (Results, Vec<String>) {
     (results, policies)
 }
 
-/// The sampled joules over the exact ones, less one, by policy; the exact ones must lie within the sample's interval widened by as much
-/// as `slack` of them.
+/// Relative difference of the sampled from the exact energy, by policy. The exact energy must be in the sample's interval, widened by
+/// `slack` times the exact energy.
 fn differences(smoke: bool, slack: f64) -> Vec<(String, f64)> {
     let (results, policies) = run(smoke);
     let of = |policy: &str, replay: &str, metric: &str| {
@@ -49,7 +49,7 @@ fn differences(smoke: bool, slack: f64) -> Vec<(String, f64)> {
 #[test]
 fn a_short_sampled_replay_matches_the_exact_one() {
     for (policy, difference) in differences(true, 0.02) {
-        assert!(difference.abs() < 0.03, "{policy}: {difference}"); // 10 windows of 30: the hour has more
+        assert!(difference.abs() < 0.03, "{policy}: {difference}"); // 10 windows of 30; the hour has more
     }
 }
 

@@ -228,7 +228,7 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     for path in below(folder)? {
         let results = stale::read(&path, home)?;
         if results.about.is_measured() {
-            continue; // only a machine could measure it again
+            continue; // measured results cannot be recomputed
         }
         let current = stale::current_cells(&results.about, &results.cells, home);
         if let Some(reason) = lab_stale::reason(&results.cells, &current) {

@@ -230,7 +230,7 @@ fn default_of(policy: &str, key: &str) -> Option<String> {
     parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 
-/// The effect of draws, if there are any.
+/// The effect of random constants, if there are any.
 fn spreads(lab: &Lab<'_>, files: &Files, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
     let tables = if args.constants.is_empty() { beside_results(&files.places)? } else { args.constants.clone() };
     Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))

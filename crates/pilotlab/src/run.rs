@@ -83,7 +83,7 @@ pub(crate) struct RunArgs {
     simulated: simulated::SimulatedArgs,
 }
 
-/// What is written, and where.
+/// The output and its location.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 struct OutputArgs {
@@ -183,7 +183,7 @@ impl RunArgs {
     }
 }
 
-/// The name of the first option that was given.
+/// The name of the first option that is set.
 fn first_set<const N: usize>(options: [(&'static str, bool); N]) -> Option<&'static str> {
     options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
 }

@@ -1,4 +1,4 @@
-//! Experiments on simulated machines: the same bytes twice, those that are committed, and refusals that change nothing.
+//! Experiments on simulated machines: reproducible results, equal to the committed ones, and refusals that change nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -75,7 +75,7 @@ fn what_is_committed_comes_out_again() {
     }
 }
 
-/// Results with the fingerprint of another value fail the check, which names them and the command that makes them again.
+/// Results with another fingerprint fail the check, which prints them and the command to run them again.
 #[test]
 fn stale_results_fail_the_check() {
     let folder = tempfile::tempdir().unwrap();
@@ -114,7 +114,7 @@ fn stale_results_fail_the_check() {
     assert!(code == Some(1) && said.contains("all of it is stale"), "{said}");
 }
 
-/// What was computed with other values of a machine would else pass for results of today's.
+/// Results of other machine constants would otherwise pass for current ones.
 #[test]
 fn results_of_another_machine_are_not_continued() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,7 +165,7 @@ fn what_the_machine_does_not_have_is_refused() {
     assert!(!refused.status.success() && said(&refused).contains("ioengine"), "{}", said(&refused));
 }
 
-/// Restamping computes runs again, and gives today's fingerprints only to numbers that are equal.
+/// Restamping recomputes runs, and updates fingerprints only if the numbers are equal.
 #[test]
 fn results_are_restamped_if_their_numbers_come_out_again() {
     let folder = tempfile::tempdir().unwrap();

@@ -15,10 +15,10 @@ use parquet::schema::types::Type;
 use crate::table::{Cell, Column, Kind, Table};
 
 impl Table {
-    /// As CSV, with the names of columns in the first line and `notes` as comment lines before it.
+    /// The table as CSV: `notes` as comment lines, then the names of columns, then the rows.
     #[must_use]
     pub fn csv(&self, notes: &[String]) -> String {
-        // A note of several lines must not end the comment.
+        // Each line of a note is a comment line.
         let mut text: String =
             notes.iter().flat_map(|note| note.lines()).map(|line| format!("# {}\n", line.trim_end())).collect();
         let keys = self.columns.iter().map(|column| quoted(&column.key()));
@@ -29,7 +29,7 @@ impl Table {
         text
     }
 
-    /// Writes it as Parquet, with notes as key and value in the file's metadata.
+    /// Writes the table as Parquet, with notes as key and value in the file's metadata.
     ///
     /// # Errors
     /// If `out` fails.

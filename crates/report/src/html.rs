@@ -1,5 +1,5 @@
-//! Reports: one HTML file that needs nothing else, neither network nor script. Light and dark follow the reader's system; wide
-//! tables scroll within themselves, so that the page fits a telephone.
+//! Reports: one self-contained HTML file without network access or scripts. Light and dark mode follow the reader's system; wide
+//! tables scroll, so that the page fits a narrow screen.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -11,7 +11,7 @@ use crate::table::{Kind, Table};
 pub struct Report {
     /// Its title.
     pub title: String,
-    /// Lines under the title: what it was made of.
+    /// Lines under the title: the sources of the report.
     pub notes: Vec<String>,
     /// Its sections.
     pub sections: Vec<Section>,
@@ -20,9 +20,9 @@ pub struct Report {
 /// A section.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Section {
-    /// Its title; none if empty.
+    /// Its title; may be empty.
     pub title: String,
-    /// What it holds, in order. Charts that follow each other stand side by side where there is room.
+    /// Its content, in order. Consecutive charts are side by side if they fit.
     pub blocks: Vec<Block>,
 }
 

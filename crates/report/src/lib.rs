@@ -1,7 +1,7 @@
-//! Result tables (CSV, Parquet), self-contained HTML reports, and the files that they and all other output are written to.
+//! Result tables (CSV, Parquet), self-contained HTML reports, and output files.
 //!
-//! Knows nothing of what is reported: whoever has results makes [`Table`]s of them, with a unit for each column, [`Chart`]s,
-//! and a [`Report`] of both.
+//! Independent of the kind of results: callers convert them to [`Table`]s, with a unit for each column, to [`Chart`]s,
+//! and to a [`Report`] of both.
 
 pub mod chart;
 pub mod file;

@@ -1,13 +1,13 @@
-//! Output files: whatever a command writes for its user is written here.
+//! Output files of commands.
 //!
-//! **Problem.** The user's path may name a file that must not be half replaced, and it may name something that must not be replaced
-//! at all: a device, a FIFO, a link.
+//! **Problem.** The path of an output may name a file that must not be partially replaced, or something that must not be replaced at
+//! all: a device, a FIFO, a link.
 //!
-//! **Rules.** A regular file comes under its name when it is complete and on the medium, in one step; until then it has no name at
-//! all (`O_TMPFILE`), so that nothing is left behind by an error, a panic or a signal. Where the file system has no such files it has
-//! a name of its own in the same folder, which goes with an error and a panic. The file replaced lends its mode; one that may not be
-//! written is not replaced. A link to a file is followed, and the file replaced. A FIFO and a character device are opened and written
-//! as they are, and so is what the process already has open (`/dev/stdout`, `/dev/fd/N`). Everything else is refused.
+//! **Rules.** A regular file gets its name in one step, when it is complete and synchronised to the medium. Until then it is unnamed
+//! (`O_TMPFILE`), so that an error, a panic or a signal leaves no file behind; if the file system does not support that, it has a
+//! temporary name in the same folder, removed on an error or panic. The mode of a replaced file is kept; a read-only file is not
+//! replaced. A link to a file is followed. A FIFO, a character device and a file that the process has open (`/dev/stdout`,
+//! `/dev/fd/N`) are written directly. Everything else is refused.
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -19,38 +19,38 @@ use rustix::fs::{Access, AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 use tempfile::{Builder, NamedTempFile};
 
-/// Mode of a new file, less the umask.
+/// Mode of a new file, before the umask is applied.
 const MODE: u32 = 0o666;
-/// Links that are followed: as many as Linux follows.
+/// Maximum number of links that are followed, as in Linux.
 const LINKS: usize = 40;
-/// The descriptors that a process has open, as files.
+/// The open descriptors of this process, as files.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// An output file that is being written. What is dropped before [`Output::finish`] leaves no file behind.
+/// An output file during writing. If it is dropped before [`Output::finish`], no file is left behind.
 #[derive(Debug)]
 pub struct Output(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    /// Written as it is.
+    /// Written directly.
     Through(File),
     /// A regular file without a name.
     Unnamed { file: File, path: PathBuf },
-    /// A regular file under a name of its own.
+    /// A regular file with a temporary name.
     Named { file: NamedTempFile, path: PathBuf },
 }
 
-/// Where bytes go.
+/// Destination of the bytes.
 enum Place {
     Through(File),
     Regular { path: PathBuf, before: Option<Permissions> },
 }
 
 impl Output {
-    /// Begins an output file.
+    /// Opens an output file.
     ///
     /// # Errors
-    /// It is nothing that can be written, or the system refuses.
+    /// If it is of a kind that is refused, or a system call fails.
     pub fn create(path: &Path) -> io::Result<Self> {
         let (path, before) = match place(path)? {
             Place::Through(file) => return Ok(Self(Kind::Through(file))),
@@ -71,10 +71,10 @@ impl Output {
         Ok(output)
     }
 
-    /// Ends it: from now on it has its name.
+    /// Completes the file, which gets its name.
     ///
     /// # Errors
-    /// It cannot be written to the medium, or not be named; then it is as if nothing had been written.
+    /// If it cannot be synchronised or named; then nothing is changed.
     pub fn finish(self) -> io::Result<()> {
         if !matches!(self.0, Kind::Through(_)) {
             self.file().sync_all()?;
@@ -83,7 +83,7 @@ impl Output {
             Kind::Through(_) => Ok(()),
             Kind::Named { file, path } => Ok(file.persist(path).map(drop)?),
             Kind::Unnamed { file, path } => {
-                // A link takes no existing name: it gets one of its own, and then the wanted one.
+                // linkat(2) does not replace a file: link under a temporary name, then rename.
                 let open = Path::new(DESCRIPTORS).join(file.as_raw_fd().to_string());
                 let link = |name: &Path| Ok(rustix::fs::linkat(CWD, &open, CWD, name, AtFlags::SYMLINK_FOLLOW)?);
                 Ok(builder().make_in(folder(&path), link)?.persist(path)?)
@@ -112,7 +112,7 @@ impl Write for Output {
 /// Writes a whole output file.
 ///
 /// # Errors
-/// As of [`Output::create`] and [`Output::finish`]; and where bytes cannot be written.
+/// As [`Output::create`] and [`Output::finish`]; or if bytes cannot be written.
 pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     let mut output = Output::create(path)?;
     output.write_all(bytes.as_ref())?;
@@ -134,7 +134,7 @@ fn place(path: &Path) -> io::Result<Place> {
     }
 }
 
-/// What is there.
+/// The destination at an existing path.
 fn there(path: &Path, found: &Metadata) -> io::Result<Place> {
     let kind = found.file_type();
     if kind.is_fifo() || kind.is_char_device() {
@@ -150,7 +150,7 @@ fn there(path: &Path, found: &Metadata) -> io::Result<Place> {
     Ok(Place::Regular { path: path.canonicalize()?, before: Some(found.permissions()) })
 }
 
-/// The number of the open file that a path names, such as 1 for `/dev/stdout`.
+/// The descriptor that a path names, such as 1 for `/dev/stdout`.
 fn descriptor(path: &Path) -> Option<String> {
     let own = fs::canonicalize(DESCRIPTORS).ok()?;
     let mut path = path.to_owned();
@@ -164,7 +164,7 @@ fn descriptor(path: &Path) -> Option<String> {
     None
 }
 
-/// What is open already, with its position where that is one of the standard streams.
+/// The open file of a descriptor; standard streams keep their position.
 fn through(path: &Path, descriptor: &str) -> io::Result<File> {
     match descriptor {
         "1" => io::stdout().as_fd().try_clone_to_owned().map(File::from),
@@ -179,18 +179,18 @@ fn folder(path: &Path) -> &Path {
 
 fn unnamed(folder: &Path) -> io::Result<File> {
     if !Path::new(DESCRIPTORS).is_dir() {
-        return Err(Errno::OPNOTSUPP.into()); // it could not be named
+        return Err(Errno::OPNOTSUPP.into()); // a name needs /proc
     }
     OpenOptions::new().write(true).mode(MODE).custom_flags(OFlags::TMPFILE.bits() as i32).open(folder)
 }
 
-/// Whether this says that the file system has no files without names; an old kernel takes it for opening a folder (open(2)).
+/// Whether the file system does not support unnamed files; old kernels report an attempt to open a folder (open(2)).
 fn has_no_unnamed(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     errno.is_some_and(|errno| [Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL].contains(&errno))
 }
 
-/// Names of what is not complete: `.pilotlight-XXXXXX.part`.
+/// Temporary names: `.pilotlight-XXXXXX.part`.
 fn builder() -> Builder<'static, 'static> {
     let mut builder = Builder::new();
     builder.prefix(".pilotlight-").suffix(".part");
@@ -208,7 +208,7 @@ mod tests {
 
     use super::*;
 
-    /// What is in a folder.
+    /// The names in a folder.
     fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<String> =
             fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -216,7 +216,7 @@ mod tests {
         names
     }
 
-    /// A regular file, written in one way or the other.
+    /// A regular file, with a temporary name or unnamed.
     fn output(path: &Path, named: bool) -> Output {
         if !named {
             return Output::create(path).unwrap();

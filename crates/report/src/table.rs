@@ -3,7 +3,7 @@
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
-    /// What it holds, for people.
+    /// Its title.
     pub title: String,
     /// Its columns.
     pub columns: Vec<Column>,
@@ -16,13 +16,13 @@ pub struct Table {
 pub struct Column {
     /// Its name, without the unit.
     pub name: String,
-    /// The unit; empty for what has none.
+    /// The unit; empty if it has none.
     pub unit: String,
-    /// What its cells hold.
+    /// The type of its cells.
     pub kind: Kind,
 }
 
-/// What a column's cells hold.
+/// The type of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Text.
@@ -42,7 +42,7 @@ pub enum Cell {
     Integer(i64),
     /// A number.
     Number(f64),
-    /// Nothing is known.
+    /// No value.
     Nothing,
 }
 
@@ -65,7 +65,7 @@ impl Column {
         Self { name: name.to_owned(), unit: String::new(), kind: Kind::Text }
     }
 
-    /// Name and unit as one word, for files: `power_w`. A unit that stands in the name already is not said twice.
+    /// Name and unit as one word, for files: `power_w`. A unit that is a word of the name is not repeated.
     #[must_use]
     pub fn key(&self) -> String {
         let tidy = |text: &str| -> String {
@@ -78,7 +78,7 @@ impl Column {
         if said { name } else { format!("{name}_{}", unit.trim_start_matches('_')) }
     }
 
-    /// Name and unit for people: `power (W)`.
+    /// Name and unit for display: `power (W)`.
     #[must_use]
     pub fn heading(&self) -> String {
         if self.unit.is_empty() { self.name.clone() } else { format!("{} ({})", self.name, self.unit) }
@@ -92,13 +92,13 @@ impl Cell {
         Self::Text(text.into())
     }
 
-    /// A number in a cell; one that is not finite is nothing.
+    /// A number in a cell; no value if it is not finite.
     #[must_use]
     pub fn number(value: f64) -> Self {
         if value.is_finite() { Self::Number(value) } else { Self::Nothing }
     }
 
-    /// For people: numbers with about four digits.
+    /// As text: numbers with about four digits.
     #[must_use]
     pub fn show(&self) -> String {
         match self {
@@ -110,7 +110,7 @@ impl Cell {
     }
 }
 
-/// A number with about four digits: `0.0123`, `12.35`, `1,235`, `10.24 M` is left to the reader.
+/// A number with about four digits and without a prefix such as M: `0.0123`, `12.35`, `1,235`.
 #[must_use]
 pub fn short(value: f64) -> String {
     let size = value.abs();

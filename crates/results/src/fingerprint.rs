@@ -1,4 +1,4 @@
-//! Names the values that a run depends on.
+//! Fingerprints of the input values of runs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,12 +6,12 @@ use std::str::FromStr;
 /// Hexadecimal digits of a fingerprint.
 pub const DIGITS: usize = 10;
 
-/// A hash of values, cut to [`DIGITS`].
+/// A hash of values, truncated to [`DIGITS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// Of the first eight bytes of a hash, as a number.
+    /// From the first eight bytes of a hash, as a number.
     #[must_use]
     pub const fn new(hash: u64) -> Self {
         Self(hash >> (64 - 4 * DIGITS))

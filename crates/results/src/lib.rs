@@ -1,7 +1,7 @@
-//! What experiments leave behind, measured or simulated.
+//! Files, metrics and fingerprints of results, measured or simulated.
 //!
-//! - [`values`]: the layout: a folder for each experiment, with all numbers of all runs. [`fingerprint`]: what tells today's from others.
-//! - [`metric`]: what each number is called, its unit, and whether more of it is better.
+//! - [`values`]: a folder for each experiment with all values of all runs. [`fingerprint`]: distinguishes current results from stale ones.
+//! - [`metric`]: names of metrics, with their units and better directions.
 
 pub mod fingerprint;
 pub mod metric;

@@ -2,7 +2,7 @@
 //!
 //! A name ends in its unit: `latency_p99_9_us`. The label of a phase is a prefix (`burst.latency_p99_us`), a time in the run a suffix
 //! (`iops@12ms`). Names of modelled power contain `modelled` and the model: `cpu_modelled_generic_power_w`. [`TABLE`] lists all names of this
-//! project, with placeholders; tools may add columns of their own.
+//! project, with placeholders; tools may add columns.
 
 /// Set where the plant was saturated. The last metric of every run of a simulated server.
 pub const SATURATED: &str = "saturated";

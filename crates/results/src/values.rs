@@ -279,8 +279,8 @@ pub fn cells(text: &str) -> BTreeMap<Cell, Fingerprint> {
 /// Suffix of a compressed file.
 pub const PACKED: &str = ".zst";
 
-/// The text of a results file, compressed or plain. A plain file beside a compressed one extends it; rows in both (after a killed sweep) are
-/// left out.
+/// The text of a results file, compressed or plain. A plain file extends a compressed one in the same folder; rows in both (after a killed
+/// sweep) are left out.
 ///
 /// # Errors
 /// If a file cannot be read.

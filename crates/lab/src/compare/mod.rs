@@ -2,8 +2,8 @@
 //!
 //! A is the reference: differences are B - A, ratios B / A. A *pair* is a metric of a point that both have. *Method.* Welch's t-test over the
 //! repeats, ratios by Fieller's theorem, effect sizes by Hedges' g. Holm's correction covers all pairs of the comparison (family-wise error rate
-//! 5 %). Equivalence within a margin is tested by two one-sided tests with a correction of their own. *Properties.* A point with a single
-//! measurement on either side gives no test. Modelled metrics are not compared with measured ones, other models, or the power of other parts of
+//! 5 %). Equivalence within a margin is tested by two one-sided tests with their own correction. *Properties.* A point with a single
+//! measurement on either side has no test. Modelled metrics are not compared with measured ones, other models, or the power of other parts of
 //! the machine, unless `mixed`. Without a margin, exchanging A and B only exchanges higher and lower.
 
 mod domains;

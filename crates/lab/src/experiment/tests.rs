@@ -1,3 +1,5 @@
+//! Valid and invalid files of experiments.
+
 use pilotlight_input::Time;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Points, their order, stop rules, and expected times.
+
 use proptest::prelude::*;
 
 use super::*;

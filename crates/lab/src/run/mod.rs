@@ -129,7 +129,7 @@ pub fn power_domains(sensors: &SensorSet, drive: Option<&str>) -> PowerDomains {
     PowerDomains::of(&with_energy.map(stub).collect::<Vec<_>>(), drive)
 }
 
-/// A run under way.
+/// A run in progress.
 struct Runner<'a> {
     loaded: &'a Loaded,
     plan: &'a Plan,

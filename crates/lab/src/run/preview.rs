@@ -20,7 +20,7 @@ pub struct Preview {
     pub prepare: Vec<String>,
     /// For each point: preparation and the measured command.
     pub points: Vec<Vec<String>>,
-    /// At the end, whatever happens.
+    /// At the end, also after an error.
     pub clean_up: Vec<String>,
 }
 

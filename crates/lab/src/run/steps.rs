@@ -1,4 +1,4 @@
-//! Steps of a run beside measurements: preparation, background programs, waits and cleanup.
+//! Steps of a run other than measurements: preparation, background programs, waits and cleanup.
 
 use std::time::Duration;
 

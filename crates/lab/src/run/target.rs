@@ -47,7 +47,7 @@ fn checked_file(file: &Path) -> Result<PathBuf, Problem> {
 /// Checks that the command line names the same block device and that nothing else uses it.
 ///
 /// # Errors
-/// If a check fails; the message says what to do.
+/// If a check fails; the message has a remedy.
 pub fn checked_device(device: &Path, may_overwrite: Option<&Path>) -> Result<PathBuf, Problem> {
     let wrong = |why: String| problem("device", why);
     let name = device.display();

@@ -35,9 +35,9 @@ impl Hold {
         Self { cores, knobs, others_off: false, left: Vec::new() }
     }
 
-    /// As an experiment says it: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages), `frequency` (of every
-    /// core, in per cent of the highest), `others` (`asleep` or `off`), `drives` (the number of the power state of each, or, of
-    /// drives with idle states, of the deepest of these, from 1 on).
+    /// From the settings of an experiment: `cores`, `quota` (CPU time of all workers in per cent of one CPU), `limit` (of the packages),
+    /// `frequency` (of every core, in per cent of the highest), `others` (`asleep` or `off`), `drives` (the number of the power state of each;
+    /// of drives with idle states the number of the deepest allowed one, from 1 on).
     ///
     /// # Errors
     /// If a setting is unknown or invalid, or the plant has no such knob.

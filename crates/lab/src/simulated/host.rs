@@ -118,9 +118,9 @@ pub enum HostError {
     /// A file cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
     /// The files are invalid.
@@ -128,7 +128,7 @@ pub enum HostError {
     Machine {
         /// The profile.
         path: PathBuf,
-        /// Why.
+        /// The error.
         error: MachineError,
     },
 }

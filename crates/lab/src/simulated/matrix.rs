@@ -27,7 +27,7 @@ pub struct Matrix {
 pub struct Pass {
     /// Its name.
     pub name: String,
-    /// Files of experiments relative to the list. A folder stands for all its files not named in the pass.
+    /// Files of experiments relative to the list. A folder means all its files not named in the pass.
     pub experiments: Vec<PathBuf>,
     /// Whether to run every member of the family.
     #[serde(default)]
@@ -61,9 +61,9 @@ pub enum MatrixError {
     /// The file cannot be read.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
     /// It is invalid.

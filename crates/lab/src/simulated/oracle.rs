@@ -140,7 +140,7 @@ fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Re
     let mut own = sweep.scenario_of(job, warm_up_ns)?;
     own.family.clear();
     let mut all = own.clone();
-    all.machine.power.family.kernel_idles_deep = true; // so that a schedule can tell cores to rest deep
+    all.machine.power.family.kernel_idles_deep = true; // so that a schedule can select deep sleep
     let states = states(&policy.name, &own.machine);
     let scenarios = [(own, states), (all, States { deep: true, ..states })];
     Ok(Question { key: key.clone(), run, scenarios })

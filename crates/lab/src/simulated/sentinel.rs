@@ -46,9 +46,9 @@ pub enum SentinelError {
     /// The file cannot be read or written.
     #[error("{path}: {error}")]
     File {
-        /// Which.
+        /// The file.
         path: String,
-        /// Why.
+        /// The error.
         error: std::io::Error,
     },
     /// It is invalid.

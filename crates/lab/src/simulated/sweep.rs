@@ -55,7 +55,7 @@ pub fn simulator<'a>(
 /// A finished run.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// Which.
+    /// The run.
     pub run: &'a RunKey,
     /// Number of finished runs, including earlier ones.
     pub finished: usize,
@@ -83,7 +83,7 @@ pub enum SweepError {
         point: String,
         /// The variant.
         variant: String,
-        /// Why.
+        /// The error.
         reason: String,
     },
 }
@@ -433,7 +433,7 @@ impl<'a> Sweep<'a> {
     fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
         let experiment = &self.point(job).experiment;
         if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
-            return Ok(0); // each window has a run-in of its own
+            return Ok(0); // each window has its own run-in
         }
         let (min, max) = match self.policy(job).warm_up(experiment) {
             WarmUp::Fixed { time } => return Ok(time.0),

@@ -126,7 +126,7 @@ pub enum NoMap {
 /// The maps of an experiment.
 ///
 /// # Errors
-/// Why there are none.
+/// If there are none, with the reason.
 pub fn maps(result_set: &ResultSet, question: &Question) -> Result<Vec<Map>, NoMap> {
     let knob = question.knob.clone().unwrap_or_else(|| KNOB.to_owned());
     let results = &result_set.results;

@@ -153,7 +153,7 @@ fn judge(completion: &Completion, counted: Counted) -> Judged {
     }
 }
 
-/// The mechanism that fits what was seen.
+/// The mechanism that fits the evidence.
 fn actual(requested: Mechanism, completion: &Completion, counted: Counted) -> Result<Mechanism, String> {
     let unknown = || match &completion.interrupts {
         Err(why) => why.clone(),

@@ -2,7 +2,7 @@
 //!
 //! For changes that change fingerprints and no number, such as another encoding of values or a field that is added with its neutral
 //! value. *Guard.* Of each file the runs whose fingerprint would change are considered. The share of them is computed again, and at least
-//! one run of each cell; of a file without any fingerprints, and with `--at-most` (of each file what fits into so much time), the share
+//! one run of each cell; of a file without any fingerprints, and with `--at-most` (of each file the runs that fit into the time), the share
 //! alone, at least one run. If a number differs, or no run can be
 //! computed again, no file is written. A file whose rows would not stay the same bytes is not written either (their order may change: it
 //! becomes that of the runs' keys). Further replications are not checked: where numbers may have changed, run the experiment again instead.
@@ -63,7 +63,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     Ok(Exit::Clean.into())
 }
 
-/// What would change in a file; `None` if nothing.
+/// Changes of a file; `None` if nothing changes.
 fn changed(path: &Path, results: &Results, home: &Path) -> anyhow::Result<Option<Doubtful>> {
     let bench = lab_stale::asked_again(&results.about, home)?.context("its comment lines name no experiment")?;
     let variants = lab_stale::variants_of(&bench, results.runs.keys().map(|key| key.variant.as_str()));
@@ -91,7 +91,7 @@ fn rows(text: &str) -> Vec<&str> {
     rows
 }
 
-/// Computes a share again; tells and returns how many runs differ.
+/// Computes a share again; prints and returns the number of runs that differ.
 fn differs(args: &ResultsArgs, workers: NonZeroUsize, file: &Committed) -> anyhow::Result<usize> {
     let sweep = Sweep::new(&file.bench, &file.variants);
     let all = recheck::candidates(0, &sweep, &file.results, args.seed);

@@ -68,7 +68,7 @@ pub(super) enum Part {
     Ssd(SsdArgs),
 }
 
-/// What both have.
+/// Options of both parts.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Common {
     /// Output profile; other parts in it are kept

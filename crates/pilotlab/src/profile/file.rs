@@ -20,7 +20,7 @@ pub(super) struct ProfileFile {
     pub(super) cpu: Option<Cpu>,
 }
 
-/// What is neither CPU nor drive.
+/// The part of the server that is neither CPU nor drive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Others {
     /// Maximum power, in microwatts.

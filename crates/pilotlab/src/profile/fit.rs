@@ -34,7 +34,7 @@ impl From<Fit<2>> for Line {
 
 /// Resolution of the clock that intervals are measured with, in nanoseconds.
 const CLOCK_NS: f64 = 1.0;
-/// Under a limit that is kept the power is away from both ends of what there is by at least this share.
+/// Under an effective limit, power differs from the least and the greatest measured power by at least this share.
 const BINDS: f64 = 0.02;
 
 impl CpuFit {

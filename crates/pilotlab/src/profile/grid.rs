@@ -111,7 +111,7 @@ impl Search<'_> {
             });
             let limit = others().filter(|one| one.cores == own.cores && one.quota_ppm == own.quota_ppm);
             between(limit.filter(|one| one.limit_uw > own.limit_uw).min_by_key(|one| one.limit_uw), &|one| {
-                let drawn_uw = (self.watts(measured, one) * 1e6) as u64; // a limit above that limits nothing
+                let drawn_uw = (self.watts(measured, one) * 1e6) as u64; // a higher limit has no effect
                 let limit_uw = middle(own.limit_uw, one.limit_uw.min(drawn_uw), LIMIT_STEP_UW)?;
                 Some(Configuration { limit_uw, ..own })
             });
@@ -142,8 +142,8 @@ impl Search<'_> {
         (1..=steps).map(|step| f64::from(step) * step_w).collect()
     }
 
-    /// The best configuration of each budget, the one with the least power and the one with the most CPU time, from low to high power, with polling intervals that tie made
-    /// equal: the interval does not rank them.
+    /// The best configuration of each budget, the one with the least power and the one with the most CPU time, by increasing power. Tied polling
+    /// intervals are made equal, so that they do not determine the order.
     pub(super) fn rows(&self, measured: &[Measured]) -> Vec<(Measured, f64)> {
         let lowest = measured.iter().min_by(|a, b| a.mean_w().total_cmp(&b.mean_w()));
         let budgets = self.budgets(measured);

@@ -51,7 +51,7 @@ pub(super) struct Options {
     pub(super) each: Duration,
 }
 
-/// What the kernel calls the workers, once they run.
+/// Kernel thread IDs of the workers, once they run.
 #[derive(Debug, Default)]
 struct Workers(Mutex<Vec<u32>>);
 
@@ -227,7 +227,7 @@ impl CpuSubject for Live {
 impl Drop for Live {
     fn drop(&mut self) {
         for knob in self.quota.into_iter().chain(self.limits.iter().map(|(knob, _)| *knob)) {
-            let _ = self.knobs.set(knob, None); // what does not come back stays in the journal of changes
+            let _ = self.knobs.set(knob, None); // settings that cannot be restored stay in the journal of changes
         }
     }
 }

@@ -144,7 +144,7 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
     Ok((loaded, Folder::new(&folder)))
 }
 
-/// On a terminal, asks to type the device before it is erased or filled.
+/// Requires the device's name as confirmation on a terminal before it is erased or filled.
 fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
     let Some(device) = loaded.experiment.target.device.as_deref() else { return Ok(()) };
     run::target::checked_device(device, args.live.i_may_overwrite.as_deref())?;

@@ -69,7 +69,7 @@ pub(super) fn summary_text(results: &Results, folder: &Path) -> String {
         let _ = writeln!(text, "failed: {place}: {}", counted(&point.failures));
     }
     text += &crate::advise::map::ran(results);
-    // Sensors were told of at the start.
+    // Sensors were printed at the start.
     let told =
         |note: &&String| !["no ", "not read", "mechanism of completion"].iter().any(|told| note.starts_with(told));
     for note in results.notes.iter().filter(told) {

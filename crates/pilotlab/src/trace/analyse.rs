@@ -1,4 +1,4 @@
-//! A trace read once: statistics, a copy where one is wanted, and the bar meanwhile.
+//! Reads a trace once: statistics, an optional copy, and progress.
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -19,36 +19,36 @@ use crate::console;
 use crate::exit::Exit;
 use crate::files;
 
-/// Requests between two looks at the clock.
+/// Requests between two reads of the clock.
 const LOOK_EVERY: u64 = 1 << 16;
-/// How long it takes until a bar is shown.
+/// Time until a progress bar is displayed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is printed of a trace.
+/// The printed results.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
-    /// Version of this structure; keys are only ever added.
+    /// Version of this structure. Keys are added, never changed or removed.
     pub(super) version: u32,
     pub(super) file: &'a Path,
-    /// The trace's format, or that it was generated.
+    /// Format of the trace, or the surrogate.
     pub(super) format: &'a str,
-    /// Lines that are no requests.
+    /// Lines that are not requests.
     pub(super) malformed_lines: u64,
-    /// The first of them in words.
+    /// Descriptions of the first of them.
     pub(super) malformed_first: Vec<String>,
-    /// Requests that came too late to be sorted.
+    /// Requests that were too late to be sorted.
     pub(super) late_requests: u64,
-    /// Names of the volumes, where the trace has names; at most 16.
+    /// Names of the volumes, if the trace has names; at most 16.
     pub(super) volume_names: Vec<&'a str>,
     pub(super) statistics: Summary,
-    /// Segments, where they are asked for.
+    /// Segments, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) segments: Option<Told>,
 }
 
 /// Version of [`Report`].
 pub(super) const VERSION: u32 = 1;
-/// Names that are told.
+/// Maximum number of names.
 const NAMES: u32 = 16;
 
 pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
@@ -79,7 +79,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
     Ok(ended(faults))
 }
 
-/// A trace that was not read to its end is a failure.
+/// The exit code: failure if the trace was not read to its end.
 fn ended(faults: &Faults) -> ExitCode {
     let Some(malformed) = &faults.ended else { return Exit::Clean.into() };
     let why = if malformed.is_fatal() { "" } else { " (--strict)" };
@@ -92,7 +92,7 @@ pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
     console::print(text)
 }
 
-/// What requests go through, be they read or generated.
+/// Processes requests, read or generated.
 pub(super) struct Pass {
     stats: Stats,
     segments: Option<Segments>,
@@ -121,7 +121,7 @@ impl Pass {
         Ok(())
     }
 
-    /// Ends the copy, which has its name only now: none is ever half there.
+    /// Completes the copy, which gets its name only now, so that no partial copy exists.
     pub(super) fn finish(self) -> anyhow::Result<(Summary, Option<Vec<Segment>>)> {
         self.bar.bar.finish_and_clear();
         if let Some((writer, path)) = self.output {
@@ -136,14 +136,14 @@ fn create(path: &Path) -> anyhow::Result<(Writer<Packed>, PathBuf)> {
     Ok((writer.map_err(|error| files::failed(path, error))?, path.to_owned()))
 }
 
-/// How far it has come; shown on a terminal when it takes long.
+/// Progress, displayed on a terminal after [`PATIENCE`].
 pub(super) struct Bar {
     bar: ProgressBar,
     started: Instant,
     of: Of,
 }
 
-/// What the bar's length means.
+/// The unit of the bar's length.
 enum Of {
     /// Bytes of a file.
     File(Position),

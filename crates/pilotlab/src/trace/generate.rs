@@ -1,4 +1,4 @@
-//! A surrogate drawn, written and described.
+//! Generates a surrogate: statistics and an optional copy.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use super::{TraceArgs, Vendor, refuse};
 use crate::console;
 use crate::exit::Exit;
 
-/// Longest surrogate, in hours: a year.
+/// Maximum length of a surrogate, in hours: a year.
 const MOST_HOURS: f64 = 8784.0;
 
 pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> {

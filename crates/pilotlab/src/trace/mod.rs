@@ -1,4 +1,4 @@
-//! `pilotlab trace`: what is in a block trace; and surrogates of traces that nobody may have.
+//! `pilotlab trace`: statistics of a block trace, and surrogates of unpublished traces.
 
 mod analyse;
 mod generate;
@@ -81,7 +81,7 @@ pub(crate) struct TraceArgs {
     pub(crate) surrogate: SurrogateArgs,
 }
 
-/// What a burst is.
+/// The definition of a burst.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BurstArgs {
     /// Width of a bin, at least 1us
@@ -105,7 +105,7 @@ pub(crate) struct BurstArgs {
     pub(crate) burst_least: u64,
 }
 
-/// Of a bin, in nanoseconds.
+/// Parses a width in nanoseconds.
 fn bin_ns(text: &str) -> Result<u64, String> {
     match units::duration_ns(text).map_err(|error| error.to_string())? {
         0..1_000 => Err("give at least 1us, such as 1s".into()),
@@ -118,10 +118,10 @@ fn factor(text: &str) -> Result<f64, String> {
     factor.ok_or_else(|| "give a number above 0, such as 2".into())
 }
 
-/// Ends of names that stand for packings which are not written.
+/// Extensions of compressed formats that are not written.
 const NOT_WRITTEN: [&str; 12] = ["bz2", "xz", "lz4", "lzma", "lzo", "br", "z", "zip", "7z", "tgz", "tar", "parquet"];
 
-/// A file whose name does not say that it is packed in a way that is not written.
+/// Parses the path of an output; refuses unsupported compressed formats.
 fn output_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
@@ -145,7 +145,7 @@ impl BurstArgs {
     }
 }
 
-/// Which surrogate.
+/// The surrogate.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SurrogateArgs {
     /// Generate a surrogate of a vendor's traces
@@ -174,7 +174,7 @@ pub(crate) struct SurrogateArgs {
     pub(crate) volume_size: Option<u64>,
 }
 
-/// Whose traces.
+/// Vendors with published statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Vendor {
     /// Alibaba block traces
@@ -183,10 +183,10 @@ pub(crate) enum Vendor {
     Tencent,
 }
 
-/// Reads or generates a trace and prints what is in it.
+/// Reads or generates a trace and prints its statistics.
 ///
 /// # Errors
-/// A trace that cannot be read, a file that cannot be written.
+/// If a trace cannot be read or a file cannot be written.
 pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     match (&args.file, args.surrogate.generate) {
         (Some(file), None) => analyse::run(args, file),
@@ -195,7 +195,7 @@ pub(crate) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Tells what is wrong with the command line.
+/// Prints an error of the command line.
 pub(crate) fn refuse(message: &str) -> ExitCode {
     console::eprintln(format_args!("error: {message}"));
     Exit::Refused.into()

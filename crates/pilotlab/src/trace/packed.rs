@@ -1,4 +1,4 @@
-//! The file that a trace is written to, packed with zstd where its name ends in `.zst`. (`pilotlight_trace` packs with gzip.)
+//! The output file of a trace, compressed by zstd if its name ends in `.zst`. (`pilotlight_trace` compresses by gzip.)
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::path::Path;
 use pilotlight_report::Output;
 use zstd::stream::write::Encoder;
 
-/// Compression level of zstd: fast, since a trace is long.
+/// Compression level of zstd: fast, because traces are long.
 const LEVEL: i32 = 3;
 
-/// A file, perhaps packed.
+/// A file, optionally compressed.
 pub(super) enum Packed {
     Plain(Output),
     Zstd(Encoder<'static, Output>),
@@ -24,7 +24,7 @@ impl Packed {
         Ok(Self::Plain(output))
     }
 
-    /// Writes what is left; the file has its name only now.
+    /// Writes buffered data; only now the file gets its name.
     pub(super) fn finish(self) -> io::Result<()> {
         match self {
             Self::Plain(output) => output.finish(),

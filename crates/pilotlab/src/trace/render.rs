@@ -1,4 +1,4 @@
-//! The statistics of a trace for people: units everywhere.
+//! The statistics of a trace as text, with units.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use pilotlight_trace::stats::{BurstSummary, SizeSummary, Summary, WindowSummary}
 use super::analyse::Report;
 use crate::table::Table;
 
-/// What stands where there is nothing to say.
+/// Placeholder for a missing value.
 const NOTHING: &str = "-";
 
 pub(super) fn text(report: &Report<'_>) -> String {
@@ -86,7 +86,7 @@ fn rates(all: &Summary) -> Table {
     table
 }
 
-/// A window shorter than a tick of the trace's clock says nothing.
+/// The rates of a window; none if the window is shorter than a tick of the trace's clock.
 fn rate(window: &WindowSummary, clock_step_ns: u64) -> [String; 5] {
     if window.width_ns < clock_step_ns {
         return [time(window.width_ns), NOTHING.into(), NOTHING.into(), NOTHING.into(), "the clock is too slow".into()];
@@ -149,7 +149,7 @@ pub(super) fn size(bytes: u64) -> String {
         .map_or(format!("{bytes} B"), |(unit, shift)| format!("{:.2} {unit}", bytes as f64 / (1_u64 << shift) as f64))
 }
 
-/// A time in the unit that fits.
+/// A time in a suitable unit.
 pub(super) fn time(ns: u64) -> String {
     let units =
         [("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];

@@ -1,4 +1,4 @@
-//! Segments of a trace and their pressure, for people and programs.
+//! Segments of a trace and their pressure, as text and JSON.
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_lab::simulated::experiment::{self, Request};
@@ -10,11 +10,11 @@ use super::TraceArgs;
 use super::render::{size, time};
 use crate::table::Table;
 
-/// What is told of segments.
+/// The printed segments.
 #[derive(Serialize)]
 pub(super) struct Told {
     segments: Vec<One>,
-    /// Of all segments together; absent without `--pressure`, or without requests.
+    /// Over all segments; absent without `--pressure` or without requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pressure_percent: Option<f64>,
 }
@@ -30,7 +30,7 @@ struct One {
 }
 
 impl Told {
-    /// Runs what their pressure needs, where it is asked for.
+    /// Measures the pressure of the segments, if requested.
     pub(super) fn of(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
         let Some(path) = &args.pressure else {
             let one = |segment| One { segment, most_iops: None, pressure_percent: None };

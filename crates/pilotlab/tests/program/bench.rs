@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::process::{run, spawn, text};
 
-/// Four points of a quarter of a second; what goes on beside them leaves its number.
+/// Four points of 0.25 s; each command logs its process ID.
 pub(crate) fn experiment(folder: &Path) -> String {
     let (file, log) = (folder.join("e.toml"), folder.join("pids"));
     let text = format!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::process::{command, run, spawn, text};
 
-/// Whether no sensor of power can be read here, as on most virtual machines.
+/// Whether this machine has no readable power sensor, as most virtual machines.
 fn without_power() -> bool {
     let output = run(&["sensors", "--json"]);
     let value: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -13,7 +13,7 @@ use super::{bench, results};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Commands that write a file, without its name, which comes last. Nothing has to be there for them but an empty folder.
+/// Commands that write a file, without its name, which is the last argument. They need only an empty folder.
 fn commands(nothing: &str) -> Vec<Vec<&str>> {
     vec![
         vec!["trace", "--generate", "alibaba", "--hours", "0.001", "--output"],
@@ -98,7 +98,7 @@ fn a_failure_keeps_the_old_file_and_leaves_no_other() {
             assert_eq!(names(home.path()).len(), usize::from(before.is_some()), "{what}");
         };
         for command in commands(nothing.path().to_str().unwrap()) {
-            // A limit on the size of files stands for a full disk where the signal is ignored; else it ends the program.
+            // A limit on file sizes simulates a full disk if its signal is ignored; otherwise the signal ends the program.
             let failed = shell("trap '' XFSZ; ulimit -f 0; exec", &command, path.to_str().unwrap());
             let said = text(&failed.stderr);
             assert!(failed.status.code() == Some(1) && said.contains("cannot write"), "{command:?}: {said}");

@@ -1,4 +1,4 @@
-//! The program as a process of its own.
+//! Runs the program as a process.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -9,7 +9,7 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-/// Starts the program and lets it run; both pipes are read at its end.
+/// Starts the program; both pipes are read at its end.
 pub(crate) fn spawn(args: &[&str]) -> Child {
     command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }

@@ -1,4 +1,4 @@
-//! `pilotlab read` on a file of this machine's disk: what it prints, and how it ends.
+//! `pilotlab read` on a file on this machine's disk: output and exit codes.
 
 use std::io::Write as _;
 use std::path::Path;

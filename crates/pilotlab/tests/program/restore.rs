@@ -1,4 +1,4 @@
-//! `pilotlab measure` with settings and `pilotlab restore` on a real loop device, where there is one.
+//! `pilotlab measure` with settings and `pilotlab restore` on a real loop device, if available.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ fn restore(args: &[&str]) -> (Option<i32>, String, String) {
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
 
-/// A journal of a process that is no more, which had set this scheduler.
+/// The journal of an ended process that set this scheduler.
 fn journal(before: &str, device: &str, now: &str) -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     let process = format!(r#"{{"pid":4194303,"start_ticks":1,"boot_id":"{}"}}"#, boot.trim());
@@ -99,7 +99,7 @@ fn other_files_are_left_unchanged() {
     let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
     std::os::unix::fs::symlink(&file, &link).unwrap();
     let whole = journal("a\n", "no-such", "b");
-    let torn = &whole[..40]; // as no journal of ours is ever found, and a restart leaves nothing to put back
+    let torn = &whole[..40]; // journals never have a truncated first line, and after a restart nothing must be restored
     for precious in ["", "precious", "precious\nand more", "{}\n", torn] {
         fs::write(&file, precious).unwrap();
         for (args, reason) in [(vec![&file], "is not a journal"), (vec![&link], "not a regular file")] {

@@ -1,4 +1,4 @@
-//! `pilotlab compare`, `advise` and `report` on results that are written by hand: exit codes, and what they print.
+//! `pilotlab compare`, `advise` and `report` on synthetic results: exit codes and output.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use pilotlight_workloads::{Point, Value};
 
 use super::process::{run, text};
 
-/// Two depths; the second gives twice the I/Os, and `more` times what the first folder has.
+/// Two depths; the second has twice the I/Os. All I/Os are scaled by `more`.
 pub(crate) fn folder(root: &Path, name: &str, more: f64) -> PathBuf {
     let point = |(at, depth): (usize, i64)| {
         let rate = [0.99, 1.0, 1.02, 1.01].map(|noise| noise * more * 1_000.0 * depth as f64);

@@ -1,4 +1,4 @@
-//! `pilotlab run`: which options fit which file, and the server program that a workload starts.
+//! `pilotlab run`: valid options for each kind of file, and the server program that a workload starts.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -31,13 +31,13 @@ fn options_of_the_other_kind_are_refused_by_name() {
     }
 }
 
-/// An address that no other process takes meanwhile: of a loopback address that only this process uses.
+/// A free port of a loopback address that only this process uses.
 fn address() -> SocketAddr {
     let [_, a, b, c] = std::process::id().to_be_bytes();
     TcpListener::bind((Ipv4Addr::new(127, a + 1, b, c), 0)).unwrap().local_addr().unwrap()
 }
 
-/// One point of 0.2 s of our own load on a server of its own.
+/// One point of 0.2 s of Pilotlight's own load on its own server.
 fn experiment(folder: &Path) -> String {
     let address = address();
     let path = folder.join("e.toml");
@@ -50,8 +50,8 @@ fn experiment(folder: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// The server program beside `pilotlab`. `cargo test -p pilotlab` does not build it, so that this does; `None`, with a reason that also a
-/// test that passes shows, where that fails.
+/// The server program beside `pilotlab`, built here because `cargo test -p pilotlab` does not build it. `None` if the build fails, with a
+/// reason that is shown even if the test passes.
 fn server() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_pilotlab")).with_file_name("pilotlight");
     if !beside.is_file() {

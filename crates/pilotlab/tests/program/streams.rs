@@ -1,4 +1,4 @@
-//! Standard output that takes nothing: a pipe that its reader has closed, and a full disk.
+//! Standard output that cannot be written: a closed pipe, and a full disk.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,7 +9,7 @@ use signal_hook::consts::SIGPIPE;
 use super::process::{command, text};
 use super::{bench, results};
 
-/// A pipe that nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -25,7 +25,7 @@ fn into(stdout: Stdio, args: &[&str]) -> Output {
     command(args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap()
 }
 
-/// What every command does.
+/// The common behaviour of all commands.
 fn check(args: &[&str]) {
     let output = into(closed(), args);
     let said = text(&output.stderr);
@@ -59,7 +59,7 @@ fn every_command() {
     check(&["run", &experiment, "--dry-run"]);
 }
 
-/// A long run whose output is cut off has its results, and the commands that read them obey the same rule.
+/// A run whose output pipe is closed completes its results; the commands that read them behave as all others.
 #[test]
 fn a_run_of_bench_is_finished_although_nobody_reads_what_it_prints() {
     let folder = tempfile::tempdir().unwrap();

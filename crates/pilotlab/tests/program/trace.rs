@@ -1,4 +1,4 @@
-//! `pilotlab trace`, as its users meet it.
+//! `pilotlab trace`: output, files and exit codes.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

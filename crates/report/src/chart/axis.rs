@@ -1,29 +1,29 @@
-//! Axes: from numbers to places, and where ticks stand.
+//! Axes: positions of values, and ticks.
 
-/// How numbers are spread over an axis.
+/// Spacing of values on an axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scale {
-    /// Evenly.
+    /// Linear.
     #[default]
     Linear,
-    /// By their logarithm, with ticks at the data's own places (rates that double).
+    /// Logarithmic, with ticks at values of the data (rates that double).
     Log2,
-    /// By their logarithm, with ticks at 1, 2 and 5 times powers of ten.
+    /// Logarithmic, with ticks at 1, 2 and 5 times powers of ten.
     Log10,
 }
 
 /// An axis.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Axis {
-    /// What it is, with its unit.
+    /// Quantity and unit.
     pub label: String,
     /// Its scale.
     pub scale: Scale,
-    /// Whether a linear axis begins at zero.
+    /// Whether a linear axis starts at zero.
     pub from_zero: bool,
 }
 
-/// An axis that knows its range.
+/// An axis with its range.
 pub(super) struct Ruler {
     scale: Scale,
     low: f64,
@@ -31,11 +31,11 @@ pub(super) struct Ruler {
     ticks: Vec<f64>,
 }
 
-/// Most ticks on an axis.
+/// Maximum number of ticks on an axis.
 const MOST: usize = 8;
 
 impl Ruler {
-    /// The axis over these values. On a logarithmic axis what is not above zero does not count.
+    /// The axis over these values. A logarithmic axis ignores values that are not above zero.
     pub(super) fn new(axis: &Axis, values: &[f64]) -> Self {
         let log = axis.scale != Scale::Linear;
         let mut values: Vec<f64> = values.iter().copied().filter(|v| v.is_finite() && (!log || *v > 0.0)).collect();
@@ -71,7 +71,7 @@ impl Ruler {
         Self { scale: Scale::Log10, low, high, ticks }
     }
 
-    /// Where a value lies, from 0 to 1; what has no place on a logarithmic axis lies at 0.
+    /// Position of a value, from 0 to 1. On a logarithmic axis values that are not above zero are at 0.
     pub(super) fn share(&self, value: f64) -> f64 {
         let on = |value: f64| if self.scale == Scale::Linear { value } else { value.max(f64::MIN_POSITIVE).ln() };
         let span = on(self.high) - on(self.low);
@@ -83,7 +83,7 @@ impl Ruler {
     }
 }
 
-/// Every value, or every second, fourth and so on.
+/// Every n-th value, at most [`MOST`] of them.
 fn thinned(values: &[f64]) -> Vec<f64> {
     let step = values.len().div_ceil(MOST).max(1);
     values.iter().copied().step_by(step).collect()
@@ -96,7 +96,7 @@ fn nice(step: f64) -> f64 {
     factors.into_iter().map(|factor| factor * power).find(|nice| *nice >= step * (1.0 - 1e-9)).unwrap_or(step)
 }
 
-/// A tick's text: 10k, 2.5M, 0.05.
+/// Text of a tick: 10k, 2.5M, 0.05.
 pub(super) fn tick(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),

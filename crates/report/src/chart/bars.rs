@@ -1,4 +1,4 @@
-//! Bars by category, in groups, each with its interval.
+//! Bar charts: groups of bars by category, each bar with its interval.
 
 use super::axis::{Axis, Ruler};
 use super::below::Below;
@@ -9,22 +9,22 @@ use crate::table::short;
 /// Bars by category.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Bars {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The axis upwards; bars begin at zero, wherever that lies, or at the lowest tick of a logarithmic axis.
+    /// Vertical axis. Bars start at zero, or at the lowest tick of a logarithmic axis.
     pub y: Axis,
     /// Names of the bars in a group.
     pub series: Vec<String>,
-    /// The groups: a name, and a bar for each series.
+    /// Groups: a name, and a bar for each series.
     pub groups: Vec<(String, Vec<Option<Bar>>)>,
 }
 
 /// A bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bar {
-    /// How high.
+    /// Value.
     pub value: f64,
-    /// The ends of its interval.
+    /// Lower and upper end of its interval.
     pub band: Option<(f64, f64)>,
 }
 
@@ -52,7 +52,7 @@ impl Bars {
         let height = |value: f64| BOTTOM - ruler.share(value) * (BOTTOM - TOP);
         for (at, bar) in bars.iter().enumerate() {
             let Some(bar) = bar else { continue };
-            // From zero, also where intervals reach below it.
+            // Bars start at zero, even if intervals extend below it.
             let (x, zero, end) = (left + at as f64 * each, height(0.0), height(bar.value));
             let (top, high) = (end.min(zero), (end - zero).abs());
             let series = self.series.get(at).map_or("", String::as_str);

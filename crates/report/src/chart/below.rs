@@ -1,16 +1,16 @@
-//! Names of categories below a chart, and what they are: broken into lines where they would touch each other, between words if that is
-//! enough; upright where there is hardly room for a word.
+//! Category names below a chart, and their label. Names that would overlap are wrapped, if possible at spaces; if too few letters fit a line,
+//! they are set vertically.
 
 use super::svg::{Anchor, Canvas};
 
-/// About the width of a letter.
+/// Approximate width of a letter.
 pub(super) const LETTER: f64 = 7.2;
-/// The width of a letter where all of them are wide: what fills its room is reckoned with this one.
+/// Width of a wide letter, for text that fills the available width.
 pub(super) const WIDE: f64 = 8.6;
 const LINE: f64 = 16.0;
-/// Words are broken only where so many letters stay together.
+/// Minimum number of letters in a line of a broken word.
 const LEAST: usize = 8;
-/// Letters of a name that stands upright.
+/// Maximum number of letters in a vertical name.
 const UPRIGHT: usize = 32;
 
 /// Names below a chart.
@@ -22,7 +22,7 @@ pub(super) struct Below<'a> {
 }
 
 impl<'a> Below<'a> {
-    /// Names that are spread evenly between the ends.
+    /// Names at equal distances between the ends.
     pub(super) fn new(names: &[String], label: &'a str, ends: (f64, f64)) -> Self {
         let most = ((ends.1 - ends.0) / names.len().max(1) as f64 / LETTER) as usize;
         let hard = (most as f64 * LETTER / WIDE) as usize;
@@ -37,7 +37,7 @@ impl<'a> Below<'a> {
         Self { lines, label, ends, upright }
     }
 
-    /// How much room they need, with the label.
+    /// Height of the names and the label.
     pub(super) fn height(&self) -> f64 {
         self.names_height() + if self.label.is_empty() { 8.0 } else { 28.0 }
     }
@@ -67,7 +67,7 @@ impl<'a> Below<'a> {
     }
 }
 
-/// Lines of at most so many letters, broken at spaces.
+/// Lines of at most `most` letters, broken at spaces.
 pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in name.split(' ') {
@@ -82,7 +82,7 @@ pub(super) fn wrapped(name: &str, most: usize) -> Vec<String> {
     lines
 }
 
-/// The name with spaces in words that are longer than so many letters.
+/// The name with spaces in words longer than `most` letters.
 fn broken(name: &str, most: usize) -> String {
     let word = |word: &str| {
         let letters: Vec<char> = word.chars().collect();
@@ -91,7 +91,7 @@ fn broken(name: &str, most: usize) -> String {
     name.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// As many letters of a name as there is room for.
+/// The name, truncated to `most` letters.
 pub(super) fn cut(name: &str, most: usize) -> String {
     if name.chars().count() <= most { name.to_owned() } else { name.chars().take(most - 1).chain(['…']).collect() }
 }

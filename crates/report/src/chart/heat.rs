@@ -1,32 +1,32 @@
-//! Colours over two categories.
+//! Heat maps over two categories.
 
 use super::axis::tick;
 use super::below::{Below, LETTER, WIDE, cut, wrapped};
 use super::svg::{Anchor, Canvas, LEFT, RIGHT};
 use crate::table::short;
 
-/// Colours over two categories.
+/// A heat map over two categories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heat {
-    /// What it shows, with its unit.
+    /// Title, with the unit of the values.
     pub title: String,
-    /// What lies from left to right.
+    /// Label of the columns.
     pub x: String,
-    /// What lies from top to bottom.
+    /// Label of the rows.
     pub y: String,
-    /// Names from left to right.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// Names from top to bottom, each with a value for each column.
+    /// Names of the rows, each with a value for each column.
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
 const ROW: f64 = 30.0;
 const HEAD: f64 = 26.0;
-/// A row's name may have two lines.
+/// Height of a line of a row's name, which has at most two.
 const LINE: f64 = 14.0;
-/// Names of rows are at least so wide, and at most.
+/// Minimum and maximum width of row names.
 const LEFTMOST: (f64, f64) = (LEFT, 190.0);
-/// How strong the colour is at the lowest value, and how much stronger at the highest: the text on it can be read in light and dark.
+/// Opacity at the lowest value, and its increase to the highest; text on it is readable in light and dark mode.
 const SHADE: (f64, f64) = (0.08, 0.84);
 
 impl Heat {
@@ -61,7 +61,7 @@ impl Heat {
     }
 }
 
-/// A name in at most two lines; what has no room is left out. It stands whole with each value.
+/// A name in at most two lines, truncated. The tooltip of each value has the whole name.
 fn in_two(name: &str, most: usize) -> Vec<String> {
     let mut lines = wrapped(name, most);
     if lines.len() > 2 {
@@ -71,7 +71,7 @@ fn in_two(name: &str, most: usize) -> Vec<String> {
     lines.iter().map(|line| cut(line, most)).collect()
 }
 
-/// A number in about three digits, where four have no room.
+/// A number with about three digits, if four do not fit.
 fn fitting(value: f64, wide: f64) -> String {
     let text = short(value);
     if text.chars().count() as f64 * LETTER < wide || value == 0.0 {
@@ -95,7 +95,7 @@ mod tests {
         assert!(svg.contains(&format!("<title>{name}: 2</title>")) && !svg.contains(&format!("\">{name}<")), "{svg}");
     }
 
-    /// The luminance of `#rgb` or `#rrggbb`, and the contrast of two, as WCAG 2.1 defines them (relative luminance, contrast ratio).
+    /// Relative luminance of a colour, and contrast ratio of two, as defined by WCAG 2.1.
     fn luminance(channels: [f64; 3]) -> f64 {
         let linear = |c: f64| if c <= 0.039_28 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) };
         let [r, g, b] = channels.map(linear);
@@ -107,7 +107,7 @@ mod tests {
         (a.max(b) + 0.05) / (a.min(b) + 0.05)
     }
 
-    /// A variable of one of the style's two sets.
+    /// A variable of the light or the dark style.
     fn colour(set: &str, name: &str) -> [f64; 3] {
         let (_, rest) = set.split_once(&format!("--{name}:#")).unwrap();
         let digits: Vec<char> = rest.chars().take_while(char::is_ascii_hexdigit).collect();

@@ -1,17 +1,17 @@
-//! Lines over a number, each with a band.
+//! Line charts over a number, with bands.
 
 use super::axis::{Axis, Ruler, tick};
 use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
 use crate::table::short;
 
-/// Lines over a number.
+/// A line chart over a number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lines {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// The axis from left to right.
+    /// Horizontal axis.
     pub x: Axis,
-    /// The axis upwards.
+    /// Vertical axis.
     pub y: Axis,
     /// The lines.
     pub lines: Vec<Line>,
@@ -20,24 +20,24 @@ pub struct Lines {
 /// A line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// What the legend calls it.
+    /// Name in the legend.
     pub name: String,
-    /// Its places, from left to right.
+    /// Points, from left to right.
     pub places: Vec<Place>,
 }
 
-/// A place of a line.
+/// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Place {
-    /// Where.
+    /// Horizontal value.
     pub x: f64,
-    /// How high; `None`: the line is broken here.
+    /// Vertical value; `None`: a gap in the line.
     pub y: Option<f64>,
-    /// The ends of its interval.
+    /// Lower and upper end of its interval.
     pub band: Option<(f64, f64)>,
 }
 
-/// Lines with more places than this have no markers.
+/// Lines with more points than this have no markers.
 const MARKED: usize = 40;
 
 struct Frame {
@@ -56,7 +56,7 @@ impl Lines {
         self.svg_with(|_| {})
     }
 
-    /// With something more, drawn over the lines.
+    /// The chart with additional elements over the lines.
     pub(super) fn svg_with(&self, more: impl FnOnce(&mut Canvas)) -> String {
         let places = || self.lines.iter().flat_map(|line| &line.places);
         let xs: Vec<f64> = places().map(|place| place.x).collect();
@@ -102,7 +102,7 @@ impl Lines {
     }
 }
 
-/// The upward axis with its grid.
+/// The vertical axis with its grid.
 pub(super) fn draw_y(canvas: &mut Canvas, ruler: &Ruler, label: &str) {
     for &value in ruler.ticks() {
         let y = BOTTOM - ruler.share(value) * (BOTTOM - TOP);

@@ -1,5 +1,5 @@
-//! Charts as inline SVG: lines with bands, over numbers, categories or time, bars, stacks, heat maps. Colours come from the page's style, so they follow light and dark;
-//! series differ in dash and marker as well. Every value is in a `<title>`, so it can be read without a ruler.
+//! Charts as inline SVG: lines with bands over numbers, categories or time, bars, stacks, heat maps. The page's style defines the colours, for
+//! light and dark mode; series also differ in dash and marker. Every value is in a `<title>`, which browsers show as a tooltip.
 
 mod axis;
 mod bars;
@@ -28,9 +28,9 @@ pub enum Chart {
     Lines(Lines),
     /// Bars by category.
     Bars(Bars),
-    /// Colours over two categories.
+    /// A heat map over two categories.
     Heat(Heat),
-    /// Lines over categories that have an order.
+    /// Lines over ordered categories.
     Ordered(Ordered),
     /// Parts of a whole.
     Stack(Stack),
@@ -39,7 +39,7 @@ pub enum Chart {
 }
 
 impl Chart {
-    /// What it shows.
+    /// Its title.
     #[must_use]
     pub fn title(&self) -> &str {
         match self {
@@ -52,7 +52,7 @@ impl Chart {
         }
     }
 
-    /// As a figure of HTML, with its legend.
+    /// An HTML figure with the legend.
     #[must_use]
     pub fn html(&self) -> String {
         let (svg, legend) = match self {

@@ -1,4 +1,4 @@
-//! Lines over categories that have an order, such as request sizes: evenly spaced, each under its own name.
+//! Lines over ordered categories, such as request sizes, at equal distances.
 
 use super::axis::{Axis, Ruler};
 use super::bars::Bar;
@@ -10,15 +10,15 @@ use crate::table::short;
 /// Lines over categories.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ordered {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What the categories are.
+    /// Label of the categories.
     pub x: String,
-    /// The axis upwards.
+    /// Vertical axis.
     pub y: Axis,
     /// The categories, from left to right.
     pub names: Vec<String>,
-    /// The lines: a name, and a value for each category.
+    /// Lines: a name, and a value for each category.
     pub lines: Vec<(String, Vec<Option<Bar>>)>,
 }
 

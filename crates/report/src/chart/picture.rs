@@ -1,22 +1,22 @@
-//! Charts of lines with their legend as one SVG that stands alone: a file that documentation shows.
+//! Line charts with a common legend as a standalone SVG file, for documentation.
 
 use std::fmt::Write as _;
 
 use super::svg::{Anchor, COLOURS, Canvas, HEIGHT, WIDTH, escape};
 use super::{Chart, Lines};
 
-/// Charts beside each other, and below them one legend.
+/// Charts side by side, with one legend below.
 const GAP: f64 = 24.0;
 const TITLE: f64 = 26.0;
 const ENTRY: f64 = 156.0;
 const LINE: f64 = 20.0;
-/// The page's colours in the light, on white.
+/// The page's light colours, on white.
 const STYLE: &str = "text{fill:#1b1f24;font:13px sans-serif}.grid{stroke:#d5dae0;stroke-width:1}.axis{stroke:#1b1f24;stroke-width:1.5}\
 .l{fill:none;stroke:currentColor;stroke-width:2.2;stroke-linejoin:round}.b{fill:currentColor;fill-opacity:.16;stroke:none}.m{fill:currentColor}\
 .w{stroke:currentColor;stroke-width:1.6}.d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\
 .c0{color:#0a5aa8}.c1{color:#b3450a}.c2{color:#0b7a5b}.c3{color:#a3327a}.c4{color:#7a6200}.c5{color:#3f7fbf}.c6{color:#8a1c1c}.c7{color:#555}";
 
-/// The charts that are lines over a number, whose lines are of the same series; `None` if there is none.
+/// The line charts over a number that have the same series; `None` if there is none.
 #[must_use]
 pub fn picture(charts: &[Chart]) -> Option<String> {
     let charts: Vec<&Lines> = charts

@@ -1,27 +1,27 @@
-//! What a whole is made of: a bar for each case from left to right, its name above it, so that long names and many cases fit a telephone.
+//! Stacked bars: the parts of a total, a horizontal bar for each case with its name above, so that long names fit a narrow screen.
 
 use super::axis::{Axis, Ruler, tick};
 use super::below::cut;
 use super::svg::{Anchor, COLOURS, Canvas, RIGHT};
 use crate::table::short;
 
-/// Parts of a whole, by case.
+/// Parts of a total, by case.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
-    /// What it shows.
+    /// Title.
     pub title: String,
-    /// What is added up, with its unit.
+    /// Quantity and unit.
     pub label: String,
     /// Names of the parts.
     pub parts: Vec<String>,
-    /// The cases: a name, and each part's size; sizes below zero are drawn as nothing.
+    /// Cases: a name, and the size of each part; negative sizes are drawn as zero.
     pub rows: Vec<(String, Vec<Option<f64>>)>,
 }
 
 const LEFT: f64 = 6.0;
 const ROW: f64 = 40.0;
 const BAR: f64 = 17.0;
-/// Letters of a name for which there is room.
+/// Maximum number of letters in a name.
 const MOST: usize = 64;
 
 impl Stack {

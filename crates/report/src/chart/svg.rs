@@ -1,25 +1,25 @@
-//! Pieces of SVG: the frame, text, legends.
+//! SVG elements: the frame, text, legends.
 
 use std::fmt::Write as _;
 
-/// Width of every chart in its own units; text is 13 of them, so that it can be read where a chart is 360 pixels wide.
+/// Width of every chart, in user units. Text has a size of 13, which is readable if a chart is 360 pixels wide.
 pub(super) const WIDTH: f64 = 480.0;
 /// Height of line and bar charts.
 pub(super) const HEIGHT: f64 = 320.0;
-/// Left, right, top and bottom of where data are drawn.
+/// Left, right, top and bottom of the plot area.
 pub(super) const LEFT: f64 = 62.0;
-pub(super) const RIGHT: f64 = WIDTH - 24.0; // half a label stands beyond the last tick
+pub(super) const RIGHT: f64 = WIDTH - 24.0; // half a label extends beyond the last tick
 pub(super) const TOP: f64 = 12.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
-/// Series after which colours begin anew.
+/// Number of colours; further series repeat them.
 pub(super) const COLOURS: usize = 8;
 
-/// Text that cannot be taken for markup.
+/// Text with escaped markup.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Which horizontal part of a text lies at its place.
+/// Horizontal alignment of a text at its position.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
@@ -27,11 +27,11 @@ pub(super) enum Anchor {
     End,
 }
 
-/// SVG that grows.
+/// An SVG under construction.
 pub(super) struct Canvas {
     body: String,
     height: f64,
-    /// Room above, for what must not lie on the data.
+    /// Space above the plot area, for text that must not overlap data.
     above: f64,
 }
 
@@ -40,7 +40,7 @@ impl Canvas {
         Self { body: String::new(), height, above: 0.0 }
     }
 
-    /// Makes room for what is drawn at heights below zero.
+    /// Adds space for elements at negative heights.
     pub(super) fn raise(&mut self, above: f64) {
         self.above = above;
     }
@@ -67,7 +67,7 @@ impl Canvas {
         );
     }
 
-    /// Ends at its place, and is read from below.
+    /// Vertical text, read from bottom to top, that ends at its position.
     pub(super) fn text_upright(&mut self, (x, y): (f64, f64), text: &str) {
         let text = escape(text);
         let _ = write!(
@@ -93,7 +93,7 @@ impl Canvas {
         let _ = write!(self.body, r#"<path class="{class}" d="M{}{end}"/>"#, steps.join("L"));
     }
 
-    /// A marker whose shape follows from the series.
+    /// A marker; its shape depends on the series.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize, title: &str) {
         let (class, title) = (format!("m c{}", series % COLOURS), escape(title));
         let shape = match series % 4 {
@@ -106,12 +106,12 @@ impl Canvas {
         let _ = write!(self.body, "{shape}<title>{title}</title></{end}>");
     }
 
-    /// What was drawn, for a place in another SVG.
+    /// The elements, for use in another SVG.
     pub(super) fn into_body(self) -> String {
         self.body
     }
 
-    /// The whole, with a name for those who do not see it.
+    /// The SVG, with a name for screen readers.
     pub(super) fn finish(self, name: &str) -> String {
         let Self { body, height, above } = self;
         let (name, top, high) = (escape(name), 0.0 - above, height + above);
@@ -119,7 +119,7 @@ impl Canvas {
     }
 }
 
-/// What the colours mean.
+/// Legend of lines.
 pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let entry = |(at, name): (usize, &str)| {
         let mut canvas = Canvas::new(12.0);
@@ -134,7 +134,7 @@ pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
     list(names, entry)
 }
 
-/// What the colours of areas mean.
+/// Legend of areas.
 pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let entry = |(at, name): (usize, &str)| {
         let mut canvas = Canvas::new(12.0);
@@ -148,7 +148,7 @@ pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> String {
     list(names, entry)
 }
 
-/// The entries of a legend; a single thing without a name needs none.
+/// The entries of a legend; empty for a single series without a name.
 fn list<'a>(names: impl Iterator<Item = &'a str>, entry: impl Fn((usize, &str)) -> String) -> String {
     let names: Vec<&str> = names.collect();
     if names == [""] {

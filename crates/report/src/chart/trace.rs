@@ -1,4 +1,4 @@
-//! Lines over time, with upright marks where something happened; what the marks are stands above them, where no line can run through it.
+//! Lines over time, with vertical marks at events. The names of marks are above the plot area, where no line crosses them.
 
 use super::axis::{Axis, Ruler};
 use super::lines::{Line, Lines};
@@ -7,23 +7,23 @@ use super::svg::{Anchor, BOTTOM, Canvas, LEFT, RIGHT, TOP};
 /// Lines over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trace {
-    /// What it shows.
+    /// Title.
     pub title: String,
     /// Time.
     pub x: Axis,
-    /// The axis upwards.
+    /// Vertical axis.
     pub y: Axis,
     /// The lines.
     pub lines: Vec<Line>,
-    /// What happened when.
+    /// Marked events: time and name.
     pub marks: Vec<(f64, String)>,
 }
 
-/// Height of a mark's name; each mark has a row of its own.
+/// Height of the name of a mark; each has its own row.
 const ROW: f64 = 16.0;
 
 impl Trace {
-    /// The same without marks.
+    /// The chart without marks.
     fn plain(&self) -> Lines {
         Lines { title: self.title.clone(), x: self.x.clone(), y: self.y.clone(), lines: self.lines.clone() }
     }
@@ -31,7 +31,7 @@ impl Trace {
     pub(super) fn svg(&self) -> String {
         let xs: Vec<f64> = self.lines.iter().flat_map(|line| &line.places).map(|place| place.x).collect();
         let ruler = Ruler::new(&self.x, &xs);
-        // A line may end a reading before what is marked.
+        // A line may end one sample before a marked event.
         let (first, last) = xs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
         let inside = |x: f64| (x - first).min(last - x) >= -0.05 * (last - first);
         let marks: Vec<&(f64, String)> = self.marks.iter().filter(|(x, _)| inside(*x)).collect();
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::chart::{Line, Place};
 
-    /// The attribute of the element before a text.
+    /// The `y` attribute of a text.
     fn y_of(svg: &str, text: &str) -> f64 {
         let (before, _) = svg.split_once(&format!(">{text}</text>")).unwrap();
         let (_, y) = before.rsplit_once(" y=\"").unwrap();

@@ -1,6 +1,6 @@
 //! The charts of an experiment's file.
 //!
-//! A parameter that is neither x nor y gives one chart for each of its values.
+//! Each value of a parameter that is neither x nor y has its own chart.
 
 use pilotlight_report::Chart;
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Line, Lines, Place as Dot, Scale};

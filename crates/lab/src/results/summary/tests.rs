@@ -1,3 +1,5 @@
+//! Statistics of points, and notes on missing values.
+
 use super::*;
 
 #[test]

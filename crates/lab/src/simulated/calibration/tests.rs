@@ -1,3 +1,5 @@
+//! The committed calibrations, and invalid ones.
+
 use super::*;
 
 const COMMITTED: &str = include_str!("../../../../../calibration.toml");

@@ -1,3 +1,5 @@
+//! Verdicts by counts and settings.
+
 use super::*;
 
 fn evidence(requested: &str, io_poll: bool, delay: i64) -> Completion {
@@ -20,7 +22,7 @@ fn verdict(completion: &Completion, interrupts: f64, switches: f64) -> Verdict {
     Verdict::of(&[(completion, counted(interrupts, switches))]).unwrap()
 }
 
-/// Asked, `io_poll`, `io_poll_delay`, interrupts and switches per I/O; what actual.
+/// Requested mechanism, `io_poll`, `io_poll_delay`, interrupts and switches per I/O; verified mechanism.
 #[test]
 fn every_mechanism_is_identified_by_its_counts() {
     for (requested, poll, delay, interrupts, switches, actual) in [

@@ -1,3 +1,5 @@
+//! The committed tables, and their replacement in documents.
+
 use std::path::PathBuf;
 
 use clap::Parser as _;
@@ -21,7 +23,7 @@ fn material<R>(report: &Report, then: impl FnOnce(&Material<'_>) -> R) -> R {
     then(&Material { report, varied: &varied, calibration: &Calibration::default() })
 }
 
-/// Of the committed results; `None`, with a printed reason, where there are none.
+/// The committed results; `None`, with a printed reason, if there are none.
 fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
     let root = root();
     let arguments = ["pilotlab", "claims", "--root", &root.display().to_string()];

@@ -47,7 +47,7 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     for entry in entries {
         let place = place(&entry.out, &entry.bench);
         if !seen.contains(&place) {
-            make_room(args, &place)?; // a later pass adds to what an earlier one has left
+            make_room(args, &place)?; // a later pass extends the results of an earlier one
             seen.push(place.clone());
         }
         missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &place)?);

@@ -1,3 +1,5 @@
+//! Points of parameters, overrides, and errors.
+
 use super::*;
 
 const BASE: &str = r#"

@@ -173,7 +173,7 @@ impl Replays {
         }
         let prepared = Arc::new(prepare(run)?);
         if all.len() >= 16 {
-            all.clear(); // replications come one after the other: no key comes back later than that
+            all.clear(); // replications run in sequence, so earlier keys are not needed again
         }
         all.insert(key, Arc::clone(&prepared));
         Ok(prepared)

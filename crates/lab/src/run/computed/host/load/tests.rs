@@ -1,3 +1,5 @@
+//! Loads from knobs, and refused knobs.
+
 use std::path::PathBuf;
 
 use pilotlight_workloads::RunContext;
