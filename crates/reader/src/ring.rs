@@ -96,7 +96,7 @@ impl Ring {
     pub(crate) fn new(polling: Polling, buffer: Buffer) -> io::Result<Self> {
         let mut params = io_uring_params::default();
         params.flags = polling.flags();
-        // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is not looked at.
+        // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is ignored.
         let descriptor = unsafe { io_uring_setup(1, &mut params) }?;
         if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) || params.sq_entries == 0 {
             return Err(io::ErrorKind::Unsupported.into());
@@ -156,8 +156,8 @@ impl Ring {
     fn enter(&self) -> Result<(), Errno> {
         let tail = self.rings.word(self.submissions.tail).load(Ordering::Relaxed);
         let untaken = tail.wrapping_sub(self.rings.word(self.submissions.head).load(Ordering::Acquire));
-        // SAFETY: the one request names a descriptor that the caller of `read` lends, and the buffer, which is this ring's own, is as
-        // long as the request says, and is not looked at nor freed before the completion.
+        // SAFETY: the one request has a descriptor borrowed by the caller of `read`, and this ring's own buffer with the request's length,
+        // which is neither accessed nor freed before the completion.
         unsafe { io_uring_enter(&self.descriptor, untaken, 1, IoringEnterFlags::GETEVENTS) }.map(drop)
     }
 

@@ -1,7 +1,7 @@
 //! Network: cores that handle received packets, and how to move them off sleeping cores.
 //!
-//! An interrupt ends a wait as a store does, and the packet's softirq then runs on that core: a receive queue on a worker
-//! core wakes it for other cores' packets. So queues belong on the main core, or on CPUs that the server does not use.
+//! An interrupt ends a wait as a store does, and the packet's softirq then runs on that core: a receive queue on a worker core wakes it for
+//! other cores' packets. Queues should be on the main core, or on CPUs that the server does not use.
 
 use serde_json::{Value, json};
 
