@@ -1,7 +1,7 @@
 //! Random bytes as the checksum file of a namespace: it is opened, or created again.
 //!
-//! The first byte selects the size of the namespace, its bits 6 and 7 valid parts so that the bytes behind the header are reached: a valid
-//! header, and valid bad blocks. Properties for all bytes:
+//! The first byte selects the size of the namespace; its bits 6 and 7 select parts that are made valid (the header, the bad blocks), so
+//! that the bytes behind the header are reached. Properties for all bytes:
 //! - no panic, and nothing outside of the file is read or written;
 //! - marks and bad blocks are within the namespace;
 //! - opened again at once, it has the same content;
