@@ -27,7 +27,7 @@ pub fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Texts and numbers of a name in turn, by which it is ordered.
+/// The texts and numbers of a name, as its sort key.
 fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     let mut parts: Vec<(String, Option<u64>)> = vec![(String::new(), None)];
     for c in name.chars() {

@@ -223,8 +223,8 @@ impl Shared {
     fn word(&self, at: u32) -> &AtomicU32 {
         let at = at as usize;
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "byte {at} is no word of a mapping of {} bytes", self.len);
-        // SAFETY: the word lies within the mapping, which lives as long as `self`, and is aligned, as mappings begin at a page; we and the
-        // kernel access it as a whole.
+        // SAFETY: the word lies within the mapping, which lives as long as `self`, and is aligned, as mappings begin at a page;
+        // this process and the kernel access it as a whole.
         unsafe { self.base.cast::<AtomicU32>().byte_add(at).as_ref() }
     }
 }

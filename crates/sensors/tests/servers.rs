@@ -119,7 +119,7 @@ const CHASSIS: &str =
     r#"{"Members": [{"@odata.id": "/redfish/v1/Chassis/Self"}, {"@odata.id": "/redfish/v1/Chassis/Enclosure"}]}"#;
 const SELF: &str = r#"{"Id": "Self", "Power": {"@odata.id": "/redfish/v1/Chassis/Self/Power"}, "Thermal": {}}"#;
 const POWER: &str = r#"{"PowerControl": [{"Name": "System", "PowerConsumedWatts": 344, "PowerMetrics": {"AverageConsumedWatts": 319}}]}"#;
-/// No power of its own, and a broken link.
+/// No power reading, and a broken link.
 const ENCLOSURE: &str =
     r#"{"Id": "Enclosure", "EnvironmentMetrics": {"@odata.id": "/redfish/v1/Chassis/Enclosure/EnvironmentMetrics"}}"#;
 

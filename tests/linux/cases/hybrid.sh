@@ -1,6 +1,6 @@
 # io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlab read` as fio does not support it: it causes few
 # interrupts and yields its CPU once per read; classic polling never yields it, and interrupts do both. Older kernels refuse it, and the
-# program names the mechanism in use. All with one tool, `kind = "read"`.
+# program names the required version. All with one tool, `kind = "read"`.
 DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's message for the emulated drives
 wait_block /dev/nvme0n1
 wait_block /dev/nvme1n1

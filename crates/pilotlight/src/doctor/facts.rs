@@ -54,7 +54,7 @@ pub(super) struct WakeUp {
     pub(super) waker: [Duration; 2],
     /// The waker's CPU and the sleeper's.
     pub(super) cpus: [u32; 2],
-    /// Load of the sleeper's CPU meanwhile, in percent; the part of the measurement is negligible.
+    /// Load of the sleeper's CPU meanwhile, in percent; the measurement's own load is negligible.
     pub(super) busy_percent: u32,
 }
 

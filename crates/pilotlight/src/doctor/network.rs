@@ -79,7 +79,7 @@ fn read(tree: &Tree, name: &str) -> Interface {
     }
 }
 
-/// An interface without hardware of its own: loopback, bridges, pairs.
+/// A virtual interface: loopback, bridges, pairs.
 fn software(section: &mut Section, tree: &Tree, found: &Interface) {
     let text = if flags(tree, &found.name) & LOOPBACK != 0 {
         "loopback: no interrupts, packets are handled on the core that sends them"

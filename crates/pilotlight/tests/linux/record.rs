@@ -57,7 +57,7 @@ pub(crate) struct Lost {
     pub(crate) mark: u64,
     /// The block of the data partition.
     pub(crate) block: usize,
-    /// The least generation that it was promised to have.
+    /// The promised least generation.
     pub(crate) promised: u64,
     /// The actual value.
     pub(crate) found: String,
