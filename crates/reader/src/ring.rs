@@ -156,7 +156,7 @@ impl Ring {
     fn enter(&self) -> Result<(), Errno> {
         let tail = self.rings.word(self.submissions.tail).load(Ordering::Relaxed);
         let untaken = tail.wrapping_sub(self.rings.word(self.submissions.head).load(Ordering::Acquire));
-        // SAFETY: the one request has a descriptor borrowed by the caller of `read`, and this ring's own buffer with the request's length,
+        // SAFETY: the one request has a descriptor borrowed from the caller of `read`, and this ring's own buffer with the request's length,
         // which is neither accessed nor freed before the completion.
         unsafe { io_uring_enter(&self.descriptor, untaken, 1, IoringEnterFlags::GETEVENTS) }.map(drop)
     }
