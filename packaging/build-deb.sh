@@ -3,25 +3,25 @@
 #
 #   packaging/build-deb.sh [PROFILE]     of cargo: release (default), ci, dev
 #
-# The package needs at least the C library of the build machine: build on the oldest Debian that has to install it. VERSION in the environment is the
+# The package needs at least the C library of the build machine: build on the oldest Debian to support. VERSION in the environment is the
 # package's version (default: the workspace's and revision 1).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${1:-release}
 compression=(--compress-type xz)
-[[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: an emulated machine takes long to unpack xz
+[[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: unpacking xz on an emulated machine is slow
 tools=$PWD/target/tools
 pages=target/package/pages
 docs=target/package/docs
 
 if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
-  cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: built in a quarter of the time
+  cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: a quarter of the build time
 fi
 cargo build --locked -p pilotlight --profile "$profile" >&2
 rm -rf "$pages" "$docs"
 mkdir -p "$pages" "$docs"
 PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
-# The operator's documents and the files they link to, in the same folders so that the links work.
+# The operator's documents and their linked files, in the same folders so that the links work.
 (
   shopt -s nullglob
   cd docs

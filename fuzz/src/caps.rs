@@ -1,14 +1,14 @@
-//! Bandwidth caps under a script of bytes: hosts that read, write, abort, hang up, while caps of the namespace and of each host change, on
-//! the bench of a real I/O thread (`pilotlight_nvmf_target::testing`).
+//! Bandwidth caps under a script of bytes: hosts that read, write, abort and disconnect, while caps of the namespace and of each host
+//! change, on the bench of a real I/O thread (`pilotlight_nvmf_target::testing`).
 //!
-//! The oracle is a meter for each cap, as anyone would build it ([`Meter`]): it runs down at the cap and up by what was admitted.
+//! The oracle is a simple meter for each cap ([`Meter`]): it decreases at the cap's rate and increases by admitted bytes.
 //!
-//! Properties, whatever the script:
-//! - a meter never shows more than 2 % of a second of its cap and one largest request, so that no second has more than that above the cap;
-//! - every command is answered once its bytes and all those before it are earned: nobody starves, and what aborted commands and lost
-//!   connections have not used is not lost;
+//! Properties for every script:
+//! - a meter never exceeds 2 % of a second of its cap plus one largest request, so no second has more than that above the cap;
+//! - every command is answered once its bytes and all those before it are earned: no command starves, and the bytes of aborted commands and
+//!   lost connections are returned;
 //! - Flush and admin commands are answered at once, whatever is throttled;
-//! - in the end nothing is throttled, and as many bytes are accounted as commands that were answered have.
+//! - at the end nothing is throttled, and the accounted bytes are those of the answered commands.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,16 +30,16 @@ const BLOCK: u32 = 4096;
 const BLOCKS: u64 = 256;
 const LARGEST: u64 = 128 << 10;
 const HOSTS: usize = 3;
-/// Commands of a queue at once; one more identifier is Flush's.
+/// Maximum commands of a queue; Flush has one more identifier.
 const DEPTH: u16 = 30;
 const FLUSH: u16 = 31;
 const STEP_NS: u64 = 50_000;
 const S: u64 = 1_000_000_000;
-/// Steps within which what passes is answered: the data on its way before it takes a few.
+/// Steps within which an uncapped command is answered: the data in flight before it takes a few.
 const AT_ONCE: usize = 100;
 const NONE: Digests = Digests { header: false, data: false };
 
-/// Plays the script `bytes`.
+/// Runs the script `bytes`.
 pub fn check(bytes: &[u8]) {
     let mut script = bytes.iter().copied();
     let mut scene = Scene::new(script.next().unwrap_or(0));
@@ -49,12 +49,12 @@ pub fn check(bytes: &[u8]) {
     scene.end();
 }
 
-/// Bytes above what a cap has allowed.
+/// Bytes above the allowance of a cap.
 #[derive(Default)]
 struct Meter {
     cap: Option<u64>,
     level: f64,
-    /// Most that it may show but for a largest request: 2 % of a second of the highest cap since it showed 0.
+    /// Maximum except for a largest request: 2 % of a second of the highest cap since it was 0.
     most: f64,
     lowest: u64,
 }
@@ -87,7 +87,7 @@ struct Command {
     bytes: u64,
     /// The target has shown that it was admitted.
     is_admitted: bool,
-    /// By which meters it was counted: the namespace's and its host's.
+    /// The meters that counted it: the namespace's and its host's.
     counted: [bool; 2],
 }
 
@@ -120,7 +120,7 @@ impl Line {
         self.send(&pdu);
     }
 
-    /// All whole PDUs that have come.
+    /// All complete PDUs received.
     fn receive(&mut self) -> Vec<Vec<u8>> {
         let mut chunk = [0; 16_384];
         while let Some(received @ 1..) = self.peer.receive(&mut chunk) {
@@ -144,19 +144,19 @@ struct Host {
     io: Line,
     commands: HashMap<u16, Command>,
     r2ts: Vec<R2T>,
-    /// Answers to commands that are not on an I/O queue, and to Flush.
+    /// Answers to admin commands and Flush.
     passed: u32,
 }
 
 struct Scene {
     bench: Bench,
     hosts: Vec<Host>,
-    /// Of the namespace, then of each host.
+    /// The namespace's, then each host's.
     meters: [Meter; 1 + HOSTS],
-    /// Bytes of admitted commands while the namespace was capped; of those whose end nobody has seen.
+    /// Bytes of admitted commands while the namespace was capped; and bytes of commands whose end was not observed.
     counted: u64,
     unseen: u64,
-    /// Whether what is counted here has to be what is counted there: not if the namespace's cap was lifted over commands on their way.
+    /// Whether both counts must be equal: not if the namespace's cap was removed with commands in flight.
     is_exact: bool,
 }
 
@@ -185,7 +185,7 @@ impl Scene {
         line
     }
 
-    /// Polls until nothing more comes; the result of the last answer.
+    /// Polls until nothing more arrives; returns the result of the last answer.
     fn exchange(&mut self, line: &mut Line) -> u64 {
         let mut result = 0;
         for _ in 0..4 {
@@ -254,7 +254,7 @@ impl Scene {
         self.start(at, cid, blocks);
     }
 
-    /// In the capsule, or by R2T.
+    /// With data in the capsule, or by R2T.
     fn write(&mut self, at: usize, value: u8) {
         let Some(cid) = self.free(at) else { return };
         let blocks = 1 + u32::from(value) % 32;
@@ -267,7 +267,7 @@ impl Scene {
         self.start(at, cid, blocks);
     }
 
-    /// Sends the data that was asked for first.
+    /// Sends the data of the oldest R2T.
     fn answer(&mut self, at: usize) {
         let host = &mut self.hosts[at];
         if host.r2ts.is_empty() {
@@ -296,18 +296,18 @@ impl Scene {
         self.passes(at);
     }
 
-    /// What was just sent is answered at once.
+    /// The command just sent is answered at once.
     fn passes(&mut self, at: usize) {
         let before = self.hosts[at].passed;
         let steps = (0..AT_ONCE).find(|_| (self.step_all(), self.hosts[at].passed > before).1);
         assert!(steps.is_some(), "host {at} waits for what no cap is about: {:?}", self.bench.cap());
     }
 
-    /// The host hangs up, in the middle of everything, and comes again.
+    /// The host disconnects with commands in flight, and reconnects.
     fn reconnect(&mut self, at: usize) {
         let again = self.connect(at);
         let gone = std::mem::replace(&mut self.hosts[at], again);
-        // Each may have been carried out, or given back.
+        // Each may have been executed, or its bytes returned.
         for command in gone.commands.values() {
             self.unseen += command.bytes;
             self.give_back(at, *command);
@@ -316,7 +316,7 @@ impl Scene {
         self.step_all();
     }
 
-    /// Caps the namespace (0) or a host. Commands without a charge are let through before they are counted.
+    /// Caps the namespace (0) or a host. Commands in flight without a charge are admitted before the meter starts.
     fn set_cap(&mut self, of: usize, cap: Option<u64>) {
         if self.meters[of].cap.is_none() && cap.is_some() {
             (0..AT_ONCE).for_each(|_| self.step_all());
@@ -327,7 +327,7 @@ impl Scene {
             0 => self.bench.set_cap(cap),
             host => self.bench.set_host_cap(&name(host - 1), cap),
         }
-        self.bench.ring(); // a thread that waits notices it later, which is not what the bench looks for here
+        self.bench.ring(); // an I/O thread that waits would notice it later, which is not tested here
         self.meters[of].set(cap);
     }
 
@@ -396,7 +396,7 @@ impl Scene {
         self.hosts[at].commands.remove(&cid);
     }
 
-    /// What a command was charged is given back, here as there.
+    /// Returns the bytes that a command was charged, as the target does.
     fn give_back(&mut self, at: usize, command: Command) {
         let Command { bytes, counted, .. } = command;
         self.counted -= if counted[0] { bytes } else { 0 };
@@ -410,7 +410,7 @@ impl Scene {
     fn end(mut self) {
         let waiting: u64 = self.hosts.iter().flat_map(|host| host.commands.values()).map(|command| command.bytes).sum();
         let lowest = self.meters.iter().map(|meter| meter.lowest).min().unwrap_or(u64::MAX);
-        // at the lowest cap, and twice the time in case that two caps take turns; what is overspent is earned before
+        // at the lowest cap, and twice the time in case two caps alternate; overspent bytes are earned first
         let patience_ns = 2 * ((waiting + 2 * LARGEST) as f64 / lowest as f64 * S as f64) as u64 + S / 10;
         let until_ns = self.bench.now_ns() + patience_ns;
         while self.hosts.iter().any(|host| !host.commands.is_empty()) {
@@ -435,7 +435,7 @@ fn name(host: usize) -> String {
     format!("nqn.2026-01.test:host-{host}")
 }
 
-/// None, or 1 to 127 MB/s.
+/// No cap, or 1 to 127 MB/s.
 fn cap(value: u8) -> Option<u64> {
     (value & 0x80 == 0).then(|| u64::from(value & 0x7f).max(1) * 1_000_000)
 }

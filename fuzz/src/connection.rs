@@ -1,15 +1,14 @@
-//! Hosts that do anything, driven by a script of bytes, against a real I/O thread on the bench (`pilotlight_nvmf_target::testing`).
+//! Hosts with arbitrary behaviour, driven by a script of bytes, against a real I/O thread on the bench (`pilotlight_nvmf_target::testing`).
 //!
-//! The first bytes choose the scene: digests, R2Ts, memory, a backend that is late. The others are acts: well-formed
-//! commands with a byte wrong here and there, answers to R2Ts, plain garbage, silence, hanging up, on several connections,
-//! cut into pieces of any size.
+//! The first bytes select the scene: digests, R2Ts, memory, a slow backend. The others are actions: well-formed commands with some wrong
+//! bytes, answers to R2Ts, random bytes, silence, disconnects, on several connections, split into pieces of any size.
 //!
-//! Properties, whatever the script:
-//! - nothing panics, and what a connection holds stays bounded (`Bench::usage`);
-//! - what the target sends is well formed, and no command is answered more often than it was sent;
+//! Properties for every script:
+//! - nothing panics, and the resources of a connection stay bounded (`Bench::usage`);
+//! - PDUs from the target are well formed, and no command is answered more often than it was sent;
 //! - another host is served meanwhile;
-//! - no block changes that no complete and undamaged command was sent for ([`oracle`]);
-//! - when all peers are gone, so are all connections, buffers, requests and associations.
+//! - no block changes for which no complete and undamaged command was sent ([`oracle`]);
+//! - when all peers are gone, all connections, buffers, requests and associations are released.
 
 #[path = "connection/line.rs"]
 mod line;
@@ -36,14 +35,14 @@ use line::Line;
 /// Blocks of the namespace, and their size in bytes.
 const BLOCKS: u64 = 512;
 const BLOCK: usize = 512;
-/// Time that a step takes, in nanoseconds.
+/// Duration of a step, in nanoseconds.
 const STEP_NS: u64 = 50_000;
-/// Steps after which something that ought to happen has not.
+/// Timeout of an expected event, in steps.
 const STEPS: usize = 2_000;
-/// Connections of a script at once.
+/// Maximum of concurrent connections of a script.
 const LINES: usize = 16;
 
-/// Plays the script `bytes`.
+/// Runs the script `bytes`.
 pub fn check(bytes: &[u8]) {
     let mut script = Script(bytes);
     let mut scene = Scene::new(&mut script);
@@ -53,7 +52,7 @@ pub fn check(bytes: &[u8]) {
     scene.end();
 }
 
-/// Bytes that decide; zeroes once they are used up.
+/// Bytes of decisions; zeroes at the end.
 struct Script<'a>(&'a [u8]);
 
 impl<'a> Script<'a> {
@@ -78,14 +77,14 @@ struct Scene {
     bench: Bench,
     backend: Arc<dyn Backend>,
     lines: Vec<Line>,
-    /// Lines that have ended; what was sent on them still counts.
+    /// Ended lines; their sent bytes still count.
     past: Vec<Line>,
     narrow: bool,
     digests: Digests,
     max_r2t: u32,
     flow_control: bool,
     hosts: u8,
-    /// Pieces that sends are cut into, in bytes.
+    /// Size of the pieces of sends, in bytes.
     piece: usize,
 }
 
@@ -148,7 +147,7 @@ impl Scene {
         scene
     }
 
-    /// A new connection, nothing sent yet.
+    /// A new connection, without sent bytes.
     fn connect(&mut self) -> usize {
         if self.lines.len() == LINES {
             let line = self.lines.remove(0);
@@ -180,9 +179,9 @@ impl Scene {
         ConnectData::new([host; 16], cntlid, NQN, &format!("nqn.2026-01.test:{host}"))
     }
 
-    /// A well-mannered admin queue, enabled, and an I/O queue of `entries` entries. Returns the I/O queue's line.
+    /// A valid admin queue, enabled, and an I/O queue of `entries` entries. Returns the I/O queue's line.
     fn association(&mut self, entries: u8) -> usize {
-        self.hosts = (self.hosts + 1) % 3; // sometimes a host that was here before
+        self.hosts = (self.hosts + 1) % 3; // sometimes an earlier host
         self.association_of(self.hosts, entries)
     }
 
@@ -202,7 +201,7 @@ impl Scene {
         io
     }
 
-    /// Sends, and polls until nothing more happens.
+    /// Sends, and polls until nothing more arrives.
     fn exchange(&mut self, at: usize, pdu: &[u8]) {
         self.lines[at].send(pdu);
         for _ in 0..4 {
@@ -273,7 +272,7 @@ impl Scene {
         }
     }
 
-    /// A command that might be right.
+    /// A command that may be valid.
     fn command(&mut self, at: usize, script: &mut Script) -> Vec<u8> {
         const OPCODES: [u8; 16] = [
             io::WRITE,
@@ -329,7 +328,7 @@ impl Scene {
         self.lines[at].capsule(sqe, &fill)
     }
 
-    /// A Fabrics command that might be right.
+    /// A Fabrics command that may be valid.
     fn fabrics(&mut self, at: usize, script: &mut Script) -> Vec<u8> {
         let (kind, host, cntlid, qid) = (script.byte(), script.byte() % 3, script.byte() % 8, script.byte() % 4);
         let cntlid = if qid == 0 { CNTLID_DYNAMIC } else { u16::from(cntlid) };
@@ -348,7 +347,7 @@ impl Scene {
         self.lines[at].capsule(sqe, if is_connect { data.as_bytes() } else { &[] })
     }
 
-    /// Data for an R2T, or what claims to be.
+    /// Data for an R2T, valid or not.
     fn answer(&mut self, at: usize, script: &mut Script) {
         let how = script.byte();
         let Some(pdu) = self.lines[at].answer(usize::from(how >> 5), how & 1 != 0, u32::from(how >> 1 & 15)) else {
@@ -383,12 +382,12 @@ impl Scene {
         });
     }
 
-    /// A host that nobody in the script is writes a block and reads it again.
+    /// A host outside the script writes a block and reads it back.
     fn another_host_is_served(&mut self) {
         const LBA: u64 = BLOCKS - 1;
         self.piece = usize::MAX;
         self.narrow = false;
-        // all the others stay as they are
+        // all the others stay unchanged
         let others = std::mem::take(&mut self.lines);
         let io = self.association_of(0xaa, 7);
         let data = [0xa5; BLOCK];
@@ -400,7 +399,7 @@ impl Scene {
             let pdu = line.capsule(sqe, data);
             line.send(&pdu);
             let steps = (0..STEPS).find(|&step| {
-                // at first at full speed, then until hosts that stall have been given up
+                // first at full speed, then until stalled hosts are dropped
                 self.bench.step(if step < 200 { STEP_NS } else { 100 * STEP_NS });
                 self.lines[io].receive(usize::MAX);
                 self.lines[io].answered() > before
@@ -413,7 +412,7 @@ impl Scene {
     }
 }
 
-/// `pdu`, sometimes with a byte changed, or with its tail cut off.
+/// `pdu`, sometimes with a byte changed or truncated.
 fn damaged(mut pdu: Vec<u8>, script: &mut Script) -> Vec<u8> {
     match script.byte() {
         0xf0..=0xf7 => {

@@ -1,4 +1,4 @@
-//! What the fuzz targets call: plain functions over bytes, which ordinary tests call as well.
+//! The fuzz targets as plain functions over bytes, which ordinary tests call as well.
 
 pub mod caps;
 pub mod connection;

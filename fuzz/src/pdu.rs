@@ -1,4 +1,4 @@
-//! Any bytes, read as a stream of PDUs: nothing panics, and what was decoded encodes to the bytes that it came from.
+//! Random bytes parsed as a stream of PDUs: nothing panics, and decoded PDUs encode to the same bytes.
 
 use pilotlight_nvme::command::{DsmRange, dsm, opcode};
 use pilotlight_nvme::fabrics::{self, ConnectCmd, ConnectData, PropertyCmd, cc, fctype};
@@ -9,14 +9,14 @@ use pilotlight_nvme::pdu::{
 use pilotlight_nvme::{Cqe, Sqe, Status, digest};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Walks `stream` from PDU to PDU, for as long as their lengths lead on.
+/// Parses `stream` PDU by PDU, as far as their lengths allow.
 pub fn check(mut stream: &[u8]) {
     while let Some(len) = check_pdu(stream) {
         stream = &stream[len..];
     }
 }
 
-/// Checks the first PDU of `stream`; how long it claims to be, at least its header and at most what is there.
+/// Checks the first PDU of `stream`; returns its length, at least its header and at most the available bytes.
 fn check_pdu(stream: &[u8]) -> Option<usize> {
     let ch: CommonHeader = decode(stream)?;
     let pdu_type = PduType::from_u8(ch.pdu_type)?;
@@ -39,14 +39,14 @@ fn check_pdu(stream: &[u8]) -> Option<usize> {
     Some(len)
 }
 
-/// A structure at the start of `bytes`; that it is those bytes again.
+/// A structure at the start of `bytes`, which encodes to the same bytes.
 fn decode<T: FromBytes + IntoBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<T> {
     let (value, _) = T::read_from_prefix(bytes).ok()?;
     assert_eq!(value.as_bytes(), &bytes[..size_of::<T>()]);
     Some(value)
 }
 
-/// A digest comes out the same in one piece and in two.
+/// A digest is the same in one piece and in two.
 fn check_digest(left: &[u8], right: &[u8]) {
     let whole = digest::digest(&[left, right].concat());
     assert_eq!(digest::append(digest::append(0, left), right).to_le_bytes(), whole);
@@ -83,7 +83,7 @@ fn check_term(pdu_type: PduType, pdu: &TermReq, quoted: &[u8]) {
     let again = TermReq::new(pdu_type, error, pdu.fei.get(), quoted.len().min(TermReq::MAX_DATA));
     assert_eq!(again.as_bytes()[8..14], pdu.as_bytes()[8..14]);
     assert!(again.ch.plen.get() <= 152);
-    check_pdu(quoted); // what is quoted is a header as well, and may quote in turn: it gets shorter each time
+    check_pdu(quoted); // the quoted bytes are a header, which may contain a shorter one
 }
 
 fn check_command(sqe: &Sqe, data: &[u8], digests: Digests) {
@@ -139,7 +139,7 @@ fn check_r2t(pdu: &R2T, digests: Digests) {
     assert_eq!(again.as_bytes()[8..20], pdu.as_bytes()[8..20]);
 }
 
-/// PLEN counts header and digest too, so that a PDU cannot carry quite as much as DATAL can say.
+/// PLEN includes header and digest, so a PDU carries less than the maximum of DATAL.
 const MOST: u32 = u32::MAX - 256 - 4;
 
 fn check_h2c(pdu: &H2CData, digests: Digests) {

@@ -1,10 +1,10 @@
-//! Any bytes as the checksum file of a namespace: it is opened, or made anew.
+//! Random bytes as the checksum file of a namespace: it is opened, or created again.
 //!
-//! The first byte chooses the size of the namespace, bits 6 and 7 what is put right so that the bytes behind the header are reached: a valid header, and
-//! valid bad blocks. Properties, whatever the bytes:
+//! The first byte selects the size of the namespace; its bits 6 and 7 select parts that are made valid (the header, the bad blocks), so
+//! that the bytes behind the header are reached. Properties for all bytes:
 //! - no panic, and nothing outside of the file is read or written;
-//! - marks and bad blocks lie in the namespace;
-//! - opened again, at once, it says the same;
+//! - marks and bad blocks are within the namespace;
+//! - opened again at once, it has the same content;
 //! - a file without a valid header has every range marked, so that nothing is compared with it.
 
 use std::io::{self, ErrorKind};
@@ -52,7 +52,7 @@ impl Storage for Memory {
     }
 }
 
-/// A file whose parts follow from `bytes`: the headers, the bad blocks, the marks and records, a third each.
+/// A file generated from `bytes`: the headers, the bad blocks, the marks and records, a third each.
 fn file_of(layout: &Layout, choice: u8, bytes: &[u8]) -> Vec<u8> {
     let mut file = vec![0; layout.file_bytes() as usize];
     let (head, rest) = bytes.split_at(bytes.len() / 3);
@@ -81,7 +81,7 @@ fn file_of(layout: &Layout, choice: u8, bytes: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Opens the file that follows from `bytes`.
+/// Opens the file generated from `bytes`.
 pub fn check(bytes: &[u8]) {
     let Some((&choice, rest)) = bytes.split_first() else { return };
     let size = RANGE * u64::from(choice & 0x3f) + BLOCK;

@@ -3,7 +3,7 @@
 #
 #   packaging/container/build.sh [PROFILE]     of cargo: release (default), ci, dev
 #
-# BUILDER is docker (default), podman or buildah; IMAGE the image's name (default pilotlight); BUILD_OPTIONS more options of the builder.
+# BUILDER is docker (default), podman or buildah; IMAGE the image's name (default pilotlight); BUILD_OPTIONS further options of the builder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 deb=$(packaging/build-deb.sh "${1:-release}" | tail -1)

@@ -1,12 +1,12 @@
-# Debian packages without installing any: lists, downloads and unpacking under $CACHE. Sourced by prepare.sh and arm64/run.sh after common.sh.
+# Downloads and unpacks Debian packages under $CACHE without installing them. Sourced by prepare.sh and arm64/run.sh after common.sh.
 
 ARCH=${ARCH:-amd64}
 
-# apt_state SUITE: where its lists are.
+# apt_state SUITE: the folder of its lists.
 apt_state() { if [[ $ARCH == amd64 ]]; then echo "$CACHE/apt/$1"; else echo "$CACHE/apt/$1-$ARCH"; fi; }
 
-# apt_for SUITE COMMAND...: apt for $ARCH with its own sources and lists, and an empty list of installed packages
-# (so that a dependency closure is whole, whatever this machine has).
+# apt_for SUITE COMMAND...: apt for $ARCH with separate sources and lists, and an empty list of installed packages (so that a dependency
+# closure is complete on any machine).
 apt_for() {
   local suite=$1 state command=$2
   state=$(apt_state "$suite")
@@ -41,5 +41,5 @@ unpack() {
   rm -rf "$debs"
 }
 
-# newest_image SUITE PACKAGE: the kernel package that a package such as linux-image-cloud-amd64 depends on now.
+# newest_image SUITE PACKAGE: the kernel package on which a package such as linux-image-cloud-amd64 currently depends.
 newest_image() { apt_for "$1" apt-cache depends "$2" | awk '/Depends: linux-image/{print $2; exit}'; }

@@ -1,18 +1,17 @@
-# Where the harness keeps what it downloads and how it starts the unpacked tools.
-# Sourced by prepare.sh and run.sh; defines names, does nothing by itself.
+# Paths of the harness's downloads, and how to start the unpacked tools. Sourced by prepare.sh and run.sh; only definitions.
 
 HARNESS=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 REPO=$(cd "$HARNESS/../.." && pwd)
 CACHE=${PILOTLIGHT_LINUX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pilotlight/linux}
-ROOT=$CACHE/root                       # the unpacked Debian packages: a self-contained tree, its own libc included
+ROOT=$CACHE/root                       # the unpacked Debian packages: a self-contained tree, including libc
 MIRROR=${PILOTLIGHT_DEBIAN_MIRROR:-http://deb.debian.org}
 
-# The kernels that are tested: the name used here -> Debian suite and package.
+# The tested kernels: the name used here -> Debian suite and package.
 kernel_suite() {
   case $1 in
     6.12 | 6.1) echo bookworm ;;
     5.10) echo bullseye ;;
-    backports) echo trixie-backports ;; # the newest that Debian has for a stable release, whichever that is today
+    backports) echo trixie-backports ;; # the current newest kernel of Debian for a stable release
     *) die "unknown kernel '$1'; known: 6.12 6.1 5.10 backports" ;;
   esac
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes crates/nvme/tests/golden/linux-KERNEL anew: a stock initiator and the kernel's own target (nvmet), each in a guest,
-# their traffic captured at the initiator's network card. Run by hand, when there is a reason; the vectors are committed.
+# Regenerates crates/nvme/tests/golden/linux-KERNEL: a stock initiator and the kernel's own target (nvmet), each in a guest, with their
+# traffic captured at the initiator's network card. Run manually if needed; the vectors are committed.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 kernel=${1:-6.12}

@@ -1,14 +1,14 @@
-# Boots a guest and talks to it. Sourced by run.sh.
+# Boots a guest and serves its calls. Sourced by run.sh.
 #
-# A guest NAME leaves $OUT/NAME.console (what it said), $OUT/NAME.pcap (its frames), and two FIFOs, NAME.ctl.in and
-# NAME.ctl.out: its second serial line, over which it calls verbs of this side (`host` in guest/lib.sh) one line each.
+# A guest NAME leaves $OUT/NAME.console (its output), $OUT/NAME.pcap (its frames), and two FIFOs, NAME.ctl.in and NAME.ctl.out: its second
+# serial line, over which it calls functions of this side (`host` in guest/lib.sh), one line each.
 
 guest_pid() { cat "$OUT/$1.pid"; }                     # of `timeout`, whose one child is QEMU
 guest_qemu_pid() { local pid; pid=$(guest_pid "$1"); awk '{print $1}' "/proc/$pid/task/$pid/children"; }
 guest_is_off() { ! kill -0 "$(guest_pid "$1")" 2>/dev/null; }
 
-# build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically. Cases run side by side,
-# and rustc names its temporary files after the program: one compiles it, in a folder of its own, and the others wait.
+# build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically. Cases run concurrently, and rustc names
+# its temporary files after the program: one case compiles it, in a separate folder, and the others wait.
 build_tool() {
   local sources=("$HARNESS/tools/blockcheck.rs" "$HARNESS/tools/block.rs") tools=$REPO/target/linux-tools
   mkdir -p "$tools"
@@ -24,7 +24,7 @@ build_tool() {
   install "$tools/blockcheck" "$1/bin/blockcheck"
 }
 
-# case_archive NAME SCRIPT: init, the words and the case, as an archive that is laid over the initramfs.
+# case_archive NAME SCRIPT: init, the functions and the case, as an archive on top of the initramfs.
 case_archive() {
   local dir=$OUT/$1.case
   mkdir -p "$dir/case" "$dir/bin"
@@ -61,8 +61,8 @@ guest_start() {
   rm -f "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
   mkfifo "$OUT/$name.ctl.in" "$OUT/$name.ctl.out"
   qemu_command
-  # -accel tcg: /dev/kvm is left alone, a runner may have one that hangs. One thread for all virtual processors: with a
-  # thread each, QEMU 7.2 now and then trips over the kernel patching its own code ("Oops: int3" while it boots). A case may set ACCEL.
+  # -accel tcg: /dev/kvm is not used, because it may hang on a runner. One thread for all virtual processors: with a thread each, QEMU 7.2
+  # sometimes fails while the kernel patches its own code ("Oops: int3" at boot). A case may set ACCEL.
   timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
     -accel "${ACCEL:-tcg,thread=single}" -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
     -no-reboot -serial stdio -chardev pipe,id=ctl,path="$OUT/$name.ctl" -serial chardev:ctl \
@@ -71,19 +71,19 @@ guest_start() {
     -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable ${KERNEL_ARGS:-}" \
     ${GUEST_QEMU[@]+"${GUEST_QEMU[@]}"} "$@" \
     </dev/null >"$OUT/$name.console" 2>"$OUT/$name.qemu.log" &
-  echo $! >"$OUT/$name.pid"            # a file, because the host's verbs run in a subshell
+  echo $! >"$OUT/$name.pid"            # a file, because the host's functions run in a subshell
   disown $!
 }
 
-# guest_serve NAME: answers the guest's calls until it is off. Sets STOOD_STILL when this process did not run for a
-# while: then the machine was paused, and timeouts in guest and target are no fault of theirs.
+# guest_serve NAME: answers the guest's calls until it is off. Sets STOOD_STILL if this process did not run for a while: then the machine
+# was paused, and timeouts in guest and target are not their errors.
 guest_serve() {
   local part line='' answer ctl=$OUT/$1.ctl before=$SECONDS
   exec 3<>"$ctl.in" 4<>"$ctl.out"
   until guest_is_off "$1"; do
     stood_still_since "$before"
     before=$SECONDS
-    # At a timeout `read` has taken, and hands over, what there was of the line.
+    # At a timeout `read` returns the part of the line that it has read.
     IFS= read -r -t 0.5 -u 4 part || { line+=$part; continue; }
     line+=$part
     line=${line%$'\r'}
@@ -116,5 +116,5 @@ guest_stop() {
   soon 8 guest_is_off "$1" || true
 }
 
-# guest_status NAME: what its status line said; nothing when there is none (panic, timeout).
+# guest_status NAME: the status in its last line; empty if there is none (panic, timeout).
 guest_status() { sed -n 's/^LINUX-CASE-STATUS \([0-9]*\).*/\1/p' "$OUT/$1.console" | tail -1; }

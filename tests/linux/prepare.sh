@@ -1,16 +1,16 @@
 #!/bin/bash
-# Fetches what the Linux initiator harness needs and builds one initramfs per kernel:
+# Downloads the packages of the Linux initiator harness and builds one initramfs per kernel:
 #
 #   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10, backports
 #
-# Debian packages are downloaded and checked by apt with a configuration of its own and unpacked with
-# `dpkg -x` under $CACHE (common.sh): nothing is installed and nothing outside that folder is touched.
-# What is there already is kept, so a second run takes no time; --refresh asks the mirror for newer packages.
+# Debian packages are downloaded and verified by apt with a separate configuration and unpacked with `dpkg -x` under $CACHE (common.sh):
+# nothing is installed and no file outside that folder changes. Existing files are kept, so a second run is fast; --refresh looks for newer
+# packages.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 . "$HARNESS/apt.sh"
 
-# What the host runs and what goes into the guest. fio brings 70 MB of libraries and so has an archive of its own.
+# Programs of the host and of the guest. fio needs 70 MB of libraries and has a separate archive.
 TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey)
@@ -28,7 +28,7 @@ prepare_tools() {
   echo "$stamp" >"$ROOT/.stamp"
 }
 
-# copy_program PATH DIR: a program of the unpacked tree with the libraries that it loads.
+# copy_program PATH DIR: a program of the unpacked tree with its libraries.
 copy_program() {
   local program=$ROOT/$1 dir=$2 library
   install -D "$program" "$dir/$1"
@@ -37,7 +37,7 @@ copy_program() {
     while read -r library; do install -D -m 755 "$library" "$dir/usr/lib/$(basename "$library")"; done
 }
 
-# The part of the guest that no kernel changes.
+# The part of the guest that is the same for all kernels.
 build_userland() {
   local dir=$1
   mkdir -p "$dir"/{bin,sbin,usr/bin,usr/sbin,usr/lib,proc,sys,dev,tmp,run,mnt,etc/nvme,case}
@@ -54,7 +54,7 @@ build_userland() {
   echo '5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f' >"$dir/etc/nvme/hostid"
 }
 
-# copy_modules KERNELROOT VERSION DIR: the modules and what they need, decompressed, with a fresh modules.dep.
+# copy_modules KERNELROOT VERSION DIR: the modules and their dependencies, decompressed, with a new modules.dep.
 copy_modules() {
   local from=$1 version=$2 dir=$3 module file
   local base=lib/modules/$version
@@ -80,14 +80,14 @@ prepare_kernel() {
   suite=$(kernel_suite "$name")
   stamp="kernel 1 $(cat "$ROOT/.stamp") $(sha256sum <"$HARNESS/prepare.sh")"
   [[ $refresh == no && $(cat "$dir/.stamp" 2>/dev/null) == "$stamp" ]] && { say "kernel $name: $(cat "$dir/version") in $dir"; return; }
-  [[ $name != backports ]] || rm -f "$CACHE/apt/$suite/updated" # what it had a week ago may be gone
+  [[ $name != backports ]] || rm -f "$CACHE/apt/$suite/updated" # its packages of a week ago may be gone
   update_lists "$suite"
   package=$(newest_image "$suite" "$(kernel_package "$name")")
   say "kernel $name: $package of $suite"
   rm -rf "$dir"
   mkdir -p "$dir"
   local version=${package#linux-image-}
-  # Since 7.x the image and its modules are packages of their own, below /usr.
+  # Since 7.x the image and its modules are separate packages, below /usr.
   # shellcheck disable=SC2046 # a list of package names
   unpack "$suite" "$dir/unpacked" "$package" $(apt_for "$suite" apt-cache depends "$package" |
     awk -v version="$version" '$1 == "Depends:" && $2 ~ /^linux-(base|binary|modules)-/ && substr($2, length($2) - length(version)) == "-" version {print $2}')
@@ -130,7 +130,7 @@ for need in apt-get dpkg xz; do command -v "$need" >/dev/null || die "needs $nee
 
 mkdir -p "$CACHE"
 exec 9>"$CACHE/lock"
-flock 9                                # one prepare at a time; the tests may call it side by side
+flock 9                                # one prepare at a time; the tests may run it concurrently
 prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
 prepare_fio

@@ -1,5 +1,5 @@
-# A program of this repository goes into the guest as /host/NAME, with the libraries it needs, under the host's own loader.
-# Sourced by cases whose guest runs one.
+# A program of this repository in the guest as /host/NAME, with its libraries, under the host's own loader. Sourced by cases whose guest
+# runs one.
 PILOTLAB=${PILOTLAB:-$(dirname "$PILOTLIGHT")/pilotlab}
 
 # guest_program NAME: pilotlight or pilotlab.

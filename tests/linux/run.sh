@@ -1,21 +1,21 @@
 #!/bin/bash
-# Runs one case: boots a stock Linux kernel in QEMU (no KVM) and lets its NVMe/TCP initiator loose on a target.
+# Runs one case: boots a stock Linux kernel in QEMU (no KVM) whose NVMe/TCP initiator connects to a target.
 #
 #   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10, backports
 #
-# PEER=pilotlight|nvmet   who is the target (default pilotlight; nvmet is the kernel's own, in a second guest:
-#                         what fails there is a mistake of the harness or a peculiarity of Linux)
+# PEER=pilotlight|nvmet   the target (default pilotlight; nvmet is the kernel's own, in a second guest: its failures
+#                         are errors of the harness or specific to Linux)
 # PILOTLIGHT=PATH         the program under test (default target/release/pilotlight, else target/debug)
-# PILOTLAB=PATH           the experiment program, which some guests run (default: beside it)
-# OUT=DIR                 where console, server log and capture go (default target/linux/PEER-KERNEL-CASE)
+# PILOTLAB=PATH           the experiment program, which some guests run (default: in the same folder)
+# OUT=DIR                 folder of console, server log and capture (default target/linux/PEER-KERNEL-CASE)
 # BLOCK_SIZE=512|4096     of the namespace (default 4096; nvmet: always 512)
-# CAPTURE=headers|full|no packet capture by QEMU's filter-dump; kept when the case fails (KEEP=1: always)
+# CAPTURE=headers|full|no packet capture by QEMU's filter-dump; kept if the case fails (KEEP=1: always)
 #
-# Status 0: the guest said that the case passed. 1: it failed, or said nothing in time. 2: the harness is not ready
-# (prepare.sh was not run, no program).
+# Status 0: the guest reported that the case passed. 1: it failed or timed out. 2: the harness is not ready (prepare.sh was not run, no
+# program).
 #
-# A case is cases/NAME.sh, run by the guest with the words of guest/lib.sh. What it needs of this side stands in
-# cases/NAME.host.sh: settings (below) and the verbs host_VERB that the guest calls over the second serial line.
+# A case is cases/NAME.sh, run by the guest with the functions of guest/lib.sh. cases/NAME.host.sh has the part of this side: settings
+# (below) and the functions host_VERB that the guest calls over the second serial line.
 set -euo pipefail
 . "$(dirname "$0")/common.sh"
 
@@ -27,20 +27,20 @@ CAPTURE=${CAPTURE:-headers}
 OUT=${OUT:-$REPO/target/linux/$PEER-$KERNEL-$CASE}
 NQN=nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000042
 
-# What a case may set in its .host.sh.
+# Settings of a case in its .host.sh.
 BACKING=mem                  # mem, or file: a sparse file $DISK
 SIZE_MIB=256
 BLOCK_SIZE=${BLOCK_SIZE:-4096}
 TIMEOUT_S=120                # for the whole guest
 CPUS=1
 MEMORY_MIB=512
-ARCHIVES=()                  # more archives for the guest (fio.cpio)
-GUEST_QEMU=()                # more options for the guest's QEMU
+ARCHIVES=()                  # further archives for the guest (fio.cpio)
+GUEST_QEMU=()                # further options for the guest's QEMU
 NEEDS_SERVER=yes
 STOOD_STILL=0
 GUEST_ENV=                   # lines NAME=VALUE for the guest
-case_before() { :; }         # runs when $DISK is there, before server and guest
-host_after() { :; }          # runs when the guest passed; a non-zero status fails the case
+case_before() { :; }         # runs when $DISK exists, before server and guest
+host_after() { :; }          # runs if the guest passed; a non-zero status fails the case
 
 [[ -e $HARNESS/cases/$CASE.sh ]] || die "no case '$CASE' in $HARNESS/cases"
 kernel_suite "$KERNEL" >/dev/null
@@ -61,14 +61,15 @@ free_port() {
   done
 }
 
-# listens PORT: somebody does, by the kernel's table (a probing connection would be a host to the target).
+# listens PORT: whether a process listens, by the kernel's table (a probing connection would be a host to the target).
 listens() { grep -qiE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$1") [0-9A-F]+:0000 0A" /proc/net/tcp; }
 
-# connections: how many the target has accepted and not closed. (Counted at its end, so that closing counts.)
+# connections: number of connections that the target has accepted and not closed. (Counted at the target's end, so that closing connections
+# count.)
 connections() { grep -ciE "^ *[0-9]+: [0-9A-F]+:$(printf %04X "$PORT") [0-9A-F]+:[0-9A-F]+ (01|08)" /proc/net/tcp || true; }
 no_connections() { [[ $(connections) == 0 ]]; }
 
-# soon SECONDS COMMAND...: polls until it succeeds; fails when it does not.
+# soon SECONDS COMMAND...: polls until it succeeds; fails at the timeout.
 soon() {
   local end=$((SECONDS + $1))
   shift

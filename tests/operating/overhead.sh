@@ -4,8 +4,8 @@
 #
 #   cargo build --release -p pilotlight && tests/operating/overhead.sh [ROUNDS] [SECONDS]
 #
-# The server has CPU 0, the load CPU 1. The threads that read counters avoid the reactors' CPUs, so they run on CPU 1 too and take CPU time from the
-# load. On a machine with more CPUs give the load one of its own: SERVER=2 LOAD=3 REST=0,1.
+# The server has CPU 0, the load CPU 1. The threads that read counters avoid the reactors' CPUs, so they run on CPU 1 too and take CPU time
+# from the load. On a machine with more CPUs give the load a separate one: SERVER=2 LOAD=3 REST=0,1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-20} seconds=${2:-3} program=${PROGRAM:-target/release/pilotlight}

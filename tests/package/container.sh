@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds the container image as packaging/container/build.sh does, without a daemon (buildah), on a Debian that mmdebstrap makes in place of
-# the base image, which only a registry has; and runs it: the server answers as the image's user, and ends at SIGTERM.
+# Builds the container image as packaging/container/build.sh does, without a daemon (buildah), on a Debian built by mmdebstrap instead of
+# the base image, which needs a registry; and runs it: the server responds as the image's user, and ends at SIGTERM.
 #
 #   tests/package/container.sh PACKAGE.deb
 #
@@ -17,7 +17,7 @@ fail() { say "FAILED: $*"; cat "$OUT/server.log" >&2 2>/dev/null || true; exit 1
 builder() { BUILDAH_ISOLATION=chroot STORAGE_DRIVER=vfs buildah --root "$OUT/storage" --runroot "$OUT/run" "$@"; }
 inside() { builder run "$container" -- "$@"; }
 
-# Without namespaces its number is the same on both sides.
+# Without PID namespaces its PID is the same on both sides.
 server_pid() { sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' "$OUT/status.json" 2>/dev/null; }
 stop_server() { local pid; pid=$(server_pid); [[ -z $pid ]] || kill -TERM "$pid" 2>/dev/null || true; }
 trap 'stop_server; wait' EXIT
@@ -38,7 +38,7 @@ container=$(builder from --pull-never localhost/pilotlight)
 
 [[ $(inside id -u) == 65532 ]] || fail 'the image runs as another user than its own'
 inside pilotlight --version
-# What the image runs, but for the port: the machine's network is the container's here.
+# The image's command, except for the port: the container uses the machine's network here.
 inside pilotlight serve --listen 127.0.0.1:0 --namespace 'file:/var/lib/pilotlight/disk.img?size=16MiB' >"$OUT/server.log" 2>&1 &
 server=$!
 end=$((SECONDS + 60))

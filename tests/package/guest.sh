@@ -1,5 +1,5 @@
 #!/bin/bash
-# What an operator does with the package, in the guest: install, start, connect, scrape, set a budget, reload, upgrade under load, stop, purge.
+# The operator's use of the package, in the guest: install, start, connect, scrape, set a budget, reload, upgrade under load, stop, purge.
 # Prints each step; the last line has the status.
 set -euo pipefail
 cd /root/test
@@ -21,8 +21,8 @@ within() {
 shown() { systemctl show -p "$2" --value "$1"; }
 is() { [[ $2 == "$3" ]] || fail "$1 is '$2', not '$3'"; }
 
-# What a machine consists of. Left out, as dpkg or the system writes it on its own: /var/lib/dpkg, /var/log, /var/cache, /var/lib/systemd (random seed,
-# timers), backups of passwd and group (/etc/*-), the ID of the machine, and of /run all that is not ours.
+# Files and users of the machine. Excluded, as dpkg or the system writes it: /var/lib/dpkg, /var/log, /var/cache, /var/lib/systemd (random
+# seed, timers), backups of passwd and group (/etc/*-), the machine ID, and other files of /run.
 files() {
   find /etc /usr /var -xdev \( -path /var/lib/dpkg -o -path /var/log -o -path /var/cache -o -path /var/lib/systemd -o -path /var/tmp \
     -o -path '/etc/*-' -o -path /etc/machine-id -o -path /etc/.updated -o -path /var/.updated \) -prune -o -print
@@ -78,7 +78,7 @@ score() { # UNIT LIMIT in tenths
   tail -1 /tmp/security | tr -cd '\40-\176\n'
 }
 
-# ask_page METHOD PATH BODY: what the page answers, with its head.
+# ask_page METHOD PATH BODY: the page's response, with its head.
 ask_page() {
   local at=${ADDRESS#http://}
   at=${at%/}
@@ -205,7 +205,7 @@ kill -KILL "$(shown pilotlight.service MainPID)"
 within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
 logged '(nothing to put back|nothing had been changed)' || fail 'pilotlight restore was not run after the server was killed'
 pilotlight set policy cpu-bandwidth domain=cpu
-pilotlight set budget 5W for 10s --no-wait # so little that the quota goes to its lowest value
+pilotlight set budget 5W for 10s --no-wait # so low that the quota is set to its minimum
 workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
 within 100 'quota of the worker core' eval '[[ $(cat "$(workers)/cpu.max") != max* ]]'
 pilotlight status | grep -E '^(budget|policy) '

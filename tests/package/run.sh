@@ -1,9 +1,10 @@
 #!/bin/bash
-# Installs the Debian package in a guest with systemd (Debian 12 under QEMU, no KVM) and uses it as an operator does: guest.sh says what.
+# Installs the Debian package in a guest with systemd (Debian 12 under QEMU, no KVM) and uses it as an operator does (guest.sh).
 #
 #   tests/package/run.sh PACKAGE.deb [KERNEL]     kernels: those of tests/linux/prepare.sh (default 6.12)
 #
-# The guest does not write to the root file system of prepare.sh. What a run leaves is in OUT (default target/package/test). Status 0: passed. 1: failed. 2: not ready.
+# The guest does not write to the root file system of prepare.sh. The files of a run are in OUT (default target/package/test). Status 0:
+# passed. 1: failed. 2: not ready.
 set -euo pipefail
 . "$(dirname "$0")/../linux/common.sh"
 HERE=$REPO/tests/package
@@ -39,7 +40,7 @@ guest_archive() {
 
 boot() {
   qemu_command
-  # tcg, one thread: see tests/linux/guest.sh. The second disk has a serial number, by which a rule of udev finds it.
+  # tcg, one thread: see tests/linux/guest.sh. The second disk has a serial number for a udev rule.
   TMPDIR=$OUT timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
     -accel tcg,thread=single -cpu max -smp 2 -m 1024 -M q35 -nodefaults -no-user-config -display none -no-reboot -serial stdio \
     -drive "file=$IMAGE,if=none,id=root,format=raw,snapshot=on" -device virtio-blk-pci,drive=root \

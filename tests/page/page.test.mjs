@@ -89,7 +89,7 @@ for (const width of [400, 1600]) {
       await page.waitForFunction((before) => document.getElementById('iops').textContent !== before, requests);
       const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
       assert.equal(back === 'rgb(255, 255, 255)', colorScheme === 'light');
-      // the strips are painted: their pixels contain the colour of a state
+      // the strips are painted: their pixels have the colour of a state
       const painted = await page.evaluate(() => {
         const canvas = document.querySelector('#cores canvas');
         const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);

@@ -18,7 +18,7 @@ modules=../../target/page
 mkdir -p "$modules"
 cp package.json package-lock.json ./*.mjs "$modules/"
 cd "$modules"
-# compared by contents, as a checkout and a copy change times
+# compared by contents, as a checkout or a copy changes times
 if ! cmp -s package-lock.json node_modules/installed-from.json; then
   npm ci --no-audit --no-fund --ignore-scripts || lacks 'npm ci failed'
   cp package-lock.json node_modules/installed-from.json

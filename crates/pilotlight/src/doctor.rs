@@ -1,5 +1,5 @@
-//! `pilotlight doctor`: features of this machine that a server with sleeping cores uses; for each missing one the reason, the cost and
-//! the remedy.
+//! `pilotlight doctor`: features of this machine that a server with sleeping cores uses; for each missing one the reason, the cost and the
+//! remedy.
 //!
 //! Facts are gathered once ([`facts`], [`live`]); a section depends on them only, and the report is printed
 //! as text ([`render`]) or JSON ([`report`]). Nothing on the machine is changed.

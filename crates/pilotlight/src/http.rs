@@ -1,7 +1,7 @@
-//! The HTTP server of metrics and of the page, on a thread of its own that avoids the CPUs of reactors.
+//! The HTTP server of metrics and of the page, on a separate thread that avoids the CPUs of reactors.
 //!
-//! Limits: concurrent connections, the time to receive the head of a request, and the time without progress on a connection. Each connection has its
-//! own router, given by the service.
+//! Limits: concurrent connections, the time to receive the head of a request, and the time without progress on a connection. Each
+//! connection has its own router, made by the service.
 
 use std::future::Future;
 use std::io;
@@ -181,7 +181,7 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         }
     }
 
-    /// Accepts a connection. After a failure it waits, as without descriptors the next accept would fail at once.
+    /// Accepts a connection. After a failure it waits, because without descriptors the next accept would fail immediately.
     async fn taken<T>(&self, accepted: io::Result<T>) -> Option<T> {
         match accepted {
             Ok(accepted) => Some(accepted),

@@ -24,7 +24,7 @@ pub(crate) fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let draft = draft(path);
     let written = write(&draft, path, contents).and_then(|()| fs::rename(&draft, path));
     if let Err(error) = written {
-        let _ = fs::remove_file(&draft); // where it was not made there is nothing to remove
+        let _ = fs::remove_file(&draft); // fails if it was not created
         return Err(with_remedy(error, folder(path)));
     }
     File::open(folder(path))?.sync_all()

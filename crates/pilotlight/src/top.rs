@@ -1,7 +1,7 @@
 //! `pilotlight top`: the status of a running server, live in a terminal, with keys that change policy, budget and tolerance.
 //!
-//! `feed` requests the status on a thread of its own; `keys` and `view` are pure: a key changes [`keys::Ui`], and a screen is drawn from the last report,
-//! the [`history::History`] and the `Ui`. This file is the loop between them and the terminal.
+//! `feed` requests the status on a separate thread; `keys` and `view` are pure: a key changes [`keys::Ui`], and a screen is drawn from the
+//! last report, the [`history::History`] and the `Ui`. This file is the loop between them and the terminal.
 
 mod body;
 mod feed;

@@ -1,6 +1,6 @@
-//! What each core spent its time on: the lines `cpuN` of `/proc/stat` (proc_stat(5)), in ticks of 10 ms as nanoseconds.
+//! CPU time of each core by state: the lines `cpuN` of `/proc/stat` (proc_stat(5)), in ticks of 10 ms as nanoseconds.
 //!
-//! Time in `umwait` and the like counts as busy here: the kernel does not know of it.
+//! Time in `umwait` and similar instructions counts as busy: the kernel does not detect it.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ const NAME: &str = "cputime";
 /// Update interval in nanoseconds.
 pub const INTERVAL_NS: u64 = 10_000_000;
 const HELP: &str = "check that /proc is mounted";
-/// What the first eight columns are.
+/// Names of the first eight columns.
 const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"];
 
 /// CPU time of all cores.
@@ -26,7 +26,7 @@ pub struct CpuTime {
 /// One core's time since boot, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Core {
-    /// As the kernel writes it, such as `cpu0`.
+    /// The kernel's name, such as `cpu0`.
     pub name: String,
     /// By column of the file.
     pub spent_ns: [i64; 8],
@@ -47,7 +47,7 @@ impl Core {
 /// All cores of a `/proc/stat`.
 ///
 /// # Errors
-/// Of reading.
+/// As of reading.
 pub fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1) as i64;
     let text = files::text(path)?;

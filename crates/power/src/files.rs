@@ -12,7 +12,7 @@ pub fn text(path: &Path) -> io::Result<String> {
 /// The whole number in a file.
 ///
 /// # Errors
-/// As of reading; `InvalidData` where it holds none.
+/// As of reading; `InvalidData` if it has no number.
 pub fn number<T: std::str::FromStr>(path: &Path) -> io::Result<T> {
     let text = text(path)?;
     text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
@@ -27,7 +27,7 @@ pub fn names(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Texts and numbers of a name in turn, by which it is ordered.
+/// The texts and numbers of a name, as its sort key.
 fn natural(name: &str) -> Vec<(String, Option<u64>)> {
     let mut parts: Vec<(String, Option<u64>)> = vec![(String::new(), None)];
     for c in name.chars() {

@@ -1,8 +1,8 @@
-//! Power of sensor chips: `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst of the kernel): `powerN_input` and
-//! `powerN_average` (microwatts), `energyN_input` (microjoules), and current times voltage where a `currN` (milliamperes)
-//! and an `inN` (millivolts) belong to one rail. Channels that are switched off (`*_enable`) are left out.
+//! Power of sensor chips: `/sys/class/hwmon` (Documentation/hwmon/sysfs-interface.rst of the kernel): `powerN_input` and `powerN_average`
+//! (microwatts), `energyN_input` (microjoules), and current times voltage if a `currN` (milliamperes) and an `inN` (millivolts) belong to
+//! one rail. Disabled channels (`*_enable`) are omitted.
 //!
-//! The kernel knows where a chip is, not what it feeds: without `parts` a domain can be looked at but not added to others.
+//! The kernel does not report what a chip supplies: without `parts` a domain is shown but not added to others.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,8 +14,7 @@ use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError,
 use crate::timing::Timing;
 
 const NAME: &str = "hwmon";
-/// Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
-/// Update interval in nanoseconds.
+/// Update interval in nanoseconds. Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
 pub const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
@@ -41,9 +40,9 @@ pub struct Hwmon {
 
 #[derive(Debug)]
 enum Channel {
-    /// A file in microwatts or microjoules.
+    /// A file, in microwatts or microjoules.
     Micro(PathBuf),
-    /// Milliamperes and millivolts.
+    /// Two files, in milliamperes and millivolts.
     Product(PathBuf, PathBuf),
 }
 
@@ -53,7 +52,7 @@ impl Open for Hwmon {
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let root = roots.sys.join("class/hwmon");
         let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
-        // A chip behind a slow bus, or a firmware's meter, can take long.
+        // Chips on a slow bus and firmware meters can be slow.
         let mut found = Self { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
         for chip in chips(&root).map_err(missing)? {
             if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
@@ -73,9 +72,9 @@ impl Open for Hwmon {
 /// A chip's folder.
 struct Chip {
     folder: PathBuf,
-    /// The driver's name for it.
+    /// The driver's name.
     driver: String,
-    /// The same, with the folder's name where several chips have it.
+    /// The same, with the folder's name if several chips have it.
     name: String,
     files: Vec<String>,
 }
@@ -108,7 +107,7 @@ impl Chip {
         self.folder.join(name)
     }
 
-    /// Whether a channel measures: some can be switched off, and give an error then.
+    /// Whether a channel is enabled: a disabled one returns an error.
     fn is_on(&self, channel: &str) -> bool {
         !files::text(&self.file(&format!("{channel}_enable"))).is_ok_and(|text| text == "0")
     }
@@ -129,7 +128,7 @@ impl Chip {
         Some(rail)
     }
 
-    /// Over which time an average is taken, which drivers tell in milliseconds.
+    /// Averaging interval of a channel; drivers report milliseconds.
     fn averaging(&self, channel: &str) -> Timing {
         let ms = files::number::<u64>(&self.file(&format!("{channel}_average_interval"))).ok();
         Timing { averaging_ns: ms.map(|ms| ms.saturating_mul(1_000_000)), ..Timing::default() }
@@ -143,14 +142,14 @@ impl Chip {
         format!("{}/{}", self.name, self.label(channel).unwrap_or_else(|| channel.to_owned()))
     }
 
-    /// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); of all others nothing is known.
+    /// The ACPI power meter is defined as the whole system's (ACPI 6.5, 10.4); the part of all others is unknown.
     fn part(&self, domain: &str) -> Part {
         if self.driver == "power_meter" { Part::System } else { Part::Unknown(domain.into()) }
     }
 }
 
 impl Hwmon {
-    /// Powers; where a chip has none, products of current and voltage.
+    /// Powers; products of current and voltage if a chip has none.
     fn add_powers(&mut self, chip: &Chip, options: &Options) {
         let before = self.about.domains.len();
         let inputs = chip.numbers("power", "_input");
@@ -168,7 +167,7 @@ impl Hwmon {
         }
     }
 
-    /// Energies. Those of cores of `amd_energy` would be counted within the socket's.
+    /// Energies. Cores of `amd_energy` are omitted, as the socket includes them.
     fn add_energies(&mut self, chip: &Chip, options: &Options) {
         let all = chip.numbers("energy", "_input").into_iter().map(|n| format!("energy{n}"));
         for channel in all.filter(|channel| chip.is_on(channel)) {
@@ -185,7 +184,7 @@ impl Hwmon {
         }
     }
 
-    /// Current times voltage, where both are known to be of one rail.
+    /// Current times voltage, if both are known to be of one rail.
     fn add_products(&mut self, chip: &Chip, options: &Options) {
         for n in chip.numbers("curr", "_input") {
             let Some((rail, voltage)) = chip.rail(&n) else { continue };
@@ -196,7 +195,7 @@ impl Hwmon {
         }
     }
 
-    /// Several channels of a chip can have one label (`NC`): from the second on they get a number.
+    /// Several channels of a chip can have one label (`NC`): the second and later ones get a number.
     fn add(&mut self, mut domain: Domain, channel: Channel, options: &Options) {
         let numbered = format!("{}#", domain.name);
         let alike = |other: &&Domain| other.name == domain.name || other.name.starts_with(&numbered);

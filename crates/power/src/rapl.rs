@@ -1,9 +1,9 @@
 //! RAPL through powercap: `/sys/class/powercap/intel-rapl:*` (Documentation/power/powercap/powercap.rst of the kernel), on
 //! Intel and AMD alike. Names of zones are read, not assumed: `package-0`, `core`, `uncore`, `dram`, `psys`.
 //!
-//! `psys` contains packages and memory, a package its cores and uncore; memory lies beside the package although its folder
-//! lies within the package's. The same counters seen through another driver (`intel-rapl-mmio`) are left out. On AMD the zone `core`
-//! is one core, not all: that counter is each core's own (MSR C001_029AH), and the kernel reads that of the CPU which leads the package.
+//! `psys` contains packages and memory, a package its cores and uncore; memory is not part of the package, although its folder is within
+//! the package's. The same counters of another driver (`intel-rapl-mmio`) are omitted. On AMD the zone `core` is a single core: the counter
+//! is per core (MSR C001_029AH), and the kernel reads that of the package's lead CPU.
 
 use std::fs::File;
 use std::io;
@@ -19,23 +19,23 @@ use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError,
 use crate::timing::Timing;
 
 const NAME: &str = "rapl";
-/// The hardware brings its counters up to date about once a millisecond (Intel SDM volume 3, 16.10).
+/// The hardware updates its counters about once a millisecond (Intel SDM volume 3, 16.10).
 pub const UPDATE_NS: u64 = 1_000_000;
 /// Step of the counters: 2^-14 J, the usual energy unit (Intel SDM volume 4, MSR 606H); with some CPUs it is smaller.
 pub const QUANTUM_UJ: u64 = 61;
-/// No package has more power than this, in microwatts, where nothing else is said: 2 kW.
+/// Default maximum power of a package, in microwatts: 2 kW.
 const GREATEST_UW: u64 = 2_000_000_000;
-/// No platform has more power than this, in microwatts, where nothing else is said: 8 kW.
+/// Default maximum power of a platform, in microwatts: 8 kW.
 const GREATEST_PLATFORM_UW: u64 = 8_000_000_000;
-/// A counter that shows 0 gets so many milliseconds to move.
+/// Timeout for a counter at 0 to increment, in milliseconds.
 const TIMEOUT_MS: u64 = 50;
 
-/// What helps where there is none.
+/// Remedy if there are no zones.
 pub const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
     virtual machines have none: measure on the host";
 const DENIED: &str = "run as root, give the program cap_dac_read_search, or let a group read it with a udev rule: \
     SUBSYSTEM==\"powercap\", ACTION==\"add\", RUN+=\"/bin/chgrp -R power /sys%p\", RUN+=\"/bin/chmod -R g+r /sys%p\"";
-/// What helps where it does not increment.
+/// Remedy if a counter does not increment.
 pub const NOT_COUNTING: &str = "virtual machines often show counters that stay at 0: measure on the host";
 
 /// What is known beforehand about the power of a package.
@@ -56,7 +56,7 @@ pub struct Rapl {
     files: Vec<File>,
 }
 
-/// A zone as its folder says.
+/// A zone, as its folder describes it.
 struct Zone {
     folder: String,
     name: String,
@@ -99,7 +99,7 @@ fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
     Ok(zones)
 }
 
-/// Whether the counter of cores is each core's own: on AMD, and on Hygon, which is built alike.
+/// Whether the core counter is per core: on AMD, and on Hygon, which has the same design.
 fn counts_each_core(roots: &Roots) -> bool {
     let text = files::text(&roots.proc.join("cpuinfo")).unwrap_or_default();
     let vendor = text.lines().find_map(|line| line.strip_prefix("vendor_id")?.split(':').nth(1));
@@ -107,7 +107,7 @@ fn counts_each_core(roots: &Roots) -> bool {
 }
 
 fn domains(zones: &[Zone], options: &Options, each_core: bool) -> Vec<Domain> {
-    // Of several packages each can have one: `psys`, `psys-1`.
+    // Each package can have one: `psys`, `psys-1`.
     let named = |name: &str| zones.iter().position(|zone| zone.name == name);
     let psys = |package: u32| named(&format!("psys-{package}")).or_else(|| named("psys"));
     let domain = |(index, zone): (usize, &Zone)| {
@@ -138,9 +138,9 @@ fn domains(zones: &[Zone], options: &Options, each_core: bool) -> Vec<Domain> {
 fn counts(zone: &Zone, part: &Part, always_advances: bool, options: &Options) -> Counts {
     let package = options.max_package_uw.unwrap_or(GREATEST_UW);
     Counts {
-        // The range is the greatest value that the counter shows.
+        // The range is the maximum value of the counter.
         modulus_uj: Some(zone.range_uj.saturating_add(1)),
-        // A die of several can have less than what their package has at least.
+        // One of several dies can have less than the minimum of the package.
         min_uw: if matches!(part, Part::Package(_)) { options.min_package_uw } else { 0 },
         max_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
         update_ns: UPDATE_NS,
@@ -161,7 +161,7 @@ fn package_number(name: &str) -> Option<u32> {
 }
 
 impl Rapl {
-    /// A counter that shows 0 must move soon.
+    /// Checks that a counter at 0 increments.
     fn check_that_it_counts(&mut self) -> Result<(), Missing> {
         let must_move = |domain: &Domain| matches!(domain.kind, Kind::EnergyCounter(counts) if counts.always_advances);
         for _ in 0..TIMEOUT_MS {
@@ -190,7 +190,7 @@ impl Sensor for Rapl {
     }
 }
 
-/// The number in a file that stays open: the kernel makes it anew for every reading from the start.
+/// The number in an open file: the kernel generates it on each read from the start.
 fn value(file: &File) -> io::Result<i64> {
     let mut buffer = [0; 32];
     let length = file.read_at(&mut buffer, 0)?;

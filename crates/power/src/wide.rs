@@ -1,9 +1,9 @@
-//! Counters that the kernel keeps in 32 bits (milliseconds in `/proc/diskstats`, interrupts of a CPU), widened: a fall of more than
-//! half a round is the counter going round, a smaller one is what it looks like, such as a device that came anew.
+//! Counters of 32 bits in the kernel (milliseconds in `/proc/diskstats`, interrupts of a CPU), widened: a decrease by more than half the
+//! range is a wraparound; a smaller one is kept, as of a reconnected device.
 //!
-//! Sums of such counters fall by a whole round too, or by several. Read them before they have grown by half a round (2^31).
+//! Sums of such counters wrap by one or several ranges. Read them before they have grown by half the range (2^31).
 
-/// One round.
+/// The range.
 const ROUND: i64 = 1 << 32;
 
 /// A counter of 32 bits, or a sum of some.
@@ -14,7 +14,7 @@ pub struct Wide {
 }
 
 impl Wide {
-    /// What it would show with 64 bits.
+    /// The value as of a 64-bit counter.
     pub fn take(&mut self, shown: i64) -> i64 {
         let fall = self.last - shown;
         if fall > 0 {
@@ -35,7 +35,7 @@ mod tests {
         fn it_is_what_64_bits_would_have_shown(
             start in prop::collection::vec(0..1_i64 << 33, 1..4), steps in prop::collection::vec(0..1_i64 << 29, 1..60)
         ) {
-            // Several counters that go round on their own, and their sum.
+            // Several counters that wrap independently, and their sum.
             let mut truth = start;
             let shown = |truth: &[i64]| truth.iter().map(|value| value % ROUND).sum::<i64>();
             let mut wide = Wide::default();

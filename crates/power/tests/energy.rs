@@ -1,4 +1,4 @@
-//! Energy against a naive oracle: a machine whose true energy is known at every millisecond, and fractions in full.
+//! Energy against a naive oracle: a machine whose true energy is known at every millisecond, and exact fractions.
 
 use pilotlight_power::energy::{Energy, EnergyError, Law, Point, Share, Window, energy, sum};
 use pilotlight_power::{Counts, Part};
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const S: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// A fraction in full, small enough not to overflow.
+/// An exact fraction, small enough not to overflow.
 #[derive(Clone, Copy)]
 struct Fraction(i128, i128);
 
@@ -45,7 +45,7 @@ fn naive_power(points: &[Point], window: Window) -> i64 {
     total.nearest()
 }
 
-/// The true energy at a moment: between two samples it grows evenly.
+/// The true energy at a time, interpolated linearly between two samples.
 fn naive_counter(truth: &[Point], window: Window) -> i64 {
     let at = |ns: u64| {
         let next = truth.iter().position(|point| point.at_ns >= ns).unwrap();
@@ -61,7 +61,7 @@ fn counts(modulus_uj: u64, min_uw: u64, max_uw: u64) -> Counts {
     Counts { modulus_uj: Some(modulus_uj), min_uw, max_uw, update_ns: 0, ..Counts::endless() }
 }
 
-/// Steps of 1 to 40 ns and powers of up to 5 kW: fractions stay within 128 bits, and every edge falls into a step.
+/// Steps of 1 to 40 ns and powers of up to 5 kW: fractions stay within 128 bits, and every edge is within a step.
 fn powers() -> impl Strategy<Value = Vec<Point>> {
     prop::collection::vec((1..40_u64, -50_000_000..5_000_000_000_i64), 2..30).prop_map(|steps| {
         let mut at_ns = 0;
@@ -109,7 +109,7 @@ proptest! {
     fn wrapped_counters_are_exact_to_the_microjoule(
         truth in truth(), a in 0.0..1.0, b in 0.0..1.0, modulus in 500_000_001..900_000_000_u64
     ) {
-        // A step has at most 500 J: at most one wrap, and always decidable.
+        // A step has at most 500 J: at most one wrap, which is always decidable.
         let shown: Vec<Point> =
             truth.iter().map(|p| Point { value: p.value.rem_euclid(modulus as i64), ..*p }).collect();
         let window = window_in(&truth, a, b);
@@ -166,7 +166,7 @@ proptest! {
 
     #[test]
     fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
-        // Each part as what it is made of, in letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
+        // Each part by its components, as letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
         let all = [
             ("abcdefghi", Part::System), ("abcdefgi", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
             ("bd", Part::Package(1)), ("a", Part::Core(0)), ("b", Part::Core(1)), ("e", Part::Dram(0)), ("f", Part::Dram(1)),
@@ -195,15 +195,15 @@ fn points(all: &[(u64, i64)]) -> Vec<Point> {
 
 #[test]
 fn two_wraps_in_one_step_are_decided_by_least_and_greatest_power() {
-    // 100 uJ a round; 250 uJ at 250 uW in one second show as 50.
+    // Range 100 uJ; 250 uJ at 250 uW in one second read as 50.
     let shown = points(&[(0, 0), (S, 50)]);
     let window = Window { from_ns: 0, to_ns: S };
     let found = energy(&shown, window, Law::Counter(counts(100, 200, 260))).unwrap();
     assert_eq!(found, Energy { uj: 250, bounds_uj: Some((250, 250)), steps: 1, wraps: 2 });
-    // Without a least power 50, 150 and 250 uJ are all possible.
+    // Without a minimum power 50, 150 and 250 uJ are all possible.
     let ambiguous = EnergyError::Ambiguous { from_ns: 0, to_ns: S, fewest: 0, most: 2 };
     assert_eq!(energy(&shown, window, Law::Counter(counts(100, 0, 260))), Err(ambiguous));
-    // And none is, where at most 40 uW flow.
+    // None is possible with a maximum of 40 uW.
     assert!(matches!(energy(&shown, window, Law::Counter(counts(100, 0, 40))), Err(EnergyError::Implausible { .. })));
 }
 
@@ -224,7 +224,7 @@ fn a_sensor_that_stops_half_way_is_an_error_that_names_the_gap() {
     assert_eq!(stopped.unknown_time(), Some((2 * S, 4 * S)));
     let said = stopped.because(Some("the BMC does not answer")).to_string();
     assert_eq!(said, "no samples from 2000000000 to 4000000000 ns: the BMC does not answer");
-    // The half that was measured is known.
+    // The measured half is known.
     assert_eq!(
         energy(&all, Window { from_ns: 0, to_ns: 2 * S }, Law::Power { longest_gap_ns: 2 * S }).unwrap().uj,
         20_000_000
@@ -254,7 +254,7 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
     let window = Window { from_ns: 0, to_ns: 2 * S };
     let found = energy(&still, window, Law::Counter(counts(1_000, 0, 100)));
     assert_eq!(found, Err(EnergyError::NotCounting { value_uj: 0, from_ns: 0, to_ns: 2 * S }));
-    // The graphics of a server's package may well do nothing.
+    // The graphics of a server's package may be idle.
     let may = Counts { always_advances: false, ..counts(1_000, 0, 100) };
     assert_eq!(energy(&still, window, Law::Counter(may)).unwrap().uj, 0);
 }
@@ -263,10 +263,10 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
 fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
     let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
     let law = |min_uw, max_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, min_uw, max_uw) });
-    // 100 W are 100 mJ in a millisecond; what was brought up to date late adds as much again.
+    // 100 W are 100 mJ in a millisecond; a late update adds the same amount.
     assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
     assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());
-    // And of two updates one may not have come yet.
+    // One of two updates may be outstanding.
     assert_eq!(energy(&shown(0), window, law(50_000_000, 100_000_000)).unwrap().uj, 0);
 }
 
@@ -291,13 +291,13 @@ fn overlapping_domains_are_never_summed() {
     assert_eq!((refused.first.as_str(), refused.second.as_str()), ("rapl/package-0", "rapl/package-0/core"));
     let system = share("pdu/output 1", Part::System, 400);
     assert!(sum(&[system, drive]).is_err());
-    // The same package seen by two sensors is one package.
+    // The same package measured by two sensors is one package.
     assert!(sum(&[package.clone(), share("rapl-perf/package-0", Part::Package(0), 100)]).is_err());
 }
 
 #[test]
 fn edges_are_interpolated_and_bounded() {
-    // 1 J a second; the window has 0.6 s of the middle, between 0 and 2 J by the samples alone.
+    // 1 J per second; the window has the middle 0.6 s, between 0 and 2 J by the samples alone.
     let counter = points(&[(0, 0), (S, 1_000_000), (2 * S, 2_000_000)]);
     let window = Window { from_ns: 700 * MS, to_ns: 1_300 * MS };
     let found = energy(&counter, window, Law::Counter(Counts::endless())).unwrap();

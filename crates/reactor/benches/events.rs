@@ -1,7 +1,7 @@
-//! What a message through an inbox costs on one core, beside the time of the clock that would measure it.
+//! Cost of a message through an inbox on one core, and of a clock reading for comparison.
 //!
-//! `cargo bench -p pilotlight-reactor --bench events`. The message is as large as a reactor's event (32 bytes). Sending and
-//! receiving apart are measured over as many messages as the inbox holds.
+//! `cargo bench -p pilotlight-reactor --bench events`. The message is as large as a reactor's event (32 bytes). Send and receive alone are
+//! measured over as many messages as the inbox holds.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ fn empty(inbox: &mut Inbox<Message>) {
     }
 }
 
-/// Time of `measured` alone, over `batches` of filling and emptying.
+/// Time of the measured side alone, over `batches` of filling and emptying.
 fn time(batches: u64, mut fill: impl FnMut(), mut empty: impl FnMut(), fill_is_measured: bool) -> Duration {
     let mut total = Duration::ZERO;
     for _ in 0..batches {
@@ -67,7 +67,7 @@ fn one_by_one(criterion: &mut Criterion) {
     group.bench_function("clock (for comparison)", |bencher| bencher.iter(clock::now_ns));
 }
 
-/// What an owner pays to arm and disarm when it then does not wait.
+/// Cost to the owner of arming and disarming without a wait.
 fn arming(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("owner");
     let mut inbox = Inbox::<Message>::new(ROOM);

@@ -1,4 +1,4 @@
-//! A fixed number of sends and receives, for counting instructions: steady where times are not.
+//! A fixed number of sends and receives, for counting instructions, which are more stable than times.
 //!
 //! ```text
 //! cargo bench -p pilotlight-reactor --bench instructions --no-run        # prints the program's path
@@ -6,8 +6,8 @@
 //! callgrind_annotate --inclusive=yes /tmp/ring.out | grep instructions::
 //! ```
 //!
-//! Each function below is called once and does its work 1,024,000 times: divide by that. The loop itself (`nothing`) is
-//! part of each figure.
+//! Each function below is called once and repeats its work 1,024,000 times: divide by that. The loop itself (`nothing`)
+//! is part of each figure.
 
 use std::hint::black_box;
 
@@ -55,7 +55,7 @@ fn go(pair: &mut Pair, times: u64) {
     }
 }
 
-/// Of 48 I/O threads, each of which has a request.
+/// Of 48 I/O threads with a request each.
 #[inline(never)]
 fn gather(gathering: &mut Gathering, arriving: &Arriving, times: u64) {
     for _ in 0..times {

@@ -1,10 +1,10 @@
-//! What moving an I/O thread costs, and what gathering the counts of all of them costs the main core.
+//! Cost of moving an I/O thread, and cost to the main core of collecting the counts of all I/O threads.
 //!
 //! `cargo bench -p pilotlight-reactor --bench moves`; `instructions.rs` counts the instructions of both.
 //!
-//! A move is measured with both homes on one core: the work of both sides, without the way of a cache line between them.
-//! Between two cores that poll, `apart` says how long an I/O thread is without a home, from the last poll in the old one to
-//! the first in the new one; it contains the remainder of both reactors' rounds.
+//! A move is measured with both homes on one core: the work of both sides, without the transfer of a cache line between them. `apart`
+//! measures, between two polling cores, the time of an I/O thread without a home, from the last poll in the old one to the first in the new
+//! one; it includes the remainder of both reactors' rounds.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,7 +22,7 @@ fn moves(criterion: &mut Criterion) {
     criterion.bench_function("move, both homes on one core", |bencher| bencher.iter(|| pair.go()));
 }
 
-/// Keeps the calling OS thread on a CPU, if there is one of that number.
+/// Pins the calling OS thread to a CPU, if it exists.
 fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
@@ -54,7 +54,7 @@ fn gathering(criterion: &mut Criterion) {
                 }
             }
         });
-        // In turn, so that each tick finds every count changed; only the ticks' time counts.
+        // Alternating, so that each tick finds every count changed; only the time of the ticks counts.
         group.bench_function(BenchmarkId::new("all active, another core", threads), |bencher| {
             bencher.iter_custom(|ticks| {
                 let mut spent = Duration::ZERO;
@@ -73,7 +73,7 @@ fn gathering(criterion: &mut Criterion) {
     }
 }
 
-/// Notes how long it was not polled when it finds itself on another OS thread.
+/// Records the time since its last poll when it runs on another OS thread.
 struct Traveller {
     last_ns: u64,
     home: Option<std::thread::ThreadId>,

@@ -1,8 +1,8 @@
-//! From a send until the owner is back, for each way to wait; and what the sender pays.
+//! Time from a send until the owner runs, for each kind of wait, and the cost to the sender.
 //!
-//! `cargo bench -p pilotlight-reactor --bench wake_up [-- ROUNDS PAUSE_US]`. Sender and owner are pinned to two CPUs. The
-//! owner has been waiting for PAUSE_US (default 200) when the message is sent. Times are of `CLOCK_MONOTONIC`, whose two
-//! readings are part of each figure; a polling owner shows the least that can be measured.
+//! `cargo bench -p pilotlight-reactor --bench wake_up [-- ROUNDS PAUSE_US]`. Sender and owner are pinned to two CPUs. The owner has been
+//! waiting for PAUSE_US (default 200) when the message is sent. Times are of `CLOCK_MONOTONIC`, whose two readings are part of each figure;
+//! a polling owner has the minimum that can be measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -47,7 +47,7 @@ fn pin(cpu: usize) {
     }
 }
 
-/// Takes one message a round and says when it had it.
+/// Takes one message per round and records the time.
 fn owner(way: Way, mut inbox: Inbox<u64>, rounds: u64, back_ns: &AtomicU64) {
     pin(1);
     inbox.doorbell().expect("made");
@@ -59,7 +59,7 @@ fn owner(way: Way, mut inbox: Inbox<u64>, rounds: u64, back_ns: &AtomicU64) {
     }
 }
 
-/// Waits without a system call, so that its CPU stays awake.
+/// Waits without a system call, so that the CPU does not sleep.
 fn spin_until(done: impl Fn() -> bool) {
     while !done() {
         std::hint::spin_loop();

@@ -1,7 +1,7 @@
-//! Everything a model checker has to replace, in one place: atomics, fences, cells, and what waits in the kernel.
+//! All primitives that a model checker replaces: atomics, fences, cells, and waits in the kernel.
 //!
-//! The rings say `crate::sync` for all of it. The models in `tests/loom` compile the very same files of the ring with
-//! another `sync` beside them, in which each of these names is one of `loom`'s.
+//! The rings use `crate::sync` for all of them. The models in `tests/loom` compile the same files of the ring with
+//! another `sync`, in which each of these names is one of `loom`'s.
 
 use std::io;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ use rustix::time::Timespec;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use std::sync::{Arc, OnceLock};
 
-/// A cell whose content is reached through a closure, so that a model checker sees when.
+/// A cell whose content is accessed through a closure, so that a model checker sees each access.
 #[derive(Debug)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
@@ -24,31 +24,31 @@ impl<T> UnsafeCell<T> {
         Self(std::cell::UnsafeCell::new(value))
     }
 
-    /// Runs `access` with the pointer to the content; who dereferences it answers for it being the only one.
+    /// Runs `access` with the pointer to the content; a caller that dereferences it must ensure exclusive access.
     #[inline]
     pub(crate) fn with_mut<R>(&self, access: impl FnOnce(*mut T) -> R) -> R {
         access(self.0.get())
     }
 }
 
-/// A step of arm, re-check, wait that a model leaves out to see the wake-up get lost. Never left out here.
+/// A step of arm, re-check, wait that a model omits to produce a lost wake-up. Never omitted here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The owner says that it is about to wait.
+    /// The owner announces its wait.
     Arm,
-    /// The owner looks once more, after it has said so.
+    /// The owner checks again after the announcement.
     Recheck,
-    /// The sender orders its message before its look at the owner's state.
+    /// The sender orders its message before its read of the owner's state.
     SenderFence,
 }
 
-/// Whether the step is left out.
+/// Whether the step is omitted.
 #[inline]
 pub(crate) const fn leaves_out(_: Step) -> bool {
     false
 }
 
-/// A word that its owner can wait on in the kernel while it keeps a value.
+/// A word on which its owner can wait in the kernel while it has a value.
 #[derive(Debug, Default)]
 pub(crate) struct Futex(AtomicU32);
 
@@ -65,13 +65,13 @@ impl Futex {
     pub(crate) fn wait(&self, value: u32, until_ns: u64) {
         let until = Timespec { tv_sec: (until_ns / 1_000_000_000) as i64, tv_nsec: (until_ns % 1_000_000_000) as i64 };
         let limit = (until_ns != u64::MAX).then_some(&until);
-        // Timed out, interrupted, or the word has changed: the caller looks at its messages in any case.
+        // Timed out, interrupted, or the word has changed: the caller checks its messages in any case.
         let _ = futex::wait_bitset(&self.0, futex::Flags::PRIVATE, value, limit, NonZeroU32::MAX);
     }
 
     /// Wakes the owner if it waits.
     pub(crate) fn wake(&self) {
-        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1); // refused only for a word that is not mapped
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1); // fails only for an unmapped word
     }
 }
 
@@ -86,10 +86,10 @@ impl EventFd {
 
     /// Makes it readable.
     pub(crate) fn ring(&self) {
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes()); // refused only at 2^64 - 2 rings, when it is readable
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes()); // fails only at 2^64 - 2 rings, when it is readable
     }
 
-    /// Takes all rings back and says how many there were.
+    /// Takes all rings and returns their number.
     pub(crate) fn drain(&self) -> u64 {
         let mut rings = [0; 8];
         rustix::io::read(&self.0, &mut rings).map_or(0, |_| u64::from_ne_bytes(rings))

@@ -1,4 +1,4 @@
-//! Knobs that are set by a thread: what is wanted last is set, what is refused is received, and all of it is put back.
+//! Knobs that are set by a thread: the last wanted value is set, refusals are received, and all knobs are restored.
 
 mod support;
 
@@ -9,10 +9,10 @@ use pilotlight_plant::{Command, CoreId, Cost, Knob, KnobId, Refusal, Topology};
 use pilotlight_reactor::{Actuation, Idle, Knobs as _, Machine, Runtime, RuntimeOptions};
 use support::{EVERY_MS, TIMEOUT, frequencies, scripted_policy};
 
-/// What was set, in order; `None`: put back.
+/// Applied settings in order; `None`: restored.
 type Settings = Arc<Mutex<Vec<(u16, Option<u64>)>>>;
 
-/// A machine that waits to be let on before each setting, and refuses 13.
+/// A machine that waits for permission before each setting, and refuses 13.
 struct SteppedMachine {
     settings: Settings,
     asked: Sender<(u16, Option<u64>)>,
@@ -54,14 +54,14 @@ impl Fixture {
         self.actuation.set(KnobId(knob), value).expect("it is only said");
     }
 
-    /// Lets the machine carry out one setting, and says which.
+    /// Lets the machine apply one setting; returns it.
     fn one(&self) -> (u16, Option<u64>) {
         let asked = self.asked.recv().expect("the thread runs");
         self.let_on.send(()).expect("the thread runs");
         asked
     }
 
-    /// Ends it, and says what was carried out in all.
+    /// Ends it; returns all applied settings.
     fn end(self) -> Vec<(u16, Option<u64>)> {
         let Self { settings, asked, let_on, actuation } = self;
         drop(let_on); // applies the remaining settings
@@ -76,7 +76,7 @@ fn only_the_last_of_several_values_is_set() {
     let fixture = fixture();
     fixture.set(0, 1);
     assert_eq!(fixture.asked.recv().expect("asked"), (0, Some(1)));
-    (2..=40).for_each(|value| fixture.set(0, value)); // while the machine is at it
+    (2..=40).for_each(|value| fixture.set(0, value)); // while the machine applies the first
     fixture.let_on.send(()).expect("runs");
     assert_eq!(fixture.one(), (0, Some(40)));
     assert_eq!(fixture.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and put back at the end");
@@ -99,7 +99,7 @@ fn a_refused_value_is_retried_when_it_is_set_again() {
     for _ in 0..2 {
         fixture.set(0, 13);
         assert_eq!(fixture.one(), (0, Some(13)));
-        // The refusal is noted by the time that the next setting is asked for.
+        // The refusal is recorded before the next setting is requested.
         fixture.set(1, 5);
         assert_eq!(fixture.one(), (1, Some(5)));
         fixture.actuation.restore();
@@ -117,14 +117,14 @@ fn all_knobs_are_restored_at_the_end() {
     fixture.set(1, 4);
     let mut all = fixture.end();
     all.sort_unstable();
-    // Whether it was set before the end came is a matter of time; that it is put back then is not.
+    // Whether it was set before the end depends on timing; it is always restored.
     for knob in 0..2 {
         let of_knob: Vec<Option<u64>> = all.iter().filter(|line| line.0 == knob).map(|line| line.1).collect();
         assert!(of_knob == [None] || of_knob == [None, Some(u64::from(knob) + 3)], "{all:?}");
     }
 }
 
-/// The machine says that its effect comes at once; the thread has to be woken first.
+/// The machine reports an immediate effect; the thread must be woken first.
 #[test]
 fn costs_contain_the_wake_up_of_the_thread() {
     let fixture = fixture();

@@ -86,7 +86,7 @@ fn a_core_sleeps_after_a_thread_has_passed_through() {
 fn a_new_policy_cancels_pending_sleep_commands() {
     let (runtime, _shown) = one_thread(2, 1);
     let (control, policy) = scripted_policy(EVERY_MS);
-    control.sleep(1); // takes effect when its thread has left
+    control.sleep(1); // takes effect when its I/O thread has left
     runtime.set_policy(policy).expect("supported");
     let (control, policy) = scripted_policy(EVERY_MS);
     control.move_thread(0, 0);
@@ -108,7 +108,7 @@ fn a_stopped_runtime_responds() {
     assert_eq!(finished.recv_timeout(TIMEOUT), Ok(true));
 }
 
-/// Is needed at `needed_ns` after the start, and never again after the next interval.
+/// Must run at `needed_ns` after the start, and never again after the next interval.
 struct QuietPolicy {
     wants: Wants,
     needed_ns: u64,
@@ -161,7 +161,7 @@ fn quiet_policy(needed_ns: u64, interval_ns: u64, completions: CompletionMode) -
     (Arc::clone(&received), Box::new(QuietPolicy { wants, needed_ns, completions, received }))
 }
 
-/// Two cores that may sleep after `quiet_ns` without requests, and a thread that can wait.
+/// Two cores that may sleep after `quiet_ns` without requests, and an I/O thread that can wait.
 fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<ProbeState>) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
     let options = RuntimeOptions { quiet: QuietTime::Fixed(quiet_ns), monitor: None, ..options };
@@ -175,7 +175,7 @@ fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<ProbeState>) {
 #[test]
 fn a_quiet_server_whose_policy_waits_for_an_interval_does_not_spin() {
     let (runtime, _shown) = waiting_thread(0, 0);
-    // Needed long before the next interval: the waits end at that time without work.
+    // Must run long before the next interval: the waits end at that time without work.
     let (received, policy) = quiet_policy(10_000_000, 400_000_000, CompletionMode::Poll);
     runtime.set_policy(policy).expect("supported");
     eventually("the interval", || received.intervals.load(SeqCst) == 1);
@@ -205,7 +205,7 @@ fn the_main_core_stays_awake_while_another_may_get_requests() {
     let (received, policy) = quiet_policy(NEVER, 1_000_000_000, CompletionMode::Interrupt);
     runtime.set_policy(policy).expect("supported");
     eventually("a wait", || state(&runtime, 1) == ASLEEP);
-    std::thread::sleep(Duration::from_millis(20)); // for the main core to sleep, if it does
+    std::thread::sleep(Duration::from_millis(20)); // enough time for the main core to sleep
     arrives(&probe_state);
     eventually("the tick", || received.requests.load(SeqCst) == 1);
 }
@@ -248,7 +248,7 @@ impl Policy for WakingPolicy {
 
 #[test]
 fn a_core_that_is_being_woken_is_reported_as_awake() {
-    let options = RuntimeOptions::new(vec![None; 2], Idle::Spin); // a yielding core would run only after the other is awake
+    let options = RuntimeOptions::new(vec![None; 2], Idle::Spin); // with `Yield` a core would run only after the other is awake
     let runtime = Runtime::start(&RuntimeOptions { monitor: None, ..options }).expect("starts");
     let (states, found) = mpsc::channel();
     runtime.set_policy(Box::new(WakingPolicy { commanded: None, states })).expect("supported");

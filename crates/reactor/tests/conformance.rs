@@ -1,4 +1,4 @@
-//! Live reactors understand commands as every plant does.
+//! Live reactors execute commands as every plant does.
 
 mod support;
 
@@ -42,7 +42,7 @@ const LIMITS: [u64; 2] = [50, 90];
 const WHOLE_PPM: u64 = 1_000_000;
 
 impl Switch {
-    /// What the machine draws with these settings and so many cores asleep: 14 mW as it was found.
+    /// Power of the machine with these settings and this number of sleeping cores: 14 mW initially.
     fn power_uw(&self, asleep: usize) -> u64 {
         let values = self.values.lock().expect("no panic");
         let limit = values.get(&KnobId(0)).map_or(LIMITS[1], |&value| value.clamp(LIMITS[0], LIMITS[1]));
@@ -51,7 +51,7 @@ impl Switch {
         2_000 + cores_uw + 100 * (limit - LIMITS[0]) + 5_000 * quota_ppm / WHOLE_PPM
     }
 
-    /// What the other thread does.
+    /// The work of the other thread.
     fn work(&self, refuses: bool) {
         for (knob, value) in self.received.lock().expect("no panic").drain(..) {
             if !refuses {
@@ -83,7 +83,7 @@ impl Knobs for Switch {
 
 const POWER: ReadingId = ReadingId(0);
 
-/// A source that another thread writes.
+/// A source that is written by another thread.
 fn meter() -> ReadingBoard {
     let (scope, quantity) = (Scope::Server, Quantity::PowerUw);
     ReadingBoard::new(vec![Source { scope, quantity, window_ns: 5_000_000, lag: Cost::Assumed(1_000_000) }])
@@ -124,7 +124,7 @@ impl Plant for Live {
     }
 }
 
-/// Of each I/O thread, as the target knows it: each that gets requests gets those of a host.
+/// The class of each I/O thread, as known to the target: each with requests has those of a host.
 fn classes(setup: &Setup) -> Vec<Option<u8>> {
     let goals = setup.goals.last().cloned().unwrap_or_default();
     let of = |thread: u16| {
@@ -134,7 +134,7 @@ fn classes(setup: &Setup) -> Vec<Option<u8>> {
     (0..setup.threads).map(of).collect()
 }
 
-/// Runs a policy until it is done, and then the next one, if there is one.
+/// Runs a policy until it is done, and then the second one, if any.
 fn drive(setup: &Setup, (policy, board): PolicyAndBoard, second: Option<PolicyAndBoard>) -> Vec<u64> {
     let (knobs, readings) = (Arc::new(Switch::default()), Arc::new(meter()));
     let options = RuntimeOptions::new(vec![None; setup.cores.into()], Idle::Yield);

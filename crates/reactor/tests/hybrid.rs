@@ -1,4 +1,4 @@
-//! Hybrid polling, service times, and knobs: what the director does with the commands of the policies that need them.
+//! Hybrid polling, service times, and knobs: the director's execution of the commands of policies that use them.
 
 mod support;
 
@@ -12,10 +12,10 @@ use pilotlight_plant::{
 use pilotlight_reactor::{Idle, IoThread, Knobs, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats};
 use support::{Control, EVERY_MS, ProbeState, TIMEOUT, eventually, frequencies, probe, scripted_policy, start};
 
-/// A rest so long that a test which waited for its end would fail.
+/// A rest longer than any test's timeout.
 const FOR_EVER_NS: u32 = u32::MAX;
 
-/// A runtime with one I/O thread for each of these cores, which the test's puppet rules.
+/// A runtime with one I/O thread for each of these cores, controlled by the test's policy.
 fn start_with_policy(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec<Arc<ProbeState>>, Control) {
     let runtime = start(cores);
     let adopt = |(id, &home): (u32, &u16)| {
@@ -29,19 +29,19 @@ fn start_with_policy(cores: usize, homes: &[u16], wants: Wants) -> (Runtime, Vec
     (runtime, probe_state, control)
 }
 
-/// Rests of this length, whether anything is in progress or not.
+/// Rests of this length, with or without requests in progress.
 fn hybrid(thread: u16, rest_ns: u32) -> Command {
     Command::Completions { thread: ThreadId(thread), mode: CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns } }
 }
 
-/// Polls in a time.
+/// Polls in an interval.
 fn polls_in(probe_state: &ProbeState, time: Duration) -> u64 {
     let before = probe_state.polls();
     std::thread::sleep(time);
     probe_state.polls() - before
 }
 
-/// Most polls in a millisecond, over a tenth of a second or however long it takes to look.
+/// Mean polls per millisecond, over at least a tenth of a second.
 fn polls_per_ms(probe_state: &ProbeState) -> f64 {
     let began = Instant::now();
     let polls = polls_in(probe_state, Duration::from_millis(100));
@@ -70,7 +70,7 @@ fn a_message_or_the_stop_ends_a_rest() {
     eventually("a rest", || polls_in(&probe_state[0], Duration::from_millis(5)) == 0);
     control.move_thread(1, 1);
     eventually("a move into the rest", || runtime.stats().threads[1].home == CoreId(1));
-    probe_state[1].assert_polled(); // it polls all the time, so its core does not rest
+    probe_state[1].assert_polled(); // it polls continuously, so its core does not rest
     probe_state[0].assert_polled();
     control.command(hybrid(1, FOR_EVER_NS));
     eventually("both rest", || polls_in(&probe_state[1], Duration::from_millis(5)) == 0);
@@ -108,7 +108,7 @@ fn the_main_core_rests_until_the_policy_is_due_at_most() {
     });
 }
 
-/// Takes requests when received to, and answers them so long after.
+/// Accepts requests from the test, and answers each after `takes_ns`.
 struct Slow {
     orders: mpsc::Receiver<u32>,
     answered_at: Vec<u64>,
@@ -130,7 +130,7 @@ impl IoThread for Slow {
     }
 }
 
-/// Passes on what it is received in each interval.
+/// Passes on the sample of each interval.
 struct Listener {
     wants: Wants,
     received: mpsc::Sender<(u64, u64, u64)>,
@@ -158,7 +158,7 @@ fn listener(wants: Wants) -> (mpsc::Receiver<(u64, u64, u64)>, Box<Listener>) {
     (heard, Box::new(Listener { wants, received }))
 }
 
-/// What is heard of three requests that take 30 ms each, with intervals of 1 ms.
+/// Samples of three requests that take 30 ms each, with intervals of 1 ms.
 fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
     let runtime = start(1);
     let (order, orders) = mpsc::channel();
@@ -171,7 +171,7 @@ fn three_slow_requests(service: bool) -> Vec<(u64, u64, u64)> {
     while Instant::now() < until && (all.is_empty() || !answered(&all)) {
         all.extend(heard.recv_timeout(Duration::from_millis(100)));
     }
-    std::thread::sleep(Duration::from_millis(50)); // whatever else may come
+    std::thread::sleep(Duration::from_millis(50)); // for further samples
     all.extend(heard.try_iter());
     all
 }
@@ -192,7 +192,7 @@ fn without_service_times_only_requests_are_reported() {
     assert_eq!(three_slow_requests(false), [(3, 0, 0)]);
 }
 
-/// Knobs whose settings are written down: number 1 refuses at once, number 2 later.
+/// Knobs whose settings are recorded: number 1 refuses at once, number 2 later.
 #[derive(Debug, Default)]
 struct RecordedKnobs {
     lines: Mutex<Vec<(u16, u64)>>,
@@ -279,12 +279,12 @@ fn a_late_refusal_reaches_the_policy_if_the_value_is_current() {
     assert_eq!(refused(&control), (first, Refusal::Failed), "as the policy has said it");
     set(&control, 2, 2_000);
     eventually("the setting", || recorded.lines().contains(&(2, 2_000)));
-    recorded.report(2, 1_000); // it has been received otherwise since
+    recorded.report(2, 1_000); // not its current value
     let last = set(&control, 1, 600);
     assert_eq!(refused(&control), (last, Refusal::Unsupported), "nothing between");
     let (next, policy) = scripted_policy(EVERY_MS);
     runtime.set_policy(policy).expect("supported");
-    recorded.report(2, 2_000); // the policy before has set it
+    recorded.report(2, 2_000); // set by the previous policy
     let last = set(&next, 1, 700);
     assert_eq!(refused(&next), (last, Refusal::Unsupported), "nothing before");
 }

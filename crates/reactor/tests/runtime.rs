@@ -131,7 +131,7 @@ fn a_core_sleeps_without_threads_and_wakes_for_the_next() {
     let (control, policy) = scripted_policy(EVERY_MS);
     runtime.set_policy(policy).expect("supported");
     control.sleep(1);
-    probe_state.assert_polled(); // it owns a thread: it does not sleep
+    probe_state.assert_polled(); // it owns an I/O thread: it does not sleep
     assert_eq!(state(&runtime, 1), CoreState::Awake);
     control.move_thread(0, 0);
     eventually("sleep", || state(&runtime, 1) == CoreState::Asleep(Depth::SoftwareWait));
@@ -157,7 +157,7 @@ fn the_main_core_does_not_sleep_by_command_and_unknown_cores_are_refused() {
     assert_eq!(state(&runtime, 0), CoreState::Awake);
 }
 
-/// A policy that lets the server sleep, at once.
+/// A policy that lets the server sleep immediately.
 fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Control, Vec<Arc<ProbeState>>) {
     let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
     let runtime =
@@ -177,7 +177,7 @@ fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Control, Vec<Arc<ProbeS
 #[test]
 fn a_quiet_server_sleeps_and_a_request_wakes_it() {
     let (runtime, _strings, probe_state) = start_sleepy(2, 3);
-    probe_state[1].assert_polled(); // one that cannot wait keeps the main core awake
+    probe_state[1].assert_polled(); // an I/O thread that cannot wait keeps the main core awake
     assert_eq!(state(&runtime, 0), CoreState::Awake);
     probe_state.iter().for_each(|probe_state| probe_state.can_wait.store(true, SeqCst));
     eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
@@ -201,14 +201,14 @@ fn messages_wake_a_sleeping_server() {
     drop(control);
 }
 
-/// Else the whole of a long wait would count in the moment in which it ends.
+/// Otherwise the whole of a long wait would be counted at its end.
 #[test]
 fn time_asleep_of_an_io_thread_grows_during_the_sleep() {
     let (runtime, _strings, probe_state) = start_sleepy(2, 1);
     probe_state[0].can_wait.store(true, SeqCst);
     eventually("server sleep", || state(&runtime, 0) == CoreState::Asleep(Depth::ServerSleep));
     eventually("more time asleep in the same sleep", || {
-        // the third look says that the sleep lasted until the second was complete
+        // the third reading confirms that the sleep lasted until the second was complete
         let looks = [(); 3].map(|()| runtime.stats());
         let of_core = looks.each_ref().map(|look| (look.reactors[0].state, look.reactors[0].asleep[2].wakes));
         let same = of_core[0].0 == CoreState::Asleep(Depth::ServerSleep) && of_core.iter().all(|it| *it == of_core[0]);

@@ -8,7 +8,7 @@ use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 const SENDERS: u64 = 4;
-/// From each sender.
+/// Messages of each sender.
 const MESSAGES: u64 = 20_000;
 /// Timeout of a wait.
 const TIMEOUT_S: u64 = 20;

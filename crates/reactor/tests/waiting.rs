@@ -1,4 +1,4 @@
-//! Waiting for an inbox in the kernel: who is rung, how often, and what is left behind.
+//! Waiting for an inbox in the kernel: which owner is rung, how often, and remaining rings.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -71,7 +71,7 @@ fn arming_without_a_doorbell_panics() {
 #[test]
 fn a_futex_wait_ends_at_its_deadline() {
     let mut inbox = Inbox::<u32>::new(1);
-    inbox.wait_futex(0); // long past
+    inbox.wait_futex(0); // long in the past
     let until = clock::now_ns() + 1_000_000;
     while clock::now_ns() < until {
         inbox.wait_futex(until);

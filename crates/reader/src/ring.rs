@@ -96,7 +96,7 @@ impl Ring {
     pub(crate) fn new(polling: Polling, buffer: Buffer) -> io::Result<Self> {
         let mut params = io_uring_params::default();
         params.flags = polling.flags();
-        // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is not looked at.
+        // SAFETY: ATTACH_WQ is not among the flags, so `wq_fd` is ignored.
         let descriptor = unsafe { io_uring_setup(1, &mut params) }?;
         if !params.features.contains(IoringFeatureFlags::SINGLE_MMAP) || params.sq_entries == 0 {
             return Err(io::ErrorKind::Unsupported.into());
@@ -156,8 +156,8 @@ impl Ring {
     fn enter(&self) -> Result<(), Errno> {
         let tail = self.rings.word(self.submissions.tail).load(Ordering::Relaxed);
         let untaken = tail.wrapping_sub(self.rings.word(self.submissions.head).load(Ordering::Acquire));
-        // SAFETY: the one request names a descriptor that the caller of `read` lends, and the buffer, which is this ring's own, is as
-        // long as the request says, and is not looked at nor freed before the completion.
+        // SAFETY: the one request has a descriptor borrowed from the caller of `read`, and this ring's own buffer with the request's length,
+        // which is neither accessed nor freed before the completion.
         unsafe { io_uring_enter(&self.descriptor, untaken, 1, IoringEnterFlags::GETEVENTS) }.map(drop)
     }
 
@@ -223,8 +223,8 @@ impl Shared {
     fn word(&self, at: u32) -> &AtomicU32 {
         let at = at as usize;
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "byte {at} is no word of a mapping of {} bytes", self.len);
-        // SAFETY: the word lies within the mapping, which lives as long as `self`, and is aligned, as mappings begin at a page; we and the
-        // kernel access it as a whole.
+        // SAFETY: the word lies within the mapping, which lives as long as `self`, and is aligned, as mappings begin at a page;
+        // this process and the kernel access it as a whole.
         unsafe { self.base.cast::<AtomicU32>().byte_add(at).as_ref() }
     }
 }

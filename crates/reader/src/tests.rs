@@ -12,7 +12,7 @@ const ALL: [Method; 5] =
     [Method::Preadv2, Method::Preadv2Polled, Method::Uring, Method::UringPolled, Method::UringHybrid];
 const KIB: u64 = 1024;
 
-/// A file of `kib` KiB on a disk (/tmp may be memory, so beside this program), each of whose words of eight bytes is its own offset.
+/// A file of `kib` KiB on a disk (in this program's folder, as /tmp may be in memory); each word of eight bytes is its offset.
 fn file(kib: u64) -> tempfile::NamedTempFile {
     let program = std::env::current_exe().unwrap();
     let mut file = tempfile::NamedTempFile::new_in(program.parent().unwrap()).unwrap();

@@ -18,7 +18,7 @@ pub(crate) struct Usage {
 impl Usage {
     /// Usage of the calling thread by `getrusage`.
     pub(crate) fn of_this_thread() -> Self {
-        // SAFETY: `rusage` is plain numbers, of which all zeroes is a valid one.
+        // SAFETY: `rusage` is plain data, and all zeroes are valid.
         let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `rusage` there. It cannot fail: the address is valid and RUSAGE_THREAD is as old as Linux 2.6.26.
         unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };

@@ -1,4 +1,4 @@
-//! Sensors that run a program or read a file: `command`, and `ipmi` with a program in the place of ipmitool.
+//! Sensors that run a program or read a file: `command`, and `ipmi` with another program instead of ipmitool.
 
 use std::fs;
 use std::path::Path;
@@ -55,11 +55,11 @@ fn what_a_number_means_follows_from_its_unit() {
     assert!(matches!(domain(ValueUnit::WattHour).kind, Kind::EnergyCounter(_)));
     assert_eq!(domain(ValueUnit::Gauge("rpm".into())).column(), "test_rpm");
     assert_eq!(domain(ValueUnit::Counter("pages".into())).part, Part::None);
-    // What it is about is not known unless it is said.
+    // Its part is unknown unless configured.
     assert!(domain(ValueUnit::Watt).part.overlaps(&Part::Package(0)));
 }
 
-/// The smallest step of a meter that is configured as in an experiment.
+/// The step of a meter that is configured as in an experiment.
 fn step(printed: &str, step: &str) -> Result<Option<u64>, Missing> {
     let config = format!(
         r#"{{"sensor": "command", "name": "m", "from": {{"command": ["echo", "{printed}"]}}, "unit": "kWh", "step": {step}}}"#
@@ -84,7 +84,7 @@ fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
 
 #[test]
 fn errors_of_a_reading_are_reported() {
-    // A busy machine takes its time to start a program.
+    // Starting a program can be slow on a busy machine.
     const PATIENT: u64 = 60_000;
     for (script, timeout_ms, pick, says) in [
         ("exit 3", PATIENT, Pick::Whole, "exit status: 3"),
@@ -121,7 +121,7 @@ fn cpu_time_of_a_program_is_part_of_the_cost() {
     assert!(sensor.helpers_cpu_ns() > 0);
 }
 
-/// A program that prints what ipmitool 1.8.19 would.
+/// A program with the output of ipmitool 1.8.19.
 fn tool(folder: &Path, watts: &str, state: &str) -> Config {
     let path = folder.join("ipmitool");
     let script = format!(
@@ -132,7 +132,7 @@ fn tool(folder: &Path, watts: &str, state: &str) -> Config {
          Power reading state is:                   {state}\n\nEND\n"
     );
     fs::write(&path, script).unwrap();
-    // Not run by its own name: a child that another test forks meanwhile holds it open for writing, and the kernel refuses (ETXTBSY).
+    // Not run by its own name: a child forked by another test may hold it open for writing, and the kernel refuses (ETXTBSY).
     let arguments = ["/bin/sh", path.to_str().unwrap(), "-I", "open"].map(str::to_owned).to_vec();
     Config::Ipmi { from: ipmi::Options::Tool(arguments) }
 }
@@ -167,7 +167,7 @@ fn a_machine_without_a_bmc_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let missing = Config::by_name("ipmi").unwrap().open(&Roots::below(folder.path())).err().unwrap();
     assert_eq!(missing.why, Why::Absent);
-    // Something else in its place does not answer.
+    // Another file instead of the device does not respond.
     fs::create_dir(folder.path().join("dev")).unwrap();
     fs::write(folder.path().join("dev/ipmi0"), "").unwrap();
     assert_eq!(Config::by_name("ipmi").unwrap().open(&Roots::below(folder.path())).err().unwrap().why, Why::Broken);

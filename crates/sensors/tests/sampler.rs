@@ -1,4 +1,4 @@
-//! The sampler on sensors whose truth is known, for fractions of a second.
+//! The sampler on sensors with known values, for fractions of a second.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn counter(name: &str, part: Part) -> Vec<Domain> {
     vec![Domain::new(name, Kind::EnergyCounter(Counts::endless()), Unit::MicroJoule, part)]
 }
 
-/// A counter that shows 5 W times the time: 5 uJ a microsecond.
+/// A counter of 5 W: 5 uJ per microsecond.
 fn five_watts() -> Planned {
     let read = |into: &mut Vec<Reading>| {
         into.push(Reading { domain: 0, value: (now_ns() / 200) as i64 });
@@ -42,7 +42,7 @@ fn energy_between_markers_is_what_flowed() {
     assert_eq!((window.from_ns, window.to_ns), (from_ns, to_ns));
     let energy = recording.energy(0, 0, window).unwrap();
     let truth = (window.length_ns() / 200) as i64;
-    // Moments are known to half of what a reading took.
+    // Times are known to half the duration of a reading.
     let unsure = i64::from(recording.tracks[0].punctuality().took_max_ns) / 200 + 2;
     assert!((energy.uj - truth).abs() <= unsure, "{energy:?} of {truth}, give or take {unsure}");
     let (least, most) = energy.bounds_uj.unwrap();
@@ -65,12 +65,12 @@ fn what_sampling_costs_is_measured() {
     let busy = Hook::new("busy", vec![Domain::gauge("load", Unit::Count)], 5 * MS, read);
     let sampler = Sampler::start(vec![Planned::new(Box::new(busy))]).unwrap();
     while reads.load(Ordering::Relaxed) < 8 {
-        thread::sleep(Duration::from_millis(5)); // however long eight take on a busy machine
+        thread::sleep(Duration::from_millis(5)); // eight can take long on a busy machine
     }
     let (recording, _) = sampler.stop();
     let cost = recording.tracks[0].cost;
     assert!(cost.reads >= 5 && cost.wall_ns >= cost.reads * busy_ns, "{cost:?}");
-    // Another thread may take the CPU from a reading: what it does then is not its cost. Asking the clocks is.
+    // A reading may be preempted by another thread, which is not its cost. Reading the clocks is.
     assert!(cost.cpu_ns > 0 && cost.cpu_ns <= cost.wall_ns + cost.reads * 100_000, "{cost:?}");
     assert!(recording.cpu_ns <= recording.wall_ns && recording.cost_ppm() > 0);
     let punctuality = recording.tracks[0].punctuality();
@@ -93,13 +93,13 @@ fn a_sensor_that_takes_longer_than_its_interval_misses() {
     let (recording, _) = sampler.stop();
     let (sleepy, quick) = (&recording.tracks[0], &recording.tracks[1]);
     assert!(sleepy.missed >= 11 * (sleepy.cost.reads - 1), "{} missed of {}", sleepy.missed, sleepy.cost.reads);
-    // It has a thread of its own: the other one is read many times while it sleeps.
+    // It has its own thread: the other one is read many times while it sleeps.
     assert!(quick.cost.reads > sleepy.cost.reads, "{} and {}", quick.cost.reads, sleepy.cost.reads);
     let at = |track: &Track| track.points[0].iter().map(|point| point.at_ns).collect::<Vec<_>>();
     assert!(at(quick).is_sorted() && at(sleepy).is_sorted());
 }
 
-/// A switch that breaks a sensor, and how often it was read.
+/// A switch that breaks a sensor, and its number of reads.
 #[derive(Clone, Default)]
 struct Switch {
     broken: Arc<AtomicBool>,
@@ -107,7 +107,7 @@ struct Switch {
 }
 
 impl Switch {
-    /// A power that fails while the switch says so.
+    /// A power that fails while the switch is set.
     fn sensor(&self) -> Box<dyn Sensor> {
         let switch = self.clone();
         let read = move |into: &mut Vec<Reading>| {
@@ -125,7 +125,7 @@ impl Switch {
         self.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// Until the sensor has been read some more.
+    /// Waits for more reads of the sensor.
     fn wait(&self) {
         let enough = self.reads.load(Ordering::Relaxed) + 4;
         while self.reads.load(Ordering::Relaxed) < enough {
@@ -152,7 +152,7 @@ fn a_needed_sensor_that_fails_ends_the_run() {
     let EnergyError::Uncovered { from_ns: gap_ns, why, .. } = error else { panic!("{error}") };
     assert_eq!(why.as_deref(), Some("the BMC does not answer"));
     assert!(gap_ns > from_ns && gap_ns <= failure.at_ns);
-    // What fails at once does not even begin.
+    // A sensor that fails at once prevents the start.
     let StartError::Sensor(failure) = Sampler::start(vec![Planned::new(switch.sensor())]).err().unwrap() else {
         panic!()
     };
@@ -210,7 +210,7 @@ fn powers_are_interpolated_over_some_intervals_and_no_further() {
         track.points[0] = [0, apart_ns].map(|at_ns| Point { at_ns, value: 1_000_000 }).to_vec();
         track.energy(0, Window { from_ns: 0, to_ns: apart_ns }).map(|energy| energy.uj)
     };
-    // Five intervals, and a second in any case.
+    // Five intervals, at least one second.
     assert_eq!((energy(2 * S, 10 * S), energy(MS, S)), (Ok(10_000_000), Ok(1_000_000)));
     for (interval_ns, apart_ns) in [(2 * S, 10 * S + 1), (MS, S + 1)] {
         assert!(matches!(energy(interval_ns, apart_ns), Err(EnergyError::Gap { .. })));
@@ -265,7 +265,7 @@ fn the_kernels_own_counters_are_sampled_on_this_machine() {
     if let Some(modelled) = recording.tracks.iter().position(|track| track.sensor == "modelled") {
         let window = recording.window("busy", "end").unwrap();
         let energy = recording.energy(modelled, 0, window).unwrap();
-        // The base alone is 10 W; no more than 5 W a core come on top.
+        // The base alone is 10 W; each core adds at most 5 W.
         assert!(energy.mean_uw(window) >= 9_000_000, "{} uW modelled", energy.mean_uw(window));
     }
     println!("sampling took {} millionths of a CPU", recording.cost_ppm());

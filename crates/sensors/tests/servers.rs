@@ -11,7 +11,7 @@ use pilotlight_sensors::{Config, Missing, Part, Roots, Sensor, Why, netio, redfi
 
 type Pages = Arc<Mutex<BTreeMap<String, String>>>;
 
-/// A server that gives pages by path to whoever shows `authorization`.
+/// A server that returns pages by path to requests with `authorization`.
 fn serve(pages: &[(&str, &str)], authorization: Option<&'static str>) -> (String, Pages) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -72,11 +72,11 @@ fn a_pdu_gives_the_outputs_that_feed_the_machine() {
     let (url, pages) = serve(&[("/netio.json", NETIO)], None);
     let mut one = netio(&url, &["node3-a"]).unwrap();
     assert_eq!((values(&mut *one), one.domains()[0].part.clone()), (vec![61_000_000], Part::System));
-    // Two power supplies: their sum is the system, each a part that is never added to it.
+    // Two power supplies: their sum is the system; each is a part that is never added to it.
     let mut both = netio(&url, &["1", "node3-b"]).unwrap();
     assert_eq!(values(&mut *both), [94_000_000, 61_000_000, 33_000_000]);
     assert_eq!((both.domains()[0].part.clone(), both.domains()[1].parent), (Part::System, Some(0)));
-    // Later the unit loses its load, or goes mad.
+    // Later the unit loses its load, or returns wrong values.
     let replace = |text: &str| pages.lock().unwrap().insert("/netio.json".into(), text.into());
     replace(&NETIO.replace("61", "0"));
     assert!(failure(&mut *one).contains("0 W"));
@@ -96,7 +96,7 @@ fn errors_of_a_pdu_include_a_remedy() {
     assert_eq!(netio("", &["1"]).err().unwrap().why, Why::NotConfigured);
     let twice = netio(&url, &["1", "node3-b", "node3-a"]).err().unwrap();
     assert!(twice.why == Why::NotConfigured && twice.what.contains("1 and node3-a are the same output"), "{twice}");
-    // Nobody listens on this port; one that is free now can be another test's server a moment later.
+    // No server listens on this port; one that is free now may be used by another test's server later.
     assert_eq!(netio("http://127.0.0.1:1", &["1"]).err().unwrap().why, Why::Unreachable);
 }
 
@@ -119,7 +119,7 @@ const CHASSIS: &str =
     r#"{"Members": [{"@odata.id": "/redfish/v1/Chassis/Self"}, {"@odata.id": "/redfish/v1/Chassis/Enclosure"}]}"#;
 const SELF: &str = r#"{"Id": "Self", "Power": {"@odata.id": "/redfish/v1/Chassis/Self/Power"}, "Thermal": {}}"#;
 const POWER: &str = r#"{"PowerControl": [{"Name": "System", "PowerConsumedWatts": 344, "PowerMetrics": {"AverageConsumedWatts": 319}}]}"#;
-/// No power of its own, and a link that leads nowhere.
+/// No power reading, and a broken link.
 const ENCLOSURE: &str =
     r#"{"Id": "Enclosure", "EnvironmentMetrics": {"@odata.id": "/redfish/v1/Chassis/Enclosure/EnvironmentMetrics"}}"#;
 
@@ -145,7 +145,7 @@ fn redfish_finds_the_chassis_that_has_a_power() {
     let mut sensor = redfish(endpoint.clone(), None).unwrap();
     assert_eq!((values(&mut *sensor), sensor.domains()[0].part.clone()), (vec![344_000_000], Part::System));
     assert_eq!(sensor.domains()[0].name, "Self");
-    // The newer resource goes first where it has a reading.
+    // The newer resource has precedence if it has a reading.
     let metrics = r#"{"PowerWatts": {"Reading": 120.5}}"#;
     pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), metrics.into());
     let mut two = redfish(endpoint.clone(), None).unwrap();
@@ -154,7 +154,7 @@ fn redfish_finds_the_chassis_that_has_a_power() {
     assert!(two.domains().iter().all(unknown), "neither is known to be all, nor to be beside a CPU");
     let mut chosen = redfish(endpoint.clone(), Some("Enclosure")).unwrap();
     assert_eq!(values(&mut *chosen), [120_500_000]);
-    // A BMC that restarts says null: that is no 0 W.
+    // A BMC that restarts returns null, which is not 0 W.
     let null = r#"{"PowerWatts": {"Reading": null}}"#;
     pages.lock().unwrap().insert("/redfish/v1/Chassis/Enclosure/EnvironmentMetrics".into(), null.into());
     assert!(failure(&mut *chosen).contains("no power above 0"));
@@ -197,7 +197,7 @@ impl Drop for Server {
     }
 }
 
-/// `openssl s_server` that gives the files of `folder`, with a certificate of its own for 127.0.0.1.
+/// `openssl s_server` that serves the files of `folder`, with its own certificate for 127.0.0.1.
 #[cfg(feature = "tls")]
 fn serve_https(folder: &std::path::Path) -> Option<(Server, String)> {
     use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The sensor of a target's counters, against a socket in a thread that answers as a target does.
+//! The sensor of a target's counters, against a socket with the responses of a target.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use pilotlight_sensors::target::Options;
 use pilotlight_sensors::{Config, Missing, Roots, Sensor, Why};
 
-/// Answers each question with the next of these; then nothing more.
+/// Answers each request with the next of these, then stops.
 fn serve(folder: &Path, connections: Vec<Vec<String>>) -> PathBuf {
     let socket = folder.join("control.sock");
     let listener = UnixListener::bind(&socket).unwrap();
@@ -37,7 +37,7 @@ fn patient(socket: &Path, with_workload: bool, timeout_ms: u64) -> Result<Box<dy
     Config::Target(options).open(&Roots::default())
 }
 
-/// A status over `window_ms` of two reactors, of which one sleeps.
+/// A status over `window_ms` of two reactors, one of which sleeps.
 fn status(window_ms: u64, iops: f64, busy: f64, wakes: u64, scheduled: &str) -> String {
     let reactor = |state: &str, asleep: f64| {
         format!(
@@ -75,7 +75,7 @@ fn windows_are_added_up_without_the_first_and_over_a_lost_connection() {
     ];
     let again = vec![status(61_000, 1e6, 90.0, 7, "50.0"), status(200, 10.0, 0.0, 1, "0.0")];
     let mut target = open(&serve(folder.path(), vec![first, again]), false).unwrap();
-    // Opening has asked once.
+    // Opening sends one request.
     let one = read(&mut *target);
     assert_eq!([of(&one, "requests"), of(&one, "read"), of(&one, "wakes")], [1_000, 4_096_000, 3]);
     // 2 x 40 % of 500 ms; 2 x 10 %; 20 % and twice 0.5 %; 2 x 50 %

@@ -47,7 +47,7 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
     assert_eq!(read[4], ("psys_uj".to_owned(), 91_236_549_872));
     let Kind::EnergyCounter(counts) = rapl.domains()[0].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(262_143_328_851));
-    // What is said of packages does not bound all the rest of the platform.
+    // The maximum of a package does not apply to the rest of the platform.
     let options = rapl::Options { max_package_uw: Some(400_000_000), ..rapl::Options::default() };
     let bounded = Config::Rapl(options).open(&tree("intel-client")).unwrap();
     let greatest = |index: usize| match bounded.domains()[index].kind {
@@ -55,7 +55,7 @@ fn rapl_of_an_intel_client_nests_as_it_does() {
         _ => 0,
     };
     assert_eq!((greatest(0), greatest(4)), (400_000_000, 8_000_000_000));
-    // The graphics may stand still, the package may not.
+    // The graphics may be idle, the package may not.
     let moves = |index: usize| matches!(rapl.domains()[index].kind, Kind::EnergyCounter(c) if c.always_advances);
     assert_eq!([moves(0), moves(1), moves(2)], [true, true, false]);
 }
@@ -72,7 +72,7 @@ fn packages_of_a_server_add_up_and_their_parts_do_not() {
     assert_eq!(shape(&*rapl), expected);
     let share = |index: usize| Share { name: index.to_string(), part: rapl.domains()[index].part.clone(), uj: 1 };
     assert_eq!(sum(&[share(0), share(1), share(2), share(3)]), Ok(4));
-    // Memory has a shorter counter of its own.
+    // Memory has a separate, shorter counter.
     let Kind::EnergyCounter(counts) = rapl.domains()[1].kind else { panic!("a counter") };
     assert_eq!(counts.modulus_uj, Some(65_712_999_614));
     assert_eq!(read(&mut *rapl)[3].1, 20_000_000_001);
@@ -81,7 +81,7 @@ fn packages_of_a_server_add_up_and_their_parts_do_not() {
 #[test]
 fn rapl_of_amd_takes_its_core_for_one_core_and_not_for_all() {
     let rapl = open("rapl", "amd").unwrap();
-    // The zone `core` is one core there: neither the cores of the package, nor to be added to anything.
+    // The zone `core` is one core on AMD: not the cores of the package, and not added to other domains.
     let one = Part::Unknown("one core of package 0".into());
     assert_eq!(shape(&*rapl), [("package-0", Part::Package(0), None), ("package-0/core", one, Some("package-0"))]);
     let mut chips = open("hwmon", "amd").unwrap();
@@ -102,7 +102,7 @@ fn chips_measure_power_and_current_times_voltage() {
     assert_eq!(chips.domains()[0].part, Part::System);
     let averaging = [0, 2].map(|domain| chips.domains()[domain].timing.averaging_ns);
     assert_eq!(averaging, [Some(1_000_000_000), None], "the firmware's is told in a file");
-    // What a rail feeds is for a person to say.
+    // The part supplied by a rail must be configured.
     assert!(matches!(chips.domains()[1].part, Part::Unknown(_)));
     let mut options = pilotlight_sensors::hwmon::Options::default();
     options.parts.insert("ina3221/NVME_3V3".into(), Part::Drive("nvme0".into()));
@@ -160,7 +160,7 @@ fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
     ];
     let folder = files(&all.iter().map(|(path, text)| (&**path, *text)).collect::<Vec<_>>());
     let open = || Config::Battery {}.open(&Roots::below(folder.path()));
-    // An empty bay has no status to ask for; some drivers give what flows out as negative.
+    // An empty bay has no status; some drivers report discharging as negative.
     assert_eq!(read(&mut *open().unwrap()), values(&[("battery_uw", 9_000_000)]));
     let power = folder.path().join(of("BAT0", "power_now"));
     std::fs::write(&power, "0").unwrap();
@@ -309,7 +309,7 @@ fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
     let power: Vec<&str> =
         found.iter().flatten().filter(|found| found.is_power()).map(|found| found.sensor.as_str()).collect();
     assert_eq!(power, ["rapl", "hwmon"]);
-    // A file in the place of the drive's device does not answer admin commands.
+    // A file instead of the drive's device does not answer admin commands.
     let nvme = found.iter().filter_map(|found| found.as_ref().err()).find(|missing| missing.sensor == "nvme").unwrap();
     assert!(nvme.what.starts_with("nvme0 failed"), "{nvme}");
 }
@@ -346,7 +346,7 @@ fn a_counter_that_stays_at_zero_is_no_sensor() {
     assert_eq!(open().err().unwrap().why, Why::Absent);
 }
 
-/// A powercap with these zones, all of which count.
+/// A powercap with these zones, all of which increment.
 fn zones(all: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (zone, name) in all {
@@ -385,7 +385,7 @@ fn dies_of_a_package_are_apart() {
     let folder = zones(&[("intel-rapl:0", "package-0-die-0"), ("intel-rapl:1", "package-0-die-1")]);
     let options = rapl::Options { min_package_uw: 20_000_000, ..rapl::Options::default() };
     let rapl = Config::Rapl(options).open(&Roots::below(folder.path())).unwrap();
-    // What a package has at least, a die of it need not have.
+    // The minimum of a package does not apply to its dies.
     assert!(rapl.domains().iter().all(|die| matches!(die.kind, Kind::EnergyCounter(counts) if counts.min_uw == 0)));
     let expected = [("package-0-die-0", Part::Die(0, 0), None), ("package-0-die-1", Part::Die(0, 1), None)];
     assert_eq!(shape(&*rapl), expected);
@@ -406,7 +406,7 @@ fn configurations_are_refused_where_they_say_what_is_unknown() {
     }
 }
 
-/// Whatever this machine has: nothing fails but with a reason, and no watts are 0.
+/// On any machine: each failure has a reason, and no power is 0 W.
 #[test]
 fn this_machine_answers_or_says_why_not() {
     for result in survey(&Roots::default()) {

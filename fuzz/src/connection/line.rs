@@ -1,4 +1,4 @@
-//! A host's end of a connection: what was sent, what came back.
+//! A host's end of a connection: bytes sent and received.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,20 +12,20 @@ use zerocopy::IntoBytes;
 
 use super::{decode, is_to_host};
 
-/// Bytes that are received at once.
+/// Maximum bytes per receive.
 const RECEIVED: usize = 16_384;
 
 pub(super) struct Line {
     peer: Option<Peer>,
     digests: Digests,
-    /// All that the socket has taken.
+    /// Bytes accepted by the socket.
     pub(super) sent: Vec<u8>,
-    /// What it has not taken yet.
+    /// Bytes that it has not accepted yet.
     backlog: VecDeque<u8>,
     /// The beginning of a PDU from the target.
     partial: Vec<u8>,
     asks: Vec<R2T>,
-    /// By command identifier, how often it was answered.
+    /// Number of answers by command identifier.
     answers: HashMap<u16, u32>,
     /// The result of the last successful answer.
     pub(super) last_result: Option<u64>,
@@ -60,7 +60,7 @@ impl Line {
         }
     }
 
-    /// Sends what the socket takes, in order; the rest waits.
+    /// Sends as much as the socket accepts, in order; the rest waits.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         self.backlog.extend(bytes);
         let Some(peer) = &self.peer else { return };
@@ -74,7 +74,7 @@ impl Line {
         }
     }
 
-    /// Receives about `most` bytes and looks at the PDUs in them.
+    /// Receives about `most` bytes and checks the PDUs in them.
     pub(super) fn receive(&mut self, most: usize) {
         let mut chunk = [0; RECEIVED];
         let mut left = most;
@@ -89,7 +89,7 @@ impl Line {
         self.send(&[]);
     }
 
-    /// Takes a PDU out of what was received.
+    /// Takes a PDU from the received bytes.
     fn pdu(&mut self) -> bool {
         if self.partial.len() < CommonHeader::LEN {
             return false;
@@ -130,12 +130,12 @@ impl Line {
         *self.answers.entry(cid).or_default() += 1;
     }
 
-    /// Commands answered.
+    /// Number of answered commands.
     pub(super) fn answered(&self) -> u32 {
         self.answers.values().sum()
     }
 
-    /// That nothing was answered more often than it was sent.
+    /// Checks that no command was answered more often than it was sent.
     pub(super) fn check_answers(&self) {
         let sent = super::oracle::commands(&self.sent);
         for (cid, &answers) in &self.answers {
@@ -144,7 +144,7 @@ impl Line {
         }
     }
 
-    /// A command capsule as it should be.
+    /// A valid command capsule.
     pub(super) fn capsule(&self, sqe: Sqe, data: &[u8]) -> Vec<u8> {
         let pdo = data_offset(PduType::CapsuleCmd, self.digests, 0);
         let header = CapsuleCmd::new(sqe, data.len() as u32, pdo, self.digests);

@@ -1,7 +1,7 @@
-//! What a stream of bytes from a host can have changed at most: a naive reading of it, PDU by PDU.
+//! The blocks that a stream of bytes from a host may change: a naive parser, PDU by PDU.
 //!
-//! It knows nothing of queues, tags and order, and so allows more than a target may do. What it forbids is forbidden: a
-//! block for which no whole command with whole and undamaged data was sent.
+//! It ignores queues, tags and order, and so allows more than a target may do. A block must not change if no complete
+//! command with complete and undamaged data was sent for it.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -40,7 +40,7 @@ impl Pdu<'_> {
     }
 }
 
-/// Calls `each` for the PDUs of a stream, until one is not whole, has a wrong header digest, or cannot be.
+/// Calls `each` for the PDUs of a stream, until one is incomplete, has a wrong header digest, or is invalid.
 fn walk(stream: &[u8], mut each: impl FnMut(&Pdu)) {
     let mut rest = stream;
     let mut digests = Digests::default();
@@ -74,7 +74,7 @@ pub(super) fn commands(stream: &[u8]) -> HashMap<u16, u32> {
     sent
 }
 
-/// Marks the blocks that `stream` can have changed.
+/// Marks the blocks that `stream` may change.
 pub(super) fn mark(stream: &[u8], block_size: u64, touched: &mut [bool]) {
     let mut pending: Vec<Pending> = Vec::new();
     walk(stream, |pdu| match pdu.ch.pdu_type {

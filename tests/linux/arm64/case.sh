@@ -1,5 +1,5 @@
-# A target with two cores, a namespace in memory and one on a disk (Linux AIO); verified load on each. Between the loads `sandman` lets the
-# second core sleep in `wfe`. Run by main.sh with the words of lib.sh.
+# A target with two cores, a namespace in memory and one on a disk (Linux AIO); verified load on each. Between the loads `sandman` puts the
+# second core to sleep in `wfe`. Run by main.sh with the functions of lib.sh.
 verified() {
   expect "load on namespace $1" /host/pilotlight load --yield --nsid "$1" --rw randrw --bs 8k --iodepth 8 --numjobs 2 --size 4m \
     --number_ios 200 --verify --fsync 64

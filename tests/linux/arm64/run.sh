@@ -3,12 +3,12 @@
 #
 #   tests/linux/arm64/run.sh PROGRAM
 #
-# OUT=DIR    where console and QEMU's log go (default target/linux/arm64)
+# OUT=DIR    folder of the console's and QEMU's log (default target/linux/arm64)
 #
-# Status 0: the guest said that the case passed. 1: it failed, or said nothing in time. 2: something that this needs is missing.
+# Status 0: the guest reported that the case passed. 1: it failed or timed out. 2: a requirement is missing.
 #
-# qemu-user runs programs for aarch64 on this kernel and has no Linux AIO; here they run on a kernel of their own. Kernel and busybox are
-# Debian packages, unpacked under $CACHE; the guest's C library is that of Debian's cross compiler.
+# qemu-user runs programs for aarch64 on this kernel and has no Linux AIO; here they run on an aarch64 kernel. Kernel and busybox are Debian
+# packages, unpacked under $CACHE; the guest's C library is that of Debian's cross compiler.
 set -euo pipefail
 . "$(dirname "$0")/../common.sh"
 ARCH=arm64
@@ -26,7 +26,7 @@ for need in "qemu-system-aarch64 qemu-system-arm" "cpio cpio" "apt-get apt" "dpk
 done
 [[ -e $LIBRARIES/libc.so.6 ]] || die "needs $LIBRARIES/libc.so.6 (Debian: libc6-dev-arm64-cross)"
 
-# Modules that the disk needs.
+# Modules for the disk.
 MODULES=(virtio/virtio virtio/virtio_ring virtio/virtio_mmio block/virtio_blk)
 
 prepare() {
@@ -72,7 +72,7 @@ mkdir -p "$OUT"
 initramfs >"$OUT/initramfs.cpio"
 truncate -s 64M "$OUT/disk.img"
 started=$SECONDS
-# One thread for both virtual processors: `wfe` then gives the time to the other one. No watchdog: a busy host looks like a lockup.
+# One thread for both virtual processors: `wfe` then yields to the other one. No watchdog: a busy host looks like a lockup.
 timeout --kill-after=5 "$TIMEOUT_S" qemu-system-aarch64 -M virt -cpu max -accel tcg,thread=single -smp 2 -m 1024 -nodefaults -no-user-config \
   -display none -no-reboot -serial stdio -kernel "$KERNEL/vmlinuz" -initrd "$OUT/initramfs.cpio" \
   -drive "file=$OUT/disk.img,format=raw,if=none,id=disk" -device virtio-blk-device,drive=disk \

@@ -1,4 +1,4 @@
-# The guest comes up and its initiator is there.
+# The guest boots and has an initiator.
 test -c /dev/nvme-fabrics
 nvme version
 ip addr show eth0

@@ -1,4 +1,4 @@
-# No target from outside: the guest runs the server itself, on two processors, with cgroups of version 2.
+# No external target: the guest runs the server itself, on two processors, with cgroups of version 2.
 . "$HARNESS/program.sh"
 guest_program pilotlight
 NEEDS_SERVER=no

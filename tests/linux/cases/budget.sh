@@ -1,6 +1,6 @@
-# A CPU quota of the worker core for a power budget, in cgroups of version 2, with watts that are modelled; and after kill -9 the next start
-# leaves nothing of it. First in the root cgroup, then in one of its own, as systemd gives it to a service. The budget is so low that the
-# quota must go to its lowest value: an emulated processor loses ticks, so that modelled watts are too low here by an unknown amount.
+# A CPU quota of the worker core for a power budget, in cgroups of version 2, with modelled power; after kill -9 the next start removes it
+# completely. First in the root cgroup, then in a separate one, as systemd creates for a service. The budget is so low that the quota must
+# reach its minimum: an emulated processor loses ticks, so modelled power is too low by an unknown amount.
 root=/sys/fs/cgroup
 mount -t cgroup2 none $root
 cat >/tmp/machine.toml <<'TOML'
@@ -13,7 +13,7 @@ shallow = 1_000_000
 deep = 1_000_000
 TOML
 
-# serve GROUP POLICY [OPTION...]: starts it there, waits until it answers, and leaves its number in $server.
+# serve GROUP POLICY [OPTION...]: starts it there, waits until it responds, and sets $server to its PID.
 serve() {
   local folder=$1 policy=$2
   shift 2
@@ -25,13 +25,13 @@ serve() {
 group() { ls -d "$1"/pilotlight-workers-* 2>/dev/null; }
 quota() { cut -d' ' -f1 "$(group "$1")/cpu.max"; }
 is_capped() { [ -n "$(group "$1")" ] && [ "$(quota "$1")" = 1000 ]; }
-# The server writes the quota before it puts the thread there: one thread, and the worker's.
+# The server writes the quota before it moves the thread: one thread, the worker's.
 has_the_worker() { [ "$(cat "/proc/$server/task/$(cat "$(group "$1")/cgroup.threads")/comm")" = reactor-1 ]; }
 throttled() { sed -n 's/^nr_throttled //p' "$(group "$1")/cpu.stat"; }
 is_throttled_more_than() { [ "$(throttled "$1")" -gt "$2" ]; }
 is_gone() { [ -z "$(group "$1")" ]; }
 is_lifted() { [ "$(quota "$1")" = max ]; }
-# What a killed server must not leave: groups, and controllers that were not handed down before.
+# State that a killed server must not leave: groups, and controllers that were not enabled before.
 settings() { echo "$(cat "$1/cgroup.subtree_control") $(group "$1" | wc -l) $(cat "$1/cgroup.type" 2>/dev/null)"; }
 
 budget_in() {

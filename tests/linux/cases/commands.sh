@@ -1,10 +1,10 @@
-# The commands that a kernel rarely sends by itself, by nvme-cli's passthrough; then a controller reset.
+# Commands that a kernel rarely sends, by nvme-cli's passthrough; then a controller reset.
 connect
 step "blocks of $(blockdev --getss /dev/nvme0n1) bytes"
 bs=$(blockdev --getss /dev/nvme0n1)
 n=$((32768 / bs)) # blocks in the 32 KiB that each step below handles; counts on the command line are 0-based
 
-# at KIB FILE: what those 32 KiB of the namespace hold.
+# at KIB FILE: reads the 32 KiB of the namespace at KIB into FILE.
 at() { dd if=/dev/nvme0n1 of="$2" bs=32k skip=$(($1 / 32)) count=1 iflag=direct 2>/dev/null; }
 slba() { echo $(($1 * 1024 / bs)); }
 
@@ -41,7 +41,7 @@ step "beyond the end"
 refuse "read beyond the end" nvme read /dev/nvme0n1 -s $((SIZE_MIB * 1048576 / bs)) -c $((n - 1)) -z 32768 -d /tmp/b
 [ "$PEER" = nvmet ] || grep -q 'LBA Out of Range' /tmp/expect.out || { cat /tmp/expect.out; fail "another status than LBA Out of Range"; }
 
-if [ "$PEER" != nvmet ]; then # nvmet has neither
+if [ "$PEER" != nvmet ]; then # nvmet supports neither
   step "verify, compare"
   expect "write" nvme write /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1)) -z 32768 -d /tmp/a
   expect "verify" nvme verify /dev/nvme0n1 -s "$(slba 64)" -c $((n - 1))
@@ -64,7 +64,7 @@ refuse "a feature that does not exist" nvme get-feature /dev/nvme0 -f 0xbf
 done
 
 step "reset"
-# The lines below are what the kernel prints when it is told to reset a controller that is well.
+# The kernel prints the lines below at the reset of a working controller.
 DMESG_ALLOW='resetting controller'
 random_file /tmp/a 64
 expect "write" dd if=/tmp/a of=/dev/nvme0n1 bs=64k oflag=direct

@@ -1,4 +1,4 @@
-# No target: a drive that QEMU emulates, whose reads take 100 us and give zeros, with two poll queues.
+# No target: a drive emulated by QEMU, whose reads take 100 us and return zeros, with two poll queues.
 . "$HARNESS/program.sh"
 guest_program pilotlab
 NEEDS_SERVER=no
@@ -9,4 +9,4 @@ ARCHIVES=(fio.cpio)
 KERNEL_ARGS=nvme.poll_queues=2
 GUEST_QEMU=(-blockdev driver=null-co,node-name=null,size=1073741824,latency-ns=100000,read-zeroes=on
   -device nvme,serial=completion,drive=null)
-TIMEOUT_S=400 # it starts many programs, each slow in an emulated machine
+TIMEOUT_S=400 # starts many programs, each slow in an emulated machine

@@ -1,13 +1,13 @@
-# Which mechanism of completion really runs, on an emulated drive: 5.10 polls preadv2 and sleeps first if asked; 6.1 and 6.12 take
-# the same flags and settings and answer by interrupt, and poll for io_uring; without poll queues nobody polls. Each time the
-# program must say so from what it counted, and leave the settings as they were. Its times are those of an emulated machine.
-DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drive's
+# The actual completion mechanism on an emulated drive: 5.10 polls preadv2 and sleeps first if configured; 6.1 and 6.12 accept the same
+# flags and settings and complete by interrupt, and poll for io_uring; without poll queues no kernel polls. The program must report the
+# mechanism from its counts each time, and restore the settings. Its times are those of an emulated machine.
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's message for the emulated drive
 wait_block /dev/nvme0n1
 queue=/sys/block/nvme0n1/queue
 case $(uname -r) in 5.10.*) old=yes ;; *) old=no ;; esac
 [ "$(cat /sys/module/nvme/parameters/poll_queues)" = 2 ] || fail "the driver did not take nvme.poll_queues"
 
-# poll_queues N: the driver takes the drive anew, with so many (it is built into these kernels).
+# poll_queues N: rebinds the drive with N poll queues (the driver is built into these kernels).
 poll_queues() {
   local address
   address=$(basename "$(readlink -f /sys/class/nvme/nvme0/device)")
@@ -20,13 +20,13 @@ poll_queues() {
 
 settings() { echo "$(cat $queue/io_poll) $(cat $queue/io_poll_delay) $(cat $queue/scheduler)"; }
 
-# study NAME MECHANISM...: measures them. On a machine so busy that a guest does a handful of reads a second, too few to tell: once more, for longer.
+# study NAME MECHANISM...: measures them. If a busy machine does too few reads to determine the mechanism: once more, for longer.
 study() {
   measure 1500ms "$@"
   ! grep -q ' not known ' "/tmp/$1.said" || { step "too few reads to tell: once more"; rm -rf "/tmp/$1"; measure 10s "$@"; }
 }
 
-# measure DURATION NAME MECHANISM...: and looks that the settings are back. Status 1 says that some could not be measured.
+# measure DURATION NAME MECHANISM...: measures, and checks that the settings are restored. Status 1: some could not be measured.
 measure() {
   local duration=$1 name=$2 before list= status=0
   shift 2
@@ -56,12 +56,12 @@ TOML
   [ -z "$(ls /run/pilotlight/changes 2>/dev/null)" ] || fail "a journal is left"
 }
 
-# ran NAME ASKED RAN [WORDS]: what the program says of it, and perhaps why.
+# ran NAME REQUESTED ACTUAL [WORDS]: checks the reported mechanism, and the reason if WORDS is set.
 ran() {
   grep -Eq "^ *$2  +$3  +1 of 1 " /tmp/$1.said || fail "$1: $2 did not run as $3"
   [ -z "${4-}" ] || grep -E "requested $2, actual $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: $2 does not say: $4"
 }
-# says NAME WORDS: somewhere in the results.
+# says NAME WORDS: checks that the results contain the words.
 says() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: nothing says: $2"; }
 
 step "with poll queues"
@@ -101,7 +101,7 @@ study none interrupt classic "uring classic"
 ran none interrupt interrupt
 ran none classic interrupt 'boot with nvme.poll_queues=N'
 case $(uname -r) in
-  5.10.* | 6.1.*) ran none "uring classic" "uring interrupt" ;; # it spins until the interrupt has come
+  5.10.* | 6.1.*) ran none "uring classic" "uring interrupt" ;; # it spins until the interrupt
   *) says none 'Operation not supported' ;;
 esac
 
@@ -115,7 +115,7 @@ if [ $old = yes ]; then
   is_set() { [ "$(cat $queue/io_poll_delay) $(cat $queue/io_poll)" = "7 0" ]; }
   within 20 "the settings" is_set
   kill -9 $pid
-  killall -q sleep || true # the settings come first: the command may not have begun
+  killall -q sleep || true # the settings are applied first: the command may not have started
   is_set || fail "something else than restore put it back"
   expect "restore" /host/pilotlab restore
   [ "$(settings)" = "$before" ] || fail "settings were $before and are $(settings)"

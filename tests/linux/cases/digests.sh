@@ -1,5 +1,5 @@
-# Header and data digests, each alone and both. The kernel refuses a connection whose ICResp does not agree, so that it
-# connects says that they were negotiated; a wrong digest would be in its log and end the connection.
+# Header and data digests, each alone and both. The kernel refuses a connection whose ICResp differs, so a connection
+# proves the negotiation; a wrong digest would be in its log and end the connection.
 for options in "--hdr-digest" "--data-digest" "--hdr-digest --data-digest"; do
   step "connect $options"
   # shellcheck disable=SC2086 # two options

@@ -1,6 +1,6 @@
 SIZE_MIB=64
 
-# host_connections: how many this side still has to the target, a moment after the guest hung up.
+# host_connections: the target's number of connections, a moment after the guest disconnected.
 host_connections() {
   soon 5 no_connections || true
   connections

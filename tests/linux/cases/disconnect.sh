@@ -1,4 +1,4 @@
-# Hosts come and go, also in the middle of their I/O; nothing of them stays behind in the target.
+# Hosts connect and disconnect, also during I/O; the target keeps none of their state.
 step "ten times in a row"
 for i in $(seq 1 10); do
   connect
@@ -9,7 +9,7 @@ host connections
 [ "$REPLY" = 0 ] || fail "$REPLY connections are left"
 
 step "in the middle of I/O"
-# The load that loses its device is told so, by the block layer.
+# The block layer reports the lost device to the load.
 DMESG_ALLOW='I/O error, dev nvme0n1|failed to send request|no available path - failing I/O'
 for i in 1 2 3; do
   connect

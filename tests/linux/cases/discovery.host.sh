@@ -2,7 +2,7 @@
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
-# write_config NQN...: each with a namespace of its own.
+# write_config NQN...: each with its own namespace.
 write_config() {
   local nqn
   {

@@ -1,4 +1,4 @@
-# A persistent discovery controller stays, comes back after the server was started with another subsystem, and tells.
+# A persistent discovery controller is kept, reconnects after the server restarts with another subsystem, and reports the change.
 MORE=nqn.2024-05.com.example:more
 step "a persistent discovery controller"
 uevent sh -c 'env | grep NVME_ >>/tmp/events' &
@@ -9,7 +9,7 @@ test -c /dev/nvme0
 is_live
 
 step "another subsystem"
-# A server that goes and comes back is what the case is about.
+# This case restarts the server.
 DMESG_ALLOW='failed nvme_keep_alive|starting error recovery|Reconnecting in|Failed reconnect attempt|failed to connect socket|Successfully reconnected|receive failed|reading non-mdts|failed to send request'
 host serve "$NQN" "$MORE"
 within 20 "the kernel's word to look again, once it is back" grep -q NVME_EVENT=rediscover /tmp/events

@@ -10,14 +10,14 @@ case $DRIVE in
   virtio) DEVICES=(-device virtio-blk-pci,drive=recorded,write-cache=on) ;;
   scsi) DEVICES=(-device virtio-scsi-pci -device scsi-hd,drive=recorded,write-cache=on,dpofua=on) ;;
 esac
-# Partitions, in sectors of 512 bytes: crates/pilotlight/tests/linux.rs knows them too.
+# Partitions, in sectors of 512 bytes, as in crates/pilotlight/tests/linux/record.rs.
 DATA_AT=2048
 MARKS_AT=34816
 PARTITION_SECTORS=30720
 
 bytes_le32() { printf "\\\\x%02x\\\\x%02x\\\\x%02x\\\\x%02x" $(($1 & 255)) $(($1 >> 8 & 255)) $(($1 >> 16 & 255)) $(($1 >> 24 & 255)); }
 
-# A partition table with two entries, written by hand: at byte 446, 16 bytes each, then 55 aa.
+# A partition table with two entries: at byte 446, 16 bytes each, then 55 aa.
 case_before() {
   local entry='\x00\xfe\xff\xff\x83\xfe\xff\xff'
   # shellcheck disable=SC2059 # the format is the data
@@ -27,7 +27,7 @@ case_before() {
   : >"$LOG"
 }
 
-# What is flushed stands in the record; this machine's disk, which may be busy for longer than the kernel waits for a command, need not flush it.
+# The record contains the flushes; this machine's disk need not flush, as it may be busy for longer than the kernel's command timeout.
 GUEST_QEMU=(-blockdev "driver=blklogwrites,node-name=recorded,log-sector-size=512,file.driver=raw,file.file.driver=file,file.file.filename=$DISK,file.file.cache.no-flush=on,log.driver=file,log.filename=$LOG,log.cache.no-flush=on"
   "${DEVICES[@]}")
 

@@ -1,16 +1,16 @@
-# The target runs in this guest, on a partition of a disk whose every write and flush QEMU records (blklogwrites). The
-# kernel's initiator, in the same guest, writes and flushes; blockcheck notes on the disk's other partition, so in the
-# same record, what has been acknowledged as durable. Afterwards crates/pilotlight/tests/linux.rs replays the record.
+# The target runs in this guest, on a partition of a disk whose writes and flushes are all recorded by QEMU (blklogwrites). The kernel's
+# initiator, in the same guest, writes and flushes; blockcheck writes a mark of each durability acknowledgement to the disk's other
+# partition, so to the same record. Afterwards crates/pilotlight/tests/linux replays the record.
 #
-# DURABILITY says how:
-#   honest     as it is
-#   no-fua     writes that are promised as durable are sent without FUA, as to a target that ignores the bit
-#   no-cache   the kernel is told that the disk has no volatile cache: the target's flush and FUA do nothing on their
-#              way down, as in a target whose flush is a no-op
-# The last two must be caught.
+# DURABILITY:
+#   honest     unchanged
+#   no-fua     durable writes are sent without FUA, as to a target that ignores the bit
+#   no-cache   the kernel assumes a disk without a volatile cache: the target's flush and FUA do not reach the disk,
+#              as in a target whose flush is a no-op
+# The last two must be detected.
 #
-# DRIVE says on what: virtio has no Force Unit Access, so that the target follows a write that asks for it with a flush; a SCSI
-# disk executes it. (QEMU's NVMe drive says that it does, and does not: its writes are lost.)
+# DRIVE: virtio has no Force Unit Access, so the target flushes after such a write; a SCSI disk executes it. (QEMU's NVMe drive reports FUA
+# but ignores it: its writes are lost.)
 case $DRIVE in
   virtio) disk=vda ;;
   scsi) modprobe virtio_scsi && modprobe sd_mod && disk=sda ;;

@@ -1,4 +1,4 @@
-# No target on this side: it runs in the guest, on a device that is made of a disk of QEMU's and of faults.
+# No external target: it runs in the guest, on a device built from a QEMU disk and faults.
 . "$HARNESS/program.sh"
 guest_program pilotlight
 NEEDS_SERVER=no

@@ -1,15 +1,15 @@
-# The target runs in this guest, on a device-mapper device whose table says what fails:
+# The target runs in this guest, on a device-mapper device whose table defines the failures:
 #
 #   sound       everything works
 #   bad-sector  block 1024 cannot be read or written
-#   no-flush    everything is read and written, and a flush of the device fails (its second part, which nobody writes to,
-#               fails whatever is written, and a flush goes to each part)
+#   no-flush    everything is read and written, and a flush of the device fails (its second part, which is never
+#               written, always fails, and a flush goes to each part)
 #
-# A bad sector must not make Flush fail. A flush that failed inside a write with FUA must make every later Flush fail, also
-# when the device is sound again.
+# A bad sector must not make Flush fail. A flush that failed inside a write with FUA must make every later Flush fail, also when the device
+# works again.
 modprobe dm-mod
 modprobe dm-flakey
-# The faults are what the case is about. A shutdown whose flush failed is not reported as complete (CSTS.CFS).
+# This case causes the faults. A shutdown whose flush failed is not reported as complete (CSTS.CFS).
 DMESG_ALLOW='I/O error|I/O Cmd|Write Fault|Unrecovered|Internal Error|aborting shutdown, CSTS=0x7'
 
 blocks=4096                     # of 4096 bytes; a sector of device-mapper has 512
@@ -25,7 +25,7 @@ table() {
       echo "$((blocks * 8)) 8 flakey /dev/vda $((blocks * 8)) 0 1 1 error_writes" ;;
   esac
 }
-# device TABLE: what fails from now on.
+# device TABLE: sets the current failures.
 device() {
   step "the device: $1"
   table "$1" | expect "another table" dmsetup load --noudevsync faulty
@@ -34,7 +34,7 @@ device() {
 }
 
 dd if=/dev/urandom of=/tmp/block bs=4096 count=1 2>/dev/null
-# write_block BLOCK OPTION...: a passthrough command, as the block layer would repeat it.
+# write_block BLOCK OPTION...: a passthrough command, as repeated by the block layer.
 write_block() {
   local block=$1
   shift
@@ -43,7 +43,7 @@ write_block() {
 flush() { nvme flush /dev/nvme0 --namespace-id=1; }
 FUA=--force-unit-access
 
-# serve: the target on the device, and the host connected to it.
+# serve: starts the target on the device, and connects the host to it.
 serve() {
   /host/pilotlight serve --listen 127.0.0.1:4420 --nqn "$NQN" --namespace file:/dev/dm-0 --block-size 4096 >/tmp/server 2>&1 &
   server=$!

@@ -1,5 +1,5 @@
-# An ext4 file system on the namespace: what was written is there after a remount, fsck is content, and fstrim gives
-# the space back to the host and leaves zeros.
+# An ext4 file system on the namespace: its contents survive a remount, fsck finds no error, and fstrim returns the
+# space to the host and leaves zeros.
 connect
 step "mkfs, mount, write, fsync"
 expect "mkfs" mkfs.ext4 -q -b 4096 -E nodiscard /dev/nvme0n1

@@ -1,4 +1,4 @@
-# Not a test: the traffic that tests/linux/golden.sh makes vectors of. Small, slow, and of bytes that compress well.
+# Not a test: the traffic for the vectors of tests/linux/golden.sh. Small, slow, and of bytes that compress well.
 # bytes OCTAL COUNT: that byte, repeated.
 bytes() { head -c "$2" /dev/zero | tr '\0' "\\$1"; }
 bytes 132 4096 >/tmp/small

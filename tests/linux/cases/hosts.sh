@@ -1,5 +1,5 @@
-# What docs/hosts.md says: the defaults of the timeouts, a host that connects by /etc/nvme/discovery.conf as at boot, and what happens
-# to its requests while the server is away.
+# The statements of docs/hosts.md: the defaults of the timeouts, a host that connects by /etc/nvme/discovery.conf as at boot, and its
+# requests while the server is down.
 attribute() { cat "/sys/class/nvme/$1/$2"; }
 has() { [ "$(attribute "$1" "$2")" = "$3" ] || fail "$2 of $1 is $(attribute "$1" "$2"), not $3"; }
 nvme1_is() { [ "$(attribute nvme1 state)" = "$1" ]; }
@@ -28,7 +28,7 @@ has nvme1 cntrltype io
 expect "connect-all, once more" nvme connect-all
 [ ! -e /sys/class/nvme/nvme2 ] || fail "connect-all has connected to what it was connected to"
 
-# A server that goes and comes back is what the rest is about.
+# The rest of the case restarts the server.
 DMESG_ALLOW='will reconnect forever|failed nvme_keep_alive|starting error recovery|Reconnecting in|Failed reconnect attempt|failed to connect socket|Successfully reconnected|receive failed|reading non-mdts|failed to send request|I/O error|failfast expired|no usable path|no available path'
 step "requests wait for a server that is away"
 host stop

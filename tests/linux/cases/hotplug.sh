@@ -1,5 +1,5 @@
-# A core that a power budget takes away leaves the system (--hotplug), and comes back: with the budget's end, and by `pilotlight restore`
-# after kill -9. A thread that was pinned to it is pinned again, and a cpuset of version 1, where the kernel has them, has it again.
+# A core that a power budget removes goes offline (--hotplug), and returns at the budget's end, and by `pilotlight restore` after kill -9. A
+# thread that was pinned to it is pinned again, and a cpuset of version 1, if supported, has it again.
 switch=/sys/devices/system/cpu/cpu1/online
 cat >/tmp/machine.toml <<'TOML'
 name = "made-up"

@@ -1,5 +1,5 @@
-# No target: two drives that QEMU emulates, with two poll queues. One reads in 100 us; one in 20 ms, beside which what the
-# emulated machine itself takes is little, so that shares of a read's time can be told.
+# No target: two drives emulated by QEMU, with two poll queues. Reads of one take 100 us; of the other 20 ms, compared to which the overhead
+# of the emulated machine is small, so that shares of a read's time can be measured.
 . "$HARNESS/program.sh"
 guest_program pilotlab
 NEEDS_SERVER=no

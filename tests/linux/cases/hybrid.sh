@@ -1,14 +1,14 @@
-# io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlab read` as no fio has it: it raises hardly an
-# interrupt and leaves its CPU once for a read, where classic polling beside it never does and interrupts do both. Older kernels refuse it,
-# and the program says what it takes. All by one tool, `kind = "read"`.
-DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drives'
+# io_uring's hybrid polling (IORING_SETUP_HYBRID_IOPOLL, Linux 6.13), through `pilotlab read` as fio does not support it: it causes few
+# interrupts and yields its CPU once per read; classic polling never yields it, and interrupts do both. Older kernels refuse it, and the
+# program names the required version. All with one tool, `kind = "read"`.
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's message for the emulated drives
 wait_block /dev/nvme0n1
 wait_block /dev/nvme1n1
 case $(cat /sys/class/nvme/nvme0/serial) in fast*) fast=/dev/nvme0n1 slow=/dev/nvme1n1 ;; *) fast=/dev/nvme1n1 slow=/dev/nvme0n1 ;; esac
 uname -r | awk -F'[.-]' '{exit !($1 > 6 || $1 == 6 && $2 >= 13)}' && has=yes || has=no
 
-# study MECHANISM...: measures them; again where a starved guest did too few reads to tell, or a poller had to give its CPU away so early
-# that its ring has hardly slept since (results/completion/README.md).
+# study MECHANISM...: measures them; repeats if a starved guest did too few reads, or a poller had to yield its CPU so early that its ring
+# has hardly slept since (results/completion/README.md).
 study() {
   for duration in 1500ms 3s 6s; do
     measure $duration "$@"
@@ -45,7 +45,7 @@ TOML
   [ $status -le 1 ] || { cat /tmp/said; fail "bench: status $status"; }
 }
 
-# ran ASKED RAN
+# ran REQUESTED ACTUAL
 ran() { grep -Eq "^ *$1  +$2  +1 of 1 " /tmp/said || fail "$1 did not run as $2"; }
 
 step "one tool for every mechanism"
@@ -67,7 +67,7 @@ fi
 
 [ $has = yes ] || return 0
 
-# share KEY...: these numbers of the last reading, added up, in percent of its time.
+# share KEY...: sum of these numbers of the last reading, in percent of its time.
 share() {
   tr ',{' '\n\n' </tmp/read.json | awk -F: -v keys="$*" '
     $1 == "\"elapsed_ns\"" {elapsed = $2}
@@ -82,7 +82,8 @@ for mechanism in interrupt "uring interrupt" "uring classic" "uring hybrid"; do
   echo "$mechanism: $used %; $(grep -o '"ios":[0-9]*' /tmp/read.json) $(grep -o '"mean_ns":[0-9]*' /tmp/read.json) $(grep -o '"[in]*voluntary_count":[0-9]*' /tmp/read.json | tr '\n' ' ')"
   case $mechanism in
     *interrupt) [ "$used" -lt 50 ] || fail "$mechanism: $used % of a CPU" ;;
-    # How long hybrid polling sleeps depends on the shortest look that there ever was (results/completion/README.md), so only that it does is held.
+    # The sleep of hybrid polling depends on the shortest polling time so far (results/completion/README.md), so only its existence is
+    # checked.
     *) [ "$used" -gt 20 ] || fail "$mechanism: $used % of a CPU" ;;
   esac
 done

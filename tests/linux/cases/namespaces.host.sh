@@ -4,7 +4,7 @@ SIZE_MIB=16
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
-# write_config NSID...: each a file of its own.
+# write_config NSID...: each with its own file.
 write_config() {
   local nsid
   {

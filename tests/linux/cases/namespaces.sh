@@ -1,5 +1,5 @@
-# Namespaces come and go while a host is connected: the host hears of it by itself, and a namespace that was there keeps
-# its identity and its bytes.
+# Namespaces are added and removed while a host is connected: the host is notified, and a kept namespace keeps its
+# identity and data.
 connect
 DMESG_ALLOW='rescanning namespaces|changed'
 random_file /tmp/a 64
@@ -8,7 +8,7 @@ uuid=$(cat /sys/class/block/nvme0n1/uuid)
 
 step "another namespace"
 host serve 1 5
-wait_block /dev/nvme0n2 # Linux counts; the namespace's own number is 5
+wait_block /dev/nvme0n2 # Linux numbers consecutively; the NSID is 5
 [ "$(cat /sys/class/block/nvme0n2/nsid)" = 5 ] || fail "nsid is $(cat /sys/class/block/nvme0n2/nsid)"
 expect "blockcheck on the new one" blockcheck load /dev/nvme0n2 --blocks 256 --threads 2 --seconds 1
 expect "list-ns" nvme list-ns /dev/nvme0

@@ -1,8 +1,8 @@
-# The guest is Linux's own target on two processors; the client is `pilotlight load` on this side, through QEMU's user network, so that the
-# guest counts nothing of it. Takes minutes, and is in no list of tests.
+# The guest is Linux's own target on two processors; the client is `pilotlight load` outside, through QEMU's user network, so that the guest
+# does not count it. Takes minutes, and is in no list of tests.
 #
-# WINDOW_S=10     seconds in which each load is counted
-# ACCEL=OPTIONS   QEMU's accelerator (default tcg,thread=multi: a thread for each processor; kvm where stock kernels boot with it)
+# WINDOW_S=10     counting time of each load, in seconds
+# ACCEL=OPTIONS   QEMU's accelerator (default tcg,thread=multi: a thread for each processor; kvm if stock kernels boot with it)
 NEEDS_SERVER=no
 CAPTURE=no
 CPUS=2

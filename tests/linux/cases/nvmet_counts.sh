@@ -1,8 +1,8 @@
-# What Linux's target does for each request, in counts: runs of its kernel worker, wake-ups, context switches, interrupts, and which
-# processor takes the drive's interrupts. Counts, not times: an emulated machine has no times that mean anything.
+# Counts of Linux's target per request: runs of its kernel worker, wake-ups, context switches, interrupts, and the processor that handles
+# the drive's interrupts. Counts, not times: times of an emulated machine are meaningless.
 #
-# Everything is counted by the guest's kernel in a window of WINDOW_S seconds while the load goes on: /proc/stat, /proc/interrupts,
-# /proc/softirqs, and histograms of trace events. `pilotlight load` runs outside.
+# The guest's kernel counts everything in a window of WINDOW_S seconds during the load: /proc/stat, /proc/interrupts, /proc/softirqs, and
+# histograms of trace events. `pilotlight load` runs outside.
 DMESG_ALLOW='Ignoring bogus Namespace Identifiers'
 wait_block /dev/nvme0n1
 wait_block /dev/nvme1n1
@@ -36,8 +36,8 @@ hist sched/sched_switch next_comm,common_cpu
 hist nvmet/nvmet_req_init common_cpu
 hist nvmet/nvmet_req_complete common_cpu
 
-# raw FOLDER: everything as the kernel prints it; few processes, because their switches are counted as well. Each file is read at the same
-# place of both snapshots, so that each has a window of the same length.
+# raw FOLDER: all counters in the kernel's format; with few processes, because their switches are counted as well. Each file is read at the
+# same position of both snapshots, so that each has a window of the same length.
 raw() {
   mkdir -p "$1"
   read -r uptime _ </proc/uptime
@@ -60,7 +60,7 @@ histogram() {
     print name key "." cpu, $2
   }'
 }
-# counters FOLDER: a line for each.
+# counters FOLDER: one line for each.
 counters() {
   echo "uptime $(cat "$1/uptime")"
   histogram "$1/nvmet_req_init" init
@@ -75,7 +75,7 @@ counters() {
     END { for (key in sum) print "thread." key, sum[key] }' "$1/threads"
 }
 
-# count LABEL DRIVE: what is counted in a window, as a row of each table. Idle: counts a second.
+# count LABEL DRIVE: counts of a window, as a row of each table. Idle: counts per second.
 count() {
   raw /tmp/before
   sleep "$WINDOW_S"
@@ -111,7 +111,7 @@ under() {
   sleep 1
 }
 
-# The network card interrupts processor NET; the drive with one queue interrupts the one that the kernel chose.
+# The network card interrupts processor NET; the drive with one queue interrupts the one chosen by the kernel.
 net_irqs=$(awk '/virtio.*-(in|out)put/ { sub(/:/, "", $1); print $1 }' /proc/interrupts)
 network_to() { for irq in $net_irqs; do echo "$1" >"/proc/irq/$irq/smp_affinity_list"; done; }
 shared_irq=$(awk -v name="${SHARED}q1" '$NF == name { sub(/:/, "", $1); print $1 }' /proc/interrupts)

@@ -1,4 +1,4 @@
-# The target shows power states. The program itself goes into the guest too, to set them and put them back.
+# The target has power states. The program also runs in the guest, to set and restore them.
 . "$HARNESS/program.sh"
 guest_program pilotlab
 
@@ -6,4 +6,4 @@ peer_arguments() {
   printf '%s\n' --listen "127.0.0.1:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" --block-size "$BLOCK_SIZE" --power-states
 }
 
-TIMEOUT_S=240 # it starts many programs, each slow in an emulated machine
+TIMEOUT_S=240 # starts many programs, each slow in an emulated machine

@@ -1,5 +1,5 @@
-# Power states: shown, set, read back, refused; transitions as the kernel asks for them; and what `pilotlab measure` changes
-# on this machine comes back at its end and, after kill -9, by `pilotlab restore`.
+# Power states: shown, set, read back, refused; transitions as set by the kernel; and the changes by `pilotlab measure` are restored at its
+# end and, after kill -9, by `pilotlab restore`.
 connect
 
 step "five states"
@@ -22,7 +22,7 @@ nvme get-feature /dev/nvme0 -f 0xc -H | head -12
 within 20 "a state of rest" rests
 
 step "set, read back, refuse"
-# The kernel keeps the transitions to itself (6.12.117 refuses Set Features 0Ch even to root); this is how it is told.
+# The kernel controls the transitions (6.12.117 refuses Set Features 0Ch even to root) by this file.
 tolerance=/sys/class/nvme/nvme0/power/pm_qos_latency_tolerance_us
 echo 0 >$tolerance
 is 0xc 0 || fail "transitions are still made"
@@ -48,7 +48,7 @@ nvme get-feature /dev/nvme0 -f 0xc -b >/tmp/transitions
 
 step "with settings of the machine"
 mount -t cgroup2 none /sys/fs/cgroup
-# Debian has its schedulers as modules, which are not in this guest; `none` is what there is, and must be found all the same.
+# Debian's schedulers are modules, which this guest does not have; `none` is available and must be found.
 nomerges=/sys/block/nvme0n1/queue/nomerges
 cat >/tmp/machine.toml <<TOML
 [machine]
@@ -63,7 +63,7 @@ cpu_time = "150%"
 cpus = "0"
 read = "50MB/s"
 TOML
-# What is set: state and switch of transitions, merging, swappiness, number of our cgroups.
+# The settings: state and switch of transitions, merging, swappiness, number of our cgroups.
 machine() { echo "$(feature 2) $(feature 0xc) $(cat $nomerges) $(cat /proc/sys/vm/swappiness) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
 settings() { echo "$(cat $tolerance) $(cat $nomerges) $(cat /proc/sys/vm/swappiness) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l)"; }
 changed() { case "$(machine)" in "2 0 2 1 1") ;; *) return 1 ;; esac; }
@@ -73,7 +73,7 @@ back() {
   [ "$now" = "$before" ] || fail "settings were $before and are $now"
   nvme get-feature /dev/nvme0 -f 0xc -b | cmp - /tmp/transitions || fail "other transitions"
   is 0xc 1 || fail "transitions are off"
-  # It rests again before it can be asked; with transitions off for a while, I/O shows in which state it works.
+  # The drive idles again before it can be queried; with transitions off for a while, I/O shows its operational state.
   echo 0 >$tolerance
   read_one
   is 2 0 || fail "the power state is $(feature 2)"
@@ -113,5 +113,5 @@ echo '[machine]
 power_state = 7' >/tmp/machine.toml
 refuse "state 7" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- true
 grep -q 'the drive has states 0 to 4' /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say which there are"; }
-killall -q sleep || true # killed before its command began, there is none
+killall -q sleep || true # killed before its command started, there is none
 disconnect

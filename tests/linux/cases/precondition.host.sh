@@ -1,4 +1,4 @@
-# No target: a drive that QEMU emulates on a file, which can be formatted. The program itself goes into the guest.
+# No target: a drive emulated by QEMU on a file, which can be formatted. The program itself runs in the guest.
 . "$HARNESS/program.sh"
 guest_program pilotlab
 NEEDS_SERVER=no
@@ -6,4 +6,4 @@ CAPTURE=no
 CPUS=2
 SIZE_MIB=8
 GUEST_QEMU=(-drive "file=$DISK,format=raw,if=none,id=disk,discard=unmap" -device nvme,serial=precondition,drive=disk)
-TIMEOUT_S=240 # it starts many programs, each slow in an emulated machine
+TIMEOUT_S=240 # starts many programs, each slow in an emulated machine

@@ -1,18 +1,18 @@
-# What an experiment does to a drive before it measures, for real: refused without the drive's name on the command line, erased
-# by `nvme format`, filled front to back. What it measures runs in a cgroup with limits and on the CPUs that it was bound to, and
-# nothing of it is left at the end, nor after kill -9 and `pilotlab restore`.
-DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's words for the emulated drive's
+# Preconditioning of a drive by an experiment: refused without the drive's name on the command line, erased by `nvme format`, filled front
+# to back. The measured program runs on its CPUs in a cgroup with limits, which is removed at the end, and after kill -9 by `pilotlab
+# restore`.
+DMESG_ALLOW='Ignoring bogus Namespace Identifiers' # the kernel's message for the emulated drive
 drive=/dev/nvme0n1
 wait_block $drive
 mount -t cgroup2 none /sys/fs/cgroup
 
-# in_use: how many bytes of the drive are not zero; at_start: the number in the first bytes of a MiB.
+# in_use: number of bytes of the drive that are not zero; at_start: the number in the first bytes of a MiB.
 in_use() { dd if=$drive bs=4k iflag=direct 2>/dev/null | tr -d '\0' | wc -c; }
 at_start() { dd if=$drive bs=8 count=1 skip=$(($1 * 131072)) 2>/dev/null | od -An -tu8 | tr -d ' '; }
 cgroups() { ls -d /sys/fs/cgroup/pilotlight-* 2>/dev/null | wc -l; }
 left() { echo "$(cgroups) $(cat /sys/fs/cgroup/cgroup.subtree_control) $(ls /run/pilotlight/changes 2>/dev/null | wc -l)"; }
 
-# experiment PRECONDITION ARGV: one, with limits.
+# experiment PRECONDITION ARGV: an experiment with limits.
 experiment() {
   cat <<TOML
 title = "precondition"
@@ -55,7 +55,7 @@ refuse "a drive under another name" /host/pilotlab run /tmp/format.toml --i-may-
 [ "$(in_use)" = $((SIZE_MIB * 1048576)) ] || fail "a refused run has written to the drive"
 
 step "erased; in a cgroup with limits, on CPU 1"
-# On a terminal, which this console is, it asks once more; here nobody answers.
+# On a terminal, as this console, it asks for confirmation; here standard input is empty.
 expect "format" /host/pilotlab run /tmp/format.toml --i-may-overwrite $drive --out /tmp/format </dev/null
 seen '^0::/pilotlight-' 2
 seen '^Cpus_allowed_list:.1$' 2

@@ -1,4 +1,4 @@
-# Several I/O queues of the greatest size that Linux asks for, queue kinds of their own, and depth to fill them.
+# Several I/O queues of the maximum size of Linux, separate queue types, and depth to fill them.
 step "four queues of 1,024"
 connect --nr-io-queues=4 --queue-size=1024
 [ "$(cat /sys/class/nvme/nvme0/queue_count)" = 5 ] || fail "$(cat /sys/class/nvme/nvme0/queue_count) queues instead of 5"

@@ -1,10 +1,10 @@
-# The server dies under load and comes back: the host reconnects by itself, no request is lost, every byte verifies.
+# The server is killed under load and restarted: the host reconnects by itself, no request is lost, every byte verifies.
 connect --reconnect-delay=1 --ctrl-loss-tmo=30 --keep-alive-tmo=5
-# Dying is what the case is about: the lines that the kernel prints while it notices and comes back.
+# This case kills the server: the kernel prints these lines until it has reconnected.
 DMESG_ALLOW='failed nvme_keep_alive|starting error recovery|Reconnecting in|Failed reconnect attempt|failed to connect socket|Successfully reconnected|queue_size|I/O timeout|receive failed|reading non-mdts|failed to send request|Connect command failed|Removing after|failed to connect queue|timeout|io_queue|unable to|aborted|Property'
 cp /proc/uptime /tmp/start
 
-# Three restarts under load. 1 if fio ended without a word: that is not what it does when a byte is wrong.
+# Three restarts under load. 1 if fio ended without a message, which is not its behaviour for a wrong byte.
 restarts() {
   rm -f /tmp/stop
   blockcheck load /dev/nvme0n1 --blocks 256 --threads 4 --seconds 100 --until /tmp/stop >/tmp/load 2>&1 &

@@ -2,7 +2,7 @@
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
-# write_config REFERRAL NQN...: each subsystem with a namespace of its own; REFERRAL is "none" for no referral.
+# write_config REFERRAL NQN...: each subsystem with its own namespace; REFERRAL is "none" for no referral.
 write_config() {
   local referral=$1 nqn
   shift

@@ -1,5 +1,5 @@
-# A persistent discovery controller is told of each change of the discovery log that SIGHUP makes: a subsystem that comes, a referral, a
-# subsystem that goes. Whoever is connected to that one loses its device, and the kernel gives up at once.
+# A persistent discovery controller is notified of each change of the discovery log by SIGHUP: an added subsystem, a referral, a removed
+# subsystem. A host of the removed one loses its device, and the kernel gives up at once.
 MORE=nqn.2024-05.com.example:more
 told() { grep -c NVME_AEN=0x70f002 /tmp/events; }
 told_times() { [ "$(told)" = "$1" ]; }
@@ -31,7 +31,7 @@ log_has "traddr: *192.0.2.8"
 log_has "trsvcid: *8009"
 
 step "the subsystem goes"
-# The kernel loses a connection, is refused when it tries again, and gives up (the shutdown of what is gone fails too).
+# The kernel loses a connection, is refused when it retries, and gives up (the shutdown of the removed controller fails too).
 DMESG_ALLOW='starting error recovery|Reconnecting in|Removing|Connect|failed to connect queue|Failed reconnect attempt|receive failed|failed to send request|Property Set error'
 host serve 192.0.2.8 "$NQN"
 within 20 "the third event" told_times 3

@@ -1,6 +1,7 @@
-# The namespace grows while it is in use. First the target's own event must do; then a scan that the host asks for.
+# The namespace grows while it is in use. First the target's own event must be sufficient; then a scan requested by the
+# host.
 connect
-# The kernel says what it saw.
+# The kernel reports the changes.
 DMESG_ALLOW='rescanning namespaces|capacity change|changed'
 [ "$(sectors /dev/nvme0n1)" = $((SIZE_MIB * 2048)) ] || fail "the size is $(sectors /dev/nvme0n1) sectors"
 blockcheck load /dev/nvme0n1 --blocks 1024 --threads 2 --seconds 100 --until /tmp/stop >/tmp/load 2>&1 &

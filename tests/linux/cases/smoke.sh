@@ -1,8 +1,8 @@
-# The first hour of an administrator: discover, connect, look at everything, write, read back, leave.
+# Typical steps of an administrator: discover, connect, inspect, write, read back, disconnect.
 step "discover"
 nvme discover -t tcp -a "$ADDRESS" -s "$PORT" >/tmp/discovery || fail "discover"
 grep -q "subnqn: *$NQN" /tmp/discovery || { cat /tmp/discovery; fail "the discovery log does not have $NQN"; }
-# "Connect Invalid Data Parameter" is the right answer to a name that does not exist.
+# "Connect Invalid Data Parameter" is the correct status for an unknown name.
 DMESG_ALLOW='Connect Invalid Data Parameter|failed to connect queue: 0 ret=16770'
 refuse "connect to a subsystem that is not there" nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$NQN.nothing"
 
@@ -23,8 +23,8 @@ cat /tmp/out-id_ctrl__dev_nvme0 /tmp/out-id_ns__dev_nvme0n1 /tmp/out-ns_descs__d
 grep -q "subnqn *: $NQN" /tmp/out-id_ctrl__dev_nvme0 || fail "id-ctrl has another subnqn"
 grep -q 'uuid *: *[0-9a-f]*[1-9a-f]' /tmp/out-ns_descs__dev_nvme0n1 || fail "ns-descs has no uuid"
 
-# nvme-cli 2.3 asks for every register of a PCIe controller, and gives up at an answer that is neither success nor a
-# plain Invalid Field (02h, with Do Not Retry and More clear). nvmet sets both bits, so it fails there.
+# nvme-cli 2.3 requests every register of a PCIe controller, and gives up at a status that is neither success nor a plain Invalid Field
+# (02h, with Do Not Retry and More clear). nvmet sets both bits, so it fails there.
 if [ "$PEER" != nvmet ]; then
   expect "show-regs" nvme show-regs -H /dev/nvme0
   grep -q 'cap *: *[0-9a-f]*[1-9a-f]' /tmp/expect.out || { cat /tmp/expect.out; fail "show-regs shows no CAP"; }
@@ -42,7 +42,7 @@ cat /tmp/expect.out
 
 step "connect-all finds it by discovery"
 disconnect
-nvme connect-all -t tcp -a "$ADDRESS" -s "$PORT" # its status is 0 whatever happens
+nvme connect-all -t tcp -a "$ADDRESS" -s "$PORT" # its status is always 0
 within 15 "a namespace after connect-all" any_namespace
 block_device "$NAMESPACE"
 expect "read" dd if="$NAMESPACE" of=/tmp/b bs=64k count=1 iflag=direct

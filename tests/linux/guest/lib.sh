@@ -1,4 +1,4 @@
-# The words in which the cases are written. Sourced by main.sh in the guest (busybox sh, `set -eu`).
+# Functions for the cases. Sourced by main.sh in the guest (busybox sh, `set -eu`).
 #
 # From /case/env: ADDRESS, PORT, NQN (the target); DMESG_ALLOW (an extended regular expression of kernel lines
 # that the case expects, set by the case itself with its reason).
@@ -7,7 +7,7 @@ DMESG_ALLOW='^$'
 step() { echo "[$(cut -d' ' -f1 /proc/uptime)] $*"; }
 fail() { echo "FAILED: $*"; exit 1; }
 
-# expect WHAT COMMAND...: runs it, shows its output only when it fails.
+# expect WHAT COMMAND...: runs it, and shows its output only if it fails.
 expect() {
   local what=$1
   shift
@@ -27,8 +27,7 @@ refuse() {
   fi
 }
 
-# host VERB ARGUMENT...: asks run.sh to do something on its side (host_VERB in CASE.host.sh) and waits for it.
-# What the host answers is left in $REPLY.
+# host VERB ARGUMENT...: calls host_VERB (CASE.host.sh) in run.sh and waits for it. Its output is in $REPLY.
 host() {
   local answer
   exec 8<>/dev/ttyS1
@@ -52,11 +51,11 @@ within() {
   done
 }
 
-# block_device PATH: tools silently write a regular file where the device is missing; nothing is used before this.
+# block_device PATH: fails if PATH is not a block device, because tools would silently create a regular file.
 block_device() { [ -b "$1" ] || fail "$1 is not a block device: $(ls -l "$1" 2>&1)"; }
 wait_block() { within 15 "block device $1" test -b "$1"; block_device "$1"; }
 
-# any_namespace: sets NAMESPACE to the first one there is (after connect-all it need not be nvme0n1).
+# any_namespace: sets NAMESPACE to the first one (after connect-all it need not be nvme0n1).
 any_namespace() {
   for NAMESPACE in /dev/nvme*n1; do [ -b "$NAMESPACE" ] && return; done
   return 1
@@ -73,7 +72,7 @@ disconnect() {
   within 10 "the end of the controller" test ! -e /dev/nvme0
 }
 
-# state: the controller's state as the kernel sees it (live, connecting, ...).
+# state: the controller's state in the kernel (live, connecting, ...).
 state() { cat /sys/class/nvme/nvme0/state; }
 is_live() { [ "$(state)" = live ]; }
 is_not_live() { ! is_live; }
@@ -82,7 +81,7 @@ is_not_live() { ! is_live; }
 sectors() { cat "/sys/class/block/${1#/dev/}/size"; }
 has_sectors() { [ "$(sectors "$1")" = "$2" ]; }
 
-# random_file PATH KIB: a file that no other block of the test looks like.
+# random_file PATH KIB: a file of random bytes, unlike any other block of the test.
 random_file() { dd if=/dev/urandom of="$1" bs=1k count="$2" 2>/dev/null; }
 
 # zeros DEVICE OFFSET_KIB LENGTH_KIB: that region reads as zero, past the page cache.
@@ -90,14 +89,14 @@ zeros() {
   dd if="$1" bs=64k iflag=direct,skip_bytes skip=$(($2 * 1024)) count=$((($3 + 63) / 64)) 2>/dev/null | cmp -n $(($3 * 1024)) - /dev/zero
 }
 
-# The kernel's own view. A line about nvme that speaks of trouble fails the case unless DMESG_ALLOW has it.
-# "Shutdown timeout set to" only reports RTD3E, as kernels before 6.12 put it.
+# The kernel's log. An nvme line with one of these words fails the case unless DMESG_ALLOW matches it. "Shutdown timeout set to" only
+# reports RTD3E in kernels before 6.12.
 TROUBLE='error|fail|timeout|timed out|invalid|unable|lost|reset|reconnect|bad |mismatch|unsupported|duplicate|disabl|ignor|unexpected|not '
 check_kernel_log() {
   local bad
   dmesg >/tmp/dmesg
   bad=$( (
-    # A keep-alive that is on its way when a controller is removed is cancelled, which the kernel reports as a failure.
+    # A keep-alive in flight when a controller is removed is cancelled, which the kernel reports as a failure.
     awk '/new ctrl/ { removed = 0 } /Removing ctrl/ { removed = 1 } !(removed && /keep_?alive/)' /tmp/dmesg | grep -i nvme | grep -Ei "$TROUBLE"
     grep -E 'I/O error|BUG:|WARNING:|Oops|Call Trace|blocked for more than' /tmp/dmesg
   ) | grep -Ev "Shutdown timeout set to|$DMESG_ALLOW") || return 0

@@ -1,4 +1,4 @@
-# Runs the case with the words of lib.sh, then looks at what the kernel had to say about it.
+# Runs the case with the functions of lib.sh, then checks the kernel's log.
 set -eu
 . /case/env
 . /case/lib.sh

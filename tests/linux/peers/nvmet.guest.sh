@@ -1,4 +1,4 @@
-# The guest that is the target: nvmet over TCP on its virtio disk.
+# The target's guest: nvmet over TCP on its virtio disk.
 modprobe nvmet-tcp
 mkdir -p /cfg
 mount -t configfs configfs /cfg

@@ -1,10 +1,10 @@
-# Linux's own target in a second guest, to tell the harness's mistakes from ours. Words: see pilotlight.sh.
+# Linux's own target in a second guest, to distinguish errors of the harness from errors of the target. Functions: see pilotlight.sh.
 #
-# The guest has the address that the initiator's guest knows as its gateway (10.0.2.2) and listens on the very port
-# that is forwarded to it, so that what its discovery log says is true for the initiator.
+# The guest has the address of the initiator's gateway (10.0.2.2) and listens on the port that is forwarded to it, so that its discovery log
+# is valid for the initiator.
 
 peer_start() {
-  # Bash hands a function's locals to what it calls: this guest is not the case's.
+  # Bash passes a function's locals to its callees: this guest is not the case's.
   local CAPTURE=no CPUS=1 KERNEL=6.12 GUEST_QEMU=() ARCHIVES=()
   local GUEST_ADDRESS=10.0.2.2 GUEST_GATEWAY=10.0.2.100
   local NETDEV=",net=10.0.2.0/24,host=10.0.2.100,dns=10.0.2.101,hostfwd=tcp:127.0.0.1:$PORT-10.0.2.2:$PORT"

@@ -1,13 +1,12 @@
-# The target under test as a process of this side. Sourced by run.sh; every peer defines these words:
-# peer_start, peer_stop (politely), peer_kill (like a power cut for the process), peer_resize MIB,
-# peer_allocated_kib (what the backing file occupies).
+# The target under test as a process of this side. Sourced by run.sh; every peer defines these functions: peer_start, peer_stop (SIGTERM),
+# peer_kill (SIGKILL), peer_resize MIB, peer_allocated_kib (size of the backing file on disk).
 
 PILOTLIGHT=${PILOTLIGHT:-$([[ -x $REPO/target/release/pilotlight ]] && echo "$REPO/target/release/pilotlight" || echo "$REPO/target/debug/pilotlight")}
 [[ -x $PILOTLIGHT ]] || die "no program at $PILOTLIGHT: cargo build, or set PILOTLIGHT"
 
 peer_namespace() { if [[ $BACKING == file ]]; then echo "file:$DISK"; else echo "mem:${SIZE_MIB}MiB"; fi; }
 
-# What is served, one argument a line; a case may say something else.
+# The server's arguments, one per line; a case may define others.
 peer_arguments() {
   printf '%s\n' --listen "127.0.0.1:$PORT" --advertise "10.0.2.2:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" \
     --block-size "$BLOCK_SIZE"

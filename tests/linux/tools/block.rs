@@ -1,11 +1,12 @@
-//! What the test blocks hold: shared by the verifier in the guest (`blockcheck.rs`) and by the checker of the write
+//! Contents of the test blocks: shared by the verifier in the guest (`blockcheck.rs`) and by the checker of the write
 //! record (`crates/pilotlight/tests/linux/record.rs`).
 //!
-//! Every 4 KiB block says in each of its eight sectors who it is: address, generation, sector; the rest of the sector
-//! follows from these three. So a block in the wrong place, a stale one, a torn one and a corrupt one are told apart.
+//! Every 4 KiB block has in each of its eight sectors its address, generation and sector number; the rest of the sector
+//! is derived from these three. So a block in the wrong place, a stale one, a torn one and a corrupt one are
+//! distinguished.
 //!
-//! A *mark* is a block that says what must survive from now on: [`MARK_MAGIC`], its number, how many blocks there are,
-//! and from [`MARK_GENERATIONS`] on the least generation of each of them, four bytes each.
+//! A *mark* is a block that records durable generations: [`MARK_MAGIC`], its number, the number of blocks, and from
+//! [`MARK_GENERATIONS`] on the least generation of each of them, four bytes each.
 
 pub const BLOCK: usize = 4096;
 pub const SECTOR: usize = 512;
@@ -13,7 +14,7 @@ pub const BLOCK_MAGIC: u64 = u64::from_le_bytes(*b"PLBLOCK1");
 pub const MARK_MAGIC: u64 = u64::from_le_bytes(*b"PLMARK01");
 pub const MARK_GENERATIONS: usize = 24;
 
-/// SplitMix64: small, seeded, good enough to pick addresses and fill sectors.
+/// SplitMix64: small, seeded, sufficient to choose addresses and fill sectors.
 pub struct Random(pub u64);
 
 impl Random {
@@ -55,7 +56,7 @@ pub fn fill(block: &mut [u8], address: u64, generation: u64) {
     }
 }
 
-/// Why a block is not what was written; generation 0 is a block never written, which must be zero.
+/// Checks a block; the error is the difference. Generation 0 is a block never written, which must be zero.
 pub fn check(block: &[u8], address: u64, generation: u64) -> Result<(), String> {
     if generation == 0 {
         let zero = block.iter().all(|&b| b == 0);

@@ -1,17 +1,17 @@
-//! The verifier that runs inside the guest, on any block device: no dependencies, linked statically. What its blocks
-//! hold, and how they are recognised, stands in `block.rs`.
+//! The verifier that runs in the guest, on any block device: no dependencies, linked statically. `block.rs` defines the contents of its
+//! blocks.
 //!
 //! ```text
 //! blockcheck load DEVICE --blocks N --threads T --seconds S [--until FILE] [--seed X]
 //! blockcheck durable DEVICE MARKS --blocks N --steps K [--fua COMMAND] [--seed X]
 //! ```
 //!
-//! `load`: each thread owns every T-th run of 16 blocks; it writes and reads runs of 1 to 16 blocks, checks every read
-//! against the generations that it remembers, flushes now and then, and reads everything once more at the end. It stops
-//! after S seconds, or, when FILE is given, as soon as that exists. Any I/O error is a failure.
+//! `load`: each thread owns every T-th run of 16 blocks; it writes and reads runs of 1 to 16 blocks, checks every read against the
+//! remembered generations, flushes occasionally, and reads everything again at the end. It stops after S seconds, or, with FILE, as soon as
+//! that exists. Any I/O error is a failure.
 //!
-//! `durable`: one write at a time. After each acknowledged flush (and each write with FUA) it writes a mark: the least
-//! generation that each block must have if the power fails from now on. `DEVICE` and `MARKS` lie on one recorded disk.
+//! `durable`: one write at a time. After each acknowledged flush (and each write with FUA) it writes a mark: the least generation that each
+//! block must have after a power failure from now on. `DEVICE` and `MARKS` are on one recorded disk.
 
 use std::env;
 use std::fs::{File, OpenOptions};
@@ -67,7 +67,7 @@ impl Options {
     }
 }
 
-/// What one loading thread knows: the generation of each block that it owns.
+/// State of a loading thread: the generation of each block that it owns.
 struct Loader {
     file: File,
     thread: u64,
@@ -163,7 +163,7 @@ fn load(device: &str, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The durability workload's state: what was written, and what must survive.
+/// State of the durability workload: written and durable generations.
 struct Durable {
     device: File,
     marks: File,
@@ -197,7 +197,7 @@ impl Durable {
         self.put_mark()
     }
 
-    /// Written without a flush of its own: that it stands in the log after the acknowledgement is what counts.
+    /// Written without a separate flush: only its position in the record after the acknowledgement matters.
     fn put_mark(&mut self) -> Result<()> {
         let block = self.block.get_mut();
         block.fill(0);

@@ -1,8 +1,8 @@
-//! Turns a packet capture of NVMe/TCP into golden vectors: `pcap2hex CAPTURE PORT DIRECTORY`.
+//! Converts a packet capture of NVMe/TCP into golden vectors: `pcap2hex CAPTURE PORT DIRECTORY`.
 //!
-//! For each connection to PORT, in the order of their SYNs, two files: `N-host.hex` and `N-target.hex`, the bytes of one
-//! direction, PDU by PDU, as `crates/nvme/tests/golden/README.md` describes them. It knows Ethernet, IPv4, TCP and of
-//! NVMe/TCP nothing but the PDU's type and length: it shares no line with the crate that the vectors test.
+//! For each connection to PORT, in the order of their SYNs, two files: `N-host.hex` and `N-target.hex`, the bytes of one direction, PDU by
+//! PDU, as described in `crates/nvme/tests/golden/README.md`. It parses Ethernet, IPv4, TCP and only the PDU's type and length of NVMe/TCP:
+//! it shares no code with the crate that the vectors test.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-/// One direction of a connection: where its bytes begin, and segments by sequence number relative to that.
+/// One direction of a connection: the sequence number of its first byte, and segments by their offset from that.
 struct Flow {
     first: u32,
     segments: BTreeMap<u32, Vec<u8>>,
@@ -111,7 +111,7 @@ fn pdu_name(pdu_type: u8) -> &'static str {
     }
 }
 
-/// One line for at most 16 bytes, or for a run of equal bytes; how many it took.
+/// One line for at most 16 bytes, or for a run of equal bytes; returns the number of bytes.
 fn line(text: &mut String, offset: usize, bytes: &[u8]) -> usize {
     let run = bytes.iter().take_while(|&&byte| byte == bytes[0]).count();
     if run >= 16 {
@@ -127,7 +127,7 @@ fn line(text: &mut String, offset: usize, bytes: &[u8]) -> usize {
     taken
 }
 
-/// The stream, annotated. A last PDU that the capture cut off (the connection was closed) is left out.
+/// The stream, annotated. A last PDU that is incomplete (the connection was closed) is omitted.
 fn annotate(stream: &[u8]) -> String {
     let (mut text, mut at, mut number) = (String::new(), 0, 0);
     while at + 8 <= stream.len() {

@@ -80,7 +80,7 @@ pub(super) fn write(kernel: &mut dyn Kernel, folder: &Path, value: &str) -> io::
     }
 }
 
-/// Moves processes to the parent first, and retries, as processes may have been started meanwhile.
+/// Moves processes to the parent first, and retries, as new processes may have been started.
 fn remove(kernel: &mut dyn Kernel, folder: &Path) -> io::Result<()> {
     const TRIES: usize = 20;
     let mut last = Ok(());

@@ -19,7 +19,7 @@ const POWER_STEP_UW: u64 = 125_000;
 /// The kernel's default (its parameter nvme_core.default_ps_max_latency_us).
 const DEFAULT_TOLERANCE_US: &str = "100000";
 
-/// Something that an experiment wants of the machine.
+/// A change of the machine for an experiment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The I/O scheduler of a block device.
@@ -35,7 +35,7 @@ pub enum Change {
         device: String,
         /// The file in its folder `queue`.
         attribute: String,
-        /// What is written.
+        /// The value to write.
         value: i64,
     },
     /// The frequency governor of a CPU.
@@ -92,7 +92,7 @@ pub enum Change {
     File {
         /// The file.
         path: PathBuf,
-        /// What is written to it.
+        /// The value to write.
         value: String,
     },
     /// The power state of an NVMe drive (Set Features 02h).
@@ -106,7 +106,7 @@ pub enum Change {
     Transitions {
         /// Its controller, such as `nvme0`.
         drive: String,
-        /// Whether it makes them.
+        /// Whether they are enabled.
         on: bool,
     },
 }

@@ -4,8 +4,7 @@
 //! by `kill -9` or a panic, and the machine must then be restored. The kernel may round values or ignore them, and other programs may
 //! change the same settings.
 //!
-//! **Terms.** A [`Change`] consists of steps. A step gives one [`Setting`] a value. The *journal* is a file with the previous value of each
-//! setting.
+//! **Terms.** A [`Change`] consists of steps. A step sets one [`Setting`]. The *journal* is a file with the previous value of each setting.
 //!
 //! **Algorithm.** For each step: check that no other run changes the same setting; read its value; write the old and the new value to the
 //! journal and flush it (up to here runs exclude each other); set it; read it back; write the effective value to the journal.

@@ -81,7 +81,7 @@ impl CpuGroup {
         folder
     }
 
-    /// The steps that give these threads so much CPU time, in a group of this name.
+    /// The steps that limit these threads to `quota`, in a group of this name.
     pub(super) fn steps(
         &self,
         kernel: &mut dyn Kernel,

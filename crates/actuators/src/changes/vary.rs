@@ -29,8 +29,8 @@ impl Changes {
     /// owner and is not changed by `make` too.
     ///
     /// # Errors
-    /// It cannot be put on record, the kernel refuses it, or takes it and does nothing. What was set until then stays, until the
-    /// next value or [`Changes::restore_of`].
+    /// The journal cannot be written, or the kernel refuses or ignores a value. Values set before the error are kept until the next value
+    /// or [`Changes::restore_of`].
     pub fn vary(&mut self, owner: u32, change: &Change) -> Result<(), Error> {
         let steps = change.steps(self.kernel.as_mut(), &self.roots)?;
         let vary =
@@ -58,7 +58,7 @@ impl Changes {
         self.entries.iter().any(|entry| entry.setting == *setting && varied(entry.id))
     }
 
-    /// Puts back what was varied for `owner`.
+    /// Restores the settings varied for `owner`.
     ///
     /// # Errors
     /// As of [`Changes::restore`].

@@ -91,7 +91,7 @@ impl Machine {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    /// Where journals of its tests are.
+    /// Its journal.
     pub(crate) fn journal(&self) -> PathBuf {
         self.path("run/1.jsonl")
     }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::fake::{Machine, Picture, status};
 
-/// Four CPUs, of which the first cannot be taken offline; a cpuset with one below it, and threads: 500 free, 501 and 502 pinned in the
+/// Four CPUs, the first of which cannot be taken offline; a cpuset with one below it, and threads: 500 free, 501 and 502 pinned in the
 /// cpusets, 503 pinned outside.
 fn machine() -> Machine {
     let machine = Machine::new();
@@ -137,7 +137,7 @@ proptest! {
         let wanted = Wanted { cpus: (0..4).map(Some).collect(), hotplug: [1, 2, 3].map(CoreId).into(), ..Wanted::default() };
         let (mut knobs, _) = Knobs::find_with(&machine.roots(), &wanted, changes);
         for (knob, value) in settings {
-            let _ = knobs.set(KnobId(knob), value); // not both of a cpuset's last two can go offline
+            let _ = knobs.set(KnobId(knob), value); // not both of a cpuset's last two can be taken offline
         }
         drop(knobs);
         prop_assert_eq!(&machine.tree(), &before, "after its end");

@@ -54,7 +54,7 @@ fn child() {
     made.restore().unwrap();
 }
 
-/// Changes three settings, of which the second does not fit into the journal; then it is killed.
+/// Changes three settings, the second of which does not fit into the journal; then it is killed.
 fn on_a_full_disk(root: &Path, journal: &Path) {
     let scheduler = |name: &str| Change::Scheduler { device: "vda".into(), scheduler: name.into() };
     let mut made = Changes::begin_on(journal, Roots::below(root), crate::fake::at(root)).unwrap();

@@ -179,7 +179,7 @@ fn a_refused_value_is_not_applied_with_another_core() {
     assert_eq!(bounds(&machine, 0), ["1200000", "1200000"]);
 }
 
-/// One step of RAPL lies within what the kernel may round to.
+/// One step of RAPL is within the kernel's rounding.
 #[test]
 fn a_limit_follows_every_step() {
     let machine = Machine::new();

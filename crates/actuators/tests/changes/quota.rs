@@ -80,7 +80,7 @@ fn version_1_has_files_of_its_own() {
     assert_eq!(machine.tree(), before);
 }
 
-/// The share of the CPU time stays when the period becomes ten times as long.
+/// The share of CPU time stays constant when the period becomes ten times as long.
 #[test]
 fn a_longer_period_keeps_the_ratio() {
     const PERIOD: KnobId = KnobId(1);

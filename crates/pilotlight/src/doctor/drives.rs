@@ -9,7 +9,7 @@ use super::tree::Tree;
 
 const DRIVES: &str = "/sys/class/nvme";
 
-/// Drives in this machine (not across a network) that answer, such as `nvme0`.
+/// Local drives (not across a network) that respond, such as `nvme0`.
 pub(super) fn local(tree: &Tree) -> Vec<String> {
     let is =
         |name: &str, file: &str, wanted: &str| tree.text(&format!("{DRIVES}/{name}/{file}")).as_deref() == Some(wanted);
@@ -94,16 +94,16 @@ fn watts(uw: u64) -> String {
     format!("{} W", uw as f64 / 1e6)
 }
 
-/// The power states in what Identify Controller returned (Base 5.1.13.2.1): byte 263 holds their number less one (NPSS),
-/// from byte 2048 on each has 32 bytes.
+/// Power states in the data of Identify Controller (Base 5.1.13.2.1): byte 263 is their number less one (NPSS); from byte 2048 on, 32 bytes
+/// each.
 pub(super) fn power_states(data: &[u8; IDENTIFY_BYTES]) -> Vec<PowerState> {
     const MOST: usize = 32;
     let count = (usize::from(data[263]) + 1).min(MOST);
     data[2048..].chunks_exact(32).take(count).map(power_state).collect()
 }
 
-/// A Power State Descriptor: Maximum Power in units of 0.01 W, or of 0.0001 W where bit 24 (MXPS) is set; bit 25 (NOPS)
-/// for non-operational; entry and exit latency in us from bytes 4 and 8 on.
+/// A Power State Descriptor: Maximum Power in units of 0.01 W, or of 0.0001 W if bit 24 (MXPS) is set; bit 25 (NOPS) for non-operational;
+/// entry and exit latency in us at bytes 4 and 8.
 fn power_state(descriptor: &[u8]) -> PowerState {
     let word = |at: usize| descriptor[at..at + 4].iter().rev().fold(0_u32, |word, &byte| word << 8 | u32::from(byte));
     let unit_uw = if word(0) & (1 << 24) != 0 { 100 } else { 10_000 };

@@ -54,7 +54,7 @@ pub(super) struct WakeUp {
     pub(super) waker: [Duration; 2],
     /// The waker's CPU and the sleeper's.
     pub(super) cpus: [u32; 2],
-    /// How busy the sleeper's CPU was meanwhile, in percent; the measurement itself is hardly any of it.
+    /// Load of the sleeper's CPU meanwhile, in percent; the measurement's own load is negligible.
     pub(super) busy_percent: u32,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Coalescing {
     pub(super) rx_us: u32,
     /// Packets.
     pub(super) rx_frames: u32,
-    /// The driver varies both by itself.
+    /// Whether the driver adapts both.
     pub(super) adaptive: bool,
 }
 
@@ -85,7 +85,7 @@ pub(super) struct Coalescing {
 pub(super) struct PowerState {
     /// Maximum power in microwatts; 0 if the drive does not report it.
     pub(super) max_uw: u64,
-    /// It serves no I/O.
+    /// Whether it serves no I/O.
     pub(super) non_operational: bool,
     /// Entry latency; 0 if the drive does not report it.
     pub(super) entry_us: u32,
@@ -105,9 +105,9 @@ pub(super) struct Facts {
     pub(super) open_files: Limit,
     /// Bytes.
     pub(super) locked_memory: Limit,
-    /// Or why it was not measured.
+    /// The cost of a wake-up, or why it was not measured.
     pub(super) wake_up: Result<WakeUp, String>,
-    /// Or why there is none.
+    /// Features of io_uring, or why there are none.
     pub(super) ring: Result<Ring, String>,
     /// By interface, where it could be read.
     pub(super) coalescing: BTreeMap<String, Coalescing>,
@@ -120,7 +120,7 @@ pub(super) struct Facts {
 pub(super) struct Chosen {
     pub(super) cores: Vec<u32>,
     pub(super) main: u32,
-    /// Who chose.
+    /// Source of the choice.
     pub(super) by: &'static str,
     pub(super) io_threads: u32,
     /// Namespaces in files and on drives; unknown without a configuration.
@@ -129,7 +129,7 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// The cores that may sleep while the server works: all but the main core.
+    /// Cores that may sleep under load: all but the main core.
     pub(super) fn workers(&self) -> Vec<u32> {
         self.cores.iter().copied().filter(|&core| core != self.main).collect()
     }

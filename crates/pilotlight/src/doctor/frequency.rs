@@ -24,7 +24,7 @@ struct Setting {
     hardware_khz: [u64; 2],
     /// Energy performance preference, where the driver has one.
     preference: Option<String>,
-    /// Time of a change of frequency in ns, where the driver knows it.
+    /// Transition latency in ns, if the driver reports it.
     transition_ns: Option<u64>,
     writable: bool,
 }
@@ -48,7 +48,7 @@ fn settings(tree: &Tree, cores: &[u32]) -> BTreeMap<Setting, Vec<u32>> {
     for (policy, _) in tree.numbered(CPUFREQ, "policy") {
         let dir = format!("{CPUFREQ}/{policy}");
         let list = tree.text(&format!("{dir}/related_cpus")).unwrap_or_default();
-        // written with spaces between
+        // the kernel separates them by spaces
         let theirs = lists::parse(&list.split_whitespace().collect::<Vec<_>>().join(","));
         let ours = lists::both(&theirs, cores);
         if !ours.is_empty() {
@@ -68,7 +68,7 @@ fn setting(tree: &Tree, dir: &str) -> Setting {
         allowed_khz: [khz("scaling_min_freq"), khz("scaling_max_freq")],
         hardware_khz: [khz("cpuinfo_min_freq"), khz("cpuinfo_max_freq")],
         preference: text("energy_performance_preference"),
-        // 2^32 - 1: the driver does not know (CPUFREQ_ETERNAL)
+        // 2^32 - 1: unknown to the driver (CPUFREQ_ETERNAL)
         transition_ns: tree.number(&format!("{dir}/cpuinfo_transition_latency")).filter(|&ns| ns < u64::from(u32::MAX)),
         writable: tree.writable(&format!("{dir}/scaling_max_freq")),
     }
@@ -111,7 +111,7 @@ fn list(section: &mut Section, setting: &Setting, cores: &[u32]) {
     section.limited(item, format!("{found}; not writable"), value, reason);
 }
 
-/// Whether clocks go above the nominal one: `boost` of most drivers, `no_turbo` of intel_pstate.
+/// Whether frequencies above the nominal one are enabled: `boost` of most drivers, `no_turbo` of intel_pstate.
 fn boost(section: &mut Section, tree: &Tree) {
     let on = |file: &str| tree.number::<u32>(file).map(|value| value != 0);
     let turbo = "/sys/devices/system/cpu/intel_pstate/no_turbo";

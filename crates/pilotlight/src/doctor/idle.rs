@@ -1,7 +1,7 @@
 //! Idle states: their depth and exit latency.
 //!
-//! They decide what `software-wait` and `server-sleep` save and cost; a core in `umwait` or `mwaitx` is not idle for the
-//! kernel.
+//! They determine the savings and cost of `software-wait` and `server-sleep`; the kernel does not count a core in `umwait` or `mwaitx` as
+//! idle.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const CPUS: &str = "/sys/devices/system/cpu";
 /// to wake").
 const DEEP_US: u64 = 50;
 
-/// How a guest gets idle states.
+/// Remedy for a guest without idle states.
 const CPU_PM: &str = "on the host: `-overcommit cpu-pm=on` (QEMU) gives the guest mwait and its own idle states, and takes the \
                       core from other guests";
 const HALTPOLL: &str = "in the guest: `modprobe cpuidle_haltpoll` polls for a moment before it halts";
@@ -28,13 +28,13 @@ const HOST: &str = "choose the idle states on the host, or run on the machine it
 struct State {
     index: u32,
     name: String,
-    /// Until the core runs again.
+    /// Exit latency.
     exit_us: u64,
-    /// How long a stay must be to save anything.
+    /// Target residency: the minimum stay that saves energy.
     residency_us: u64,
 }
 
-/// The states of cores that have the same.
+/// Cores with equal states.
 struct Group {
     states: Vec<State>,
     cores: Vec<u32>,
@@ -114,7 +114,7 @@ fn list(section: &mut Section, tree: &Tree, group: &Group, several: bool) {
     }
 }
 
-/// Whether a sleeping core may fall so deep that a wake-up takes long, and what bounds it.
+/// Whether a sleeping core can enter a state with a long exit latency, and its limit.
 fn bound(section: &mut Section, facts: &Facts, groups: &[Group]) {
     let item = "wake-up bound";
     let each = |group: &Group| group.cores.iter().map(|&core| (core, deepest(&facts.tree, group, core))).collect();
@@ -147,7 +147,7 @@ fn deepest(tree: &Tree, group: &Group, core: u32) -> u64 {
     group.states.iter().filter(open).map(|state| state.exit_us).max().unwrap_or(0)
 }
 
-/// The resume latency that users allow a CPU, in us: `0` is no bound, `n/a` none at all.
+/// The resume latency limit of a CPU, in us: `0` means no limit, `n/a` a limit of 0.
 fn limit_us(tree: &Tree, core: u32) -> u64 {
     let file = format!("{CPUS}/cpu{core}/power/pm_qos_resume_latency_us");
     match tree.text(&file).as_deref() {

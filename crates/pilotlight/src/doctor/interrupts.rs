@@ -11,7 +11,7 @@ pub(super) struct Interrupt {
     pub(super) name: String,
     /// CPUs that it is delivered to.
     pub(super) cpus: Vec<u32>,
-    /// CPUs that have taken it since the start, the busiest first.
+    /// CPUs that have handled it since boot, the busiest first.
     pub(super) taken_by: Vec<u32>,
     /// Whether this process may move it.
     pub(super) writable: bool,

@@ -41,7 +41,7 @@ fn open_files(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     section.limited(item, found, value, reason);
 }
 
-/// Nothing in the server locks memory today.
+/// The server locks no memory.
 fn locked_memory(section: &mut Section, limit: Limit) {
     let size = limit.soft.map_or_else(|| "no limit".to_owned(), |bytes| format_size(bytes).to_string());
     section.ok(

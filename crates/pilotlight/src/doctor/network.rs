@@ -1,7 +1,7 @@
 //! Network: cores that handle received packets, and how to move them off sleeping cores.
 //!
-//! An interrupt ends a wait as a store does, and the packet's softirq then runs on that core: a receive queue on a worker
-//! core wakes it for other cores' packets. So queues belong on the main core, or on CPUs that the server does not use.
+//! An interrupt ends a wait as a store does, and the packet's softirq then runs on that core: a receive queue on a worker core wakes it for
+//! other cores' packets. Queues should be on the main core, or on CPUs that the server does not use.
 
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn read(tree: &Tree, name: &str) -> Interface {
     }
 }
 
-/// An interface without hardware of its own: loopback, bridges, pairs.
+/// A virtual interface: loopback, bridges, pairs.
 fn software(section: &mut Section, tree: &Tree, found: &Interface) {
     let text = if flags(tree, &found.name) & LOOPBACK != 0 {
         "loopback: no interrupts, packets are handled on the core that sends them"

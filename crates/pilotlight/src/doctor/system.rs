@@ -1,5 +1,5 @@
 //! System calls without a library wrapper: features of io_uring, interrupt coalescing of a network interface, and the
-//! power states of an NVMe drive. Nothing is changed by any of them.
+//! power states of an NVMe drive. All are read-only.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -41,7 +41,7 @@ struct EthtoolCoalesce {
     command: u32,
     rx_us: u32,
     rx_frames: u32,
-    /// While interrupts are off, transmission, statistics.
+    /// With interrupts disabled, of transmission, of statistics.
     between: [u32; 7],
     adaptive_rx: u32,
     rest: [u32; 12],

@@ -8,7 +8,7 @@ use super::facts::{Architecture, Cpu, Facts, WakeUp};
 use super::report::{Reason, Section};
 
 const UMWAIT: &str = "/sys/devices/system/cpu/umwait_control";
-/// Figures of a software wake-up by design, used if none could be measured.
+/// Design figures of a software wake-up, used if none could be measured.
 const MEASURED_ELSEWHERE: &str =
     "measured in the design: waker pays 13-15 us, sleeper back after 37-46 us, p99 up to 300 us";
 

@@ -1,11 +1,10 @@
 //! Measures the cost of waking a sleeping thread by futex.
 //!
-//! One thread sleeps in `FUTEX_WAIT`; another on another CPU waits, stores, and calls `FUTEX_WAKE`. The sleeper's
-//! CPU is idle in between, so that the figure includes the exit from an idle state of that depth and, under a
-//! hypervisor, the re-entry into the guest. Reactors use the same software wake-up.
+//! One thread sleeps in `FUTEX_WAIT`; another on another CPU waits, stores, and calls `FUTEX_WAKE`. The sleeper's CPU is idle in between,
+//! so the figure includes the exit from an idle state of that depth and, under a hypervisor, the re-entry into the guest. Reactors use the
+//! same software wake-up.
 //!
-//! If other work keeps the sleeper's CPU busy, no idle state is left and the sleeper is delayed, so the load of that CPU is
-//! reported with the figures.
+//! Other work on the sleeper's CPU delays the sleeper and prevents idle states, so the load of that CPU is reported with the figures.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -91,14 +90,14 @@ fn sleep(shared: &Shared, cpu: u32) {
     pin(cpu);
     while shared.word.compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
         while shared.word.load(Ordering::SeqCst) == ASLEEP {
-            // the word is checked again after every return, also a spurious one
+            // the word is checked again after every return, which may be spurious
             let _ = futex::wait(&shared.word, Flags::PRIVATE, ASLEEP, None);
         }
         shared.back_ns.store(shared.now_ns(), Ordering::SeqCst);
     }
 }
 
-/// The waker: (until the sleeper was back, how long the waker was busy), in nanoseconds.
+/// The waker: (time until the sleeper runs, time spent by the waker), in nanoseconds.
 fn wake(shared: &Shared, cpu: u32) -> Vec<(u64, u64)> {
     pin(cpu);
     let mut samples = Vec::with_capacity(ROUNDS);
@@ -147,7 +146,7 @@ fn pin(cpu: u32) {
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Median and 99th percentile of both, if there are enough.
+/// Median and 99th percentile of both, if there are enough samples.
 fn summarise(samples: &[(u64, u64)], cpus: [u32; 2]) -> Option<WakeUp> {
     if samples.len() < FEWEST {
         return None;

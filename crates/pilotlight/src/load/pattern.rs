@@ -1,10 +1,10 @@
 //! `pilotlight load --pattern`: published workloads by name.
 //!
-//! `rand_r` to `rand_rw` are vdbench's patterns in PACER, Table II. The paper does not give the number of connections or of commands in
+//! `rand_r` to `rand_rw` are vdbench's patterns in PACER, Table II. The paper does not state the number of connections or of commands in
 //! flight; its three clients ran 300 threads each.
 //!
-//! `unet3d` and `bert` are the data-loading of MLPerf Storage v0.5 as its benchmark DLIO does it, one connection for each accelerator, at
-//! the rate at which the emulated accelerator (V100) consumes samples. Sources:
+//! `unet3d` and `bert` are the data loading of MLPerf Storage v0.5 as in its benchmark DLIO, one connection for each accelerator, at the
+//! rate at which the emulated accelerator (V100) consumes samples. Sources:
 //!
 //! - sizes, samples in a batch, reader threads and time of a batch: `storage-conf/workload/unet3d.yaml` and `bert.yaml` of
 //!   github.com/mlcommons/storage (v0.5), the same in `dlio_benchmark/configs/workload/unet3d_v100.yaml` and `bert_v100.yaml` of
@@ -13,9 +13,9 @@
 //! - order: files shuffled by seed (`file_shuffle`), each read whole from its beginning: one `.npz` file is one sample
 //!   (`reader/npz_reader.py`); a TFRecord file is read with a buffer of `transfer_size` (`reader/tf_reader.py`).
 //!
-//! Assumed: files of one size (UNET3D's have a standard deviation of 68,341,808 bytes); commands of 128 KiB, the default readahead of
-//! Linux and what a Linux host makes of BERT's reads of 256 KiB for a target that takes 128 KiB; evenly spread commands instead of a
-//! prefetch queue; no cache in the host, no checkpoints, and samples without the framing of TFRecord.
+//! Assumed: files of one size (UNET3D's have a standard deviation of 68,341,808 bytes); commands of 128 KiB, the default readahead of Linux
+//! and the size into which a Linux host splits BERT's reads of 256 KiB for a target with a maximum of 128 KiB; evenly spread commands
+//! instead of a prefetch queue; no cache in the host, no checkpoints, and samples without the framing of TFRecord.
 
 use clap::ValueEnum;
 
@@ -60,9 +60,9 @@ pub(super) struct Work {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Training {
     pub(super) file_bytes: u64,
-    /// Files that are read at a time.
+    /// Files that are read concurrently.
     pub(super) reader_threads: u16,
-    /// Bytes a second.
+    /// Bytes per second.
     pub(super) bytes_per_s: f64,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct TraceStats {
     ended: Option<String>,
 }
 
-/// An open trace, and where its statistics go.
+/// An open trace, and the destination of its statistics.
 pub(super) struct Replay {
     requests: Tolerant,
     stats: Arc<Mutex<TraceStats>>,
@@ -128,7 +128,7 @@ impl Drop for Counted {
     }
 }
 
-/// A request as commands of at most what a command may have.
+/// Splits a request into commands of at most the maximum size.
 fn pieces(request: &Request, space: Space) -> impl Iterator<Item = TraceCommand> + use<> {
     let (offset, bytes) = wrapped(request.offset, request.bytes, space.bytes, space.block_bytes);
     let (at_ns, reads) = (request.at_ns, request.op == Op::Read);
@@ -141,7 +141,7 @@ fn pieces(request: &Request, space: Space) -> impl Iterator<Item = TraceCommand>
 }
 
 impl TraceStats {
-    /// Whether the trace was read as far as the replay went.
+    /// Whether reading did not end before the end of the trace.
     pub(super) fn is_whole(&self) -> bool {
         self.ended.is_none()
     }

@@ -1,4 +1,4 @@
-//! Rows of cores, with how each spent its time as a bar, and of I/O threads.
+//! Rows of cores, each with its time by state as a bar, and of I/O threads.
 
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::symbols::bar::NINE_LEVELS;
@@ -93,7 +93,7 @@ fn core(reactor: &ReactorReport, width: u16) -> Line<'static> {
     Line::from(spans)
 }
 
-/// How a core spent its time: each part as many characters as its share, rounded so that all together fill the bar.
+/// A core's time as a bar: each part in proportion to its share, rounded so that all together fill the bar.
 fn bar(reactor: &ReactorReport, width: usize) -> Vec<Span<'static>> {
     let share = |name: &str| match name {
         "busy" => reactor.busy_percent,

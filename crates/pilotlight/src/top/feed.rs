@@ -10,14 +10,14 @@ use crate::admin::request::Request;
 use crate::set;
 use crate::status::report::{GoalsResponse, PolicyReport, Report};
 
-/// The window of the first report of a connection, and the time between two tries to connect.
+/// The window of the first report of a connection, and the delay before reconnecting.
 const FIRST: Duration = Duration::from_millis(500);
 
 /// An update.
 pub(super) enum Update {
     /// A status.
     Report(Box<Report>),
-    /// There is no connection, and why.
+    /// There is no connection; the reason.
     Lost(String),
     /// The response to a request, as text.
     Answer(Result<String, String>),
@@ -35,12 +35,12 @@ impl Feed {
         let (update, updates) = channel();
         let (requests, wanted) = sync_channel(1);
         let status = StatusThread { socket, interval, update };
-        // Nobody waits for its end: the server may not answer.
+        // Not joined, as the server may not respond.
         thread::Builder::new().name("feed".to_owned()).spawn(move || status.run(client, &wanted))?;
         Ok(Self { updates, requests })
     }
 
-    /// Sends a request. One that comes before the previous response is dropped.
+    /// Sends a request. One that is sent before the previous response is dropped.
     pub(super) fn request(&self, request: Request) {
         match self.requests.try_send(request) {
             Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
@@ -54,7 +54,7 @@ struct StatusThread {
     update: Sender<Update>,
 }
 
-/// The terminal is no longer there.
+/// The terminal has ended.
 struct Ended;
 
 impl StatusThread {
@@ -77,10 +77,10 @@ impl StatusThread {
         }
     }
 
-    /// Asks until the connection breaks; why it did.
+    /// Requests reports until the connection breaks; returns its error.
     fn poll(&self, client: &mut Client, wanted: &Receiver<Request>) -> Result<ClientError, Ended> {
         if let Err(error) = client.request::<Report>(&Request::Status {}) {
-            return Ok(error); // its window would be the server's life
+            return Ok(error); // its window would be the server's whole run time
         }
         let mut due = Instant::now() + FIRST.min(self.interval);
         loop {

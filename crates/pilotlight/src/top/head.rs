@@ -14,7 +14,7 @@ use crate::status::report::{BudgetReport, PowerReport, Report};
 /// Columns of the names on the left.
 pub(super) const LABEL: usize = 11;
 
-/// All of them, each cut to the width.
+/// All lines, each cut to the width.
 pub(super) fn lines(report: &Report, width: u16) -> Vec<Line<'static>> {
     let server = &report.server;
     let listening: Vec<String> = server.listening.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! The last samples of what is drawn as a curve.
+//! The last samples of each curve.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ const KEPT: usize = 300;
 /// Samples, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
-    /// Reads and writes a second.
+    /// Reads and writes per second.
     pub(super) iops: VecDeque<u64>,
     /// Power in milliwatts, 0 where it is unknown.
     pub(super) milliwatts: VecDeque<u64>,
@@ -19,7 +19,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// Takes a report in.
+    /// Adds the values of a report.
     pub(super) fn note(&mut self, report: &Report) {
         push(&mut self.iops, report.io.iops as u64);
         push(&mut self.milliwatts, main_reading(report).and_then(|one| one.power_uw).unwrap_or(0) / 1000);
@@ -37,7 +37,7 @@ fn push(samples: &mut VecDeque<u64>, sample: u64) {
     samples.push_back(sample);
 }
 
-/// The reading that is drawn: of the system where it is known, else the first that is.
+/// The displayed reading: of the system if known, else the first known one.
 pub(super) fn main_reading(report: &Report) -> Option<&PowerReading> {
     let readings = &report.power.as_ref()?.readings;
     let mut known = readings.iter().filter(|one| one.power_uw.is_some());

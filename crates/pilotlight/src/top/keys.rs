@@ -81,7 +81,7 @@ impl Ui {
     pub(super) fn answered(&mut self, answer: Result<String, String>) {
         let is_refusal = answer.is_err();
         if !is_refusal && matches!(self.mode, Mode::Input(..)) {
-            self.mode = Mode::Watch; // what was refused can be corrected
+            self.mode = Mode::Watch; // a refused input can be corrected
         }
         let text = answer.unwrap_or_else(|refusal| refusal).trim_end().to_owned();
         self.message = Some(Message { text, is_refusal });

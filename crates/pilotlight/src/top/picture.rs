@@ -91,7 +91,7 @@ fn run(out: &mut String, cell: &Cell, (x, y): (u16, u16), text: &str) {
                 CELL.0
             );
         } else if character != ' ' {
-            // a place for each letter, as the reader's font may be wider
+            // a position for each letter, as the reader's font may be wider
             places.push(format!("{x:.1}"));
             letters += &character.to_string().replace('&', "&amp;").replace('<', "&lt;");
         }

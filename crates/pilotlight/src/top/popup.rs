@@ -47,7 +47,7 @@ pub(super) fn policies(selected: usize, report: Option<&Report>, area: Rect, buf
     popup(" Policy: Enter sets, Esc cancels, * is active ", lines, selected, area, buffer);
 }
 
-/// Lines in a frame in the middle of the screen. Where not all fit, those around `selected` are shown.
+/// Lines in a frame in the middle of the screen. If not all fit, those around `selected` are shown.
 fn popup(title: &str, lines: Vec<Line<'_>>, selected: usize, area: Rect, buffer: &mut Buffer) {
     let width = lines.iter().map(Line::width).chain([title.len()]).max().unwrap_or(0) as u16 + 4;
     let (width, height) = (width.min(area.width), (lines.len() as u16 + 2).min(area.height));

@@ -12,7 +12,7 @@ use super::view::{Connection, Screen, draw};
 use crate::status::render::tests::report;
 use crate::status::report::{IoThreadReport, ReactorReport, Report};
 
-/// A screen as lines without trailing spaces, and how far it is scrolled.
+/// A screen as lines without trailing spaces, and its scroll position.
 fn screen(report: Option<&Report>, ui: &Ui, connection: &Connection, (width, height): (u16, u16)) -> (String, usize) {
     let mut history = History::default();
     for step in 0..40 {
@@ -209,7 +209,7 @@ fn an_answer_that_does_not_come_is_said() {
     assert!(text.contains("NO ANSWER for 7 s"), "{text}");
 }
 
-/// Whatever the size, the width of a bar, a popup or a message fits in it.
+/// Bars, popups and messages fit at every size.
 #[test]
 fn any_size_can_be_drawn() {
     let text = "a refusal that is longer than a line ".repeat(9);

@@ -1,7 +1,7 @@
 //! A screen: from a report, the history and the state of the keys to characters; a pure function of them and the size.
 //!
-//! From top to bottom: what the server is and gives (`head`), curves, the rows of cores and I/O threads of which the middle can be scrolled
-//! (`body`), messages, and one line of keys. Where there are too few lines the body gets shorter first.
+//! From top to bottom: the server and its load (`head`), curves, the rows of cores and I/O threads, which can be scrolled (`body`),
+//! messages, and one line of keys. If there are too few lines, the body gets shorter first.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{body, head, popup};
 use crate::status::render::rate;
 use crate::status::report::Report;
 
-/// Lines of a message at most.
+/// Maximum lines of a message.
 const MESSAGE_LINES: u16 = 4;
 /// Lines of the body below which there is no legend.
 const WITH_LEGEND: u16 = 10;
@@ -29,7 +29,7 @@ pub(super) enum Connection {
     /// No status yet.
     Connecting,
     Up,
-    /// It is broken, and why.
+    /// It is broken; the reason.
     Lost(String),
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Screen<'a> {
     pub(super) ui: &'a Ui,
 }
 
-/// Draws it; how far it is scrolled, which is never beyond the last line.
+/// Draws it; returns the scroll position, at most that of the last line.
 pub(super) fn draw(screen: &Screen<'_>, area: Rect, buffer: &mut Buffer) -> usize {
     let mut space = Space { rest: area };
     bottom(screen, &mut space, buffer);
@@ -79,7 +79,7 @@ impl Space {
     }
 }
 
-/// The server, as of the last report; how far the body is scrolled.
+/// The server, as of the last report; returns the scroll position.
 fn server(screen: &Screen<'_>, report: &Report, space: &mut Space, buffer: &mut Buffer) -> usize {
     for line in head::lines(report, space.rest.width) {
         line.render(space.top(1), buffer);
@@ -124,7 +124,7 @@ fn curve(name: &str, max: &str, samples: &VecDeque<u64>, colour: Color, area: Re
     Sparkline::default().data(shown).max(top).style(Style::new().fg(colour)).render(bars, buffer);
 }
 
-/// That there is no connection, or that the figures are old.
+/// A message if there is no connection or the figures are old.
 fn connection(screen: &Screen<'_>, space: &mut Space, buffer: &mut Buffer) {
     let text = match (screen.connection, screen.age) {
         (Connection::Lost(why), _) => format!("NO CONNECTION: {why}. Reconnecting; the data below is old."),

@@ -1,4 +1,4 @@
-//! `pilotlight doctor` as its users meet it: what it prints, and its exit codes.
+//! `pilotlight doctor` as a process: its output and its exit codes.
 
 use std::process::{Command, Output, Stdio};
 

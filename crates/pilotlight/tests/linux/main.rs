@@ -1,8 +1,8 @@
 //! A stock Linux kernel's NVMe/TCP initiator against this program, in QEMU: one test per case of `tests/linux/cases`.
 //!
-//! The harness needs the files of `tests/linux/prepare.sh`, and some cases need the program `pilotlab` in the same directory. If they are missing, each test prints `SKIPPED` and why, on
-//! the error output that the test runner does not swallow, and passes; for the kernels in `PILOTLIGHT_REQUIRE_LINUX`
-//! ("6.12 6.1", as CI sets it) it fails instead. `PILOTLIGHT_LINUX=no` skips although everything is there: a run takes minutes.
+//! The harness needs the files of `tests/linux/prepare.sh`, and some cases need the program `pilotlab` in the same directory. If they are
+//! missing, each test prints `SKIPPED` and the reason to standard error, past the test runner's capture, and passes; for the kernels in
+//! `PILOTLIGHT_REQUIRE_LINUX` ("6.12 6.1", as set by CI) it fails instead. `PILOTLIGHT_LINUX=no` always skips: a run takes minutes.
 
 #[path = "../../../../tests/linux/tools/block.rs"]
 #[allow(dead_code, unreachable_pub, missing_docs, reason = "shared with the verifier, which uses other parts")]
@@ -19,7 +19,7 @@ use std::process::Command;
 /// The exit code of `run.sh` when tools are missing.
 const NOT_READY: i32 = 2;
 
-/// Where a run's artefacts are.
+/// The directory of a run's artefacts.
 fn directory(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("linux").join(name)
 }
@@ -28,11 +28,11 @@ fn skip(name: &str, kernel: &str, why: &str) {
     let required = env::var("PILOTLIGHT_REQUIRE_LINUX").unwrap_or_default();
     let required = required.split_whitespace().any(|wanted| wanted == kernel);
     assert!(!required, "PILOTLIGHT_REQUIRE_LINUX has {kernel}, but: {why}");
-    // Not `eprintln!`: the runner keeps that to itself while the test passes.
+    // Not `eprintln!`, whose output the runner drops if the test passes.
     let _ = writeln!(io::stderr(), "SKIPPED: linux::{name}: {why}");
 }
 
-/// Runs `case`; whether it ran (it panics when it failed). `name` is the directory of its artefacts.
+/// Runs `case`; returns whether it ran, and panics if it failed. `name` is the directory of its artefacts.
 fn run(name: &str, case: &str, kernel: &str, settings: &[(&str, &str)]) -> bool {
     if env::var("PILOTLIGHT_LINUX").is_ok_and(|wanted| wanted == "no") {
         skip(name, kernel, "PILOTLIGHT_LINUX=no");
@@ -97,7 +97,7 @@ cases! {
     smoke_on_backports: "smoke", "backports";
 }
 
-/// Runs the durability case and replays what the disk's recorder saw; `None` when it was skipped.
+/// Runs the durability case and replays the record of the disk; `None` if it was skipped.
 fn durability(name: &str, how: &str, drive: &str) -> Option<Result<record::Summary, record::Lost>> {
     if !run(name, "durability", "6.12", &[("DURABILITY", how), ("DRIVE", drive), ("CAPTURE", "no")]) {
         return None;

@@ -1,18 +1,19 @@
-//! Replays the record of a disk (QEMU's `blklogwrites`, the format of Linux's `dm-log-writes`) and checks every promise
-//! that was made on the way.
+//! Replays the record of a disk (QEMU's `blklogwrites`, the format of Linux's `dm-log-writes`) and checks the
+//! durability of every acknowledged write.
 //!
 //! **Problem.** A target that acknowledges a Flush without flushing loses nothing while the machine runs. So the disk
-//! below it is recorded, and the power is cut, on paper, at every promise.
+//! below it is recorded, and a power cut is simulated at every promise.
 //!
-//! **Words.** *Written*: the disk has answered the write; it may sit in the disk's volatile cache. *Durable*: a flush
-//! followed. *Mark*: a block that the workload wrote on the same disk (so into the same record) after an
-//! acknowledgement; it names the least generation that each data block must have from then on (`tools/block.rs`).
+//! **Terms.** *Written*: the disk has acknowledged the write; it may be in the disk's volatile cache. *Durable*: a
+//! flush followed. *Mark*: a block that the workload wrote on the same disk (so into the same record) after an
+//! acknowledgement; it contains the least generation that each data block must have from then on (`tools/block.rs`),
+//! its *promise*.
 //!
-//! **Algorithm.** Walk the record with two things in hand: the durable image, and the writes since the last flush. A
-//! flush moves the latter into the former. At a mark, each promised block is checked in the durable image alone.
+//! **Algorithm.** Process the record with two states: the durable image, and the writes since the last flush. A flush
+//! applies the latter to the former. At a mark, each promised block is checked in the durable image alone.
 //!
-//! **Properties.** A promise holds if the block has the promised generation or a later one, whole (all eight sectors).
-//! Writes that are not yet flushed do not count: a power cut may lose any part of them. The workload has one
+//! **Properties.** A promise holds if the block has the promised generation or a later one, completely (all eight
+//! sectors). Writes that are not yet flushed do not count: a power cut may lose any part of them. The workload has one
 //! request in flight at a time, so the order in the record is the order of the acknowledgements.
 
 use crate::block::{BLOCK, BLOCK_MAGIC, MARK_GENERATIONS, MARK_MAGIC, check, get};
@@ -25,12 +26,12 @@ const DISCARD: u64 = 4;
 /// Sectors are counted in this unit; the case sets it.
 const UNIT: usize = 512;
 
-/// Where things lie on the recorded disk.
+/// Layout of the recorded disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
     /// First byte of the data partition.
     pub(crate) data_at: usize,
-    /// First byte of the partition that marks are written to.
+    /// First byte of the partition of marks.
     pub(crate) marks_at: usize,
     /// Bytes in each of them.
     pub(crate) len: usize,
@@ -52,11 +53,11 @@ pub(crate) struct Summary {
 /// A promise that a power cut would have broken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Which mark made it.
+    /// The mark that made it.
     pub(crate) mark: u64,
-    /// Which block of the data partition.
+    /// The block of the data partition.
     pub(crate) block: usize,
-    /// The least generation that it was promised to have.
+    /// The promised least generation.
     pub(crate) promised: u64,
     /// The actual value.
     pub(crate) found: String,
@@ -76,8 +77,8 @@ struct Entry<'a> {
     data: &'a [u8],
 }
 
-/// Takes the entry at `*at` and moves on behind it; `None` at the end. The superblock's count lags behind (it is
-/// written with flushes), so it ends at the end of the file or at an empty entry.
+/// Reads the entry at `*at` and advances `*at`; `None` at the end. The superblock's count is not current (it is written
+/// with flushes), so the record ends at the end of the file or at an empty entry.
 fn next_entry<'a>(log: &'a [u8], at: &mut usize) -> Result<Option<Entry<'a>>, String> {
     let Some(header) = log.get(*at..*at + UNIT) else { return Ok(None) };
     let (sector, sectors, flags) = (get(header, 0) as usize, get(header, 8) as usize, get(header, 16));
@@ -135,7 +136,7 @@ impl Replay {
         Ok(())
     }
 
-    /// Whether the durable image keeps a promise; what is there instead.
+    /// Checks a promise in the durable image; the error is the actual content.
     fn holds(&self, block: usize, promised: u64) -> Result<(), String> {
         if promised == 0 {
             return Ok(());
@@ -150,7 +151,7 @@ impl Replay {
     }
 }
 
-/// Checks every promise in `log`. The outer error is a record that makes no sense.
+/// Checks every promise in `log`. The outer error is an invalid record.
 pub(crate) fn replay(log: &[u8], layout: &Layout) -> Result<Result<Summary, Lost>, String> {
     if log.len() < UNIT || get(log, 0) != SUPERBLOCK_MAGIC || get(log, 8) != 1 {
         return Err("not a record of version 1".into());

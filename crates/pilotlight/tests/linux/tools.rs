@@ -1,11 +1,11 @@
-//! The verifier for the guest is compiled by the first case that needs it, while others run at the same time.
+//! The verifier for the guest is compiled by the first case that needs it, while others run concurrently.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Stands in for the compiler: notes that it was called, and fails where another one is at work in the same folder.
+/// A fake compiler: records each call, and fails if another one runs in the same folder.
 const COMPILER: &str = r#"#!/bin/bash
 while [[ $# -gt 0 ]]; do
   if [[ $1 == -o ]]; then program=$2; fi
@@ -17,7 +17,7 @@ echo program >"$program"
 rmdir "$(dirname "$program")/compiling"
 "#;
 
-/// Several cases at once, each in a shell of its own.
+/// Several cases at once, each in its own shell.
 const CASES: &str = r#"
 set -euo pipefail
 . "$1/common.sh"

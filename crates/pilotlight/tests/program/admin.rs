@@ -226,7 +226,7 @@ fn is_ignored(signal: i32) -> bool {
 fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
     use std::os::unix::process::ExitStatusExt as _;
     use std::time::{Duration, Instant};
-    // far more than it takes, and less than the program waits for an answer
+    // above the usual time, and below the program's timeout
     const LIMIT: Duration = Duration::from_secs(40);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");

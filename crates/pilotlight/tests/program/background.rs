@@ -1,4 +1,4 @@
-//! Scrubbing in the program: its status, pausing it, and that what a killed server was writing is never reported.
+//! Scrubbing in the program: its status, pausing it, and no reports of blocks that a killed server was writing.
 
 use std::fs::File;
 
@@ -19,7 +19,7 @@ impl Case {
         Self { folder }
     }
 
-    /// Serves the file with checksums, scrubbed as fast as can be.
+    /// Serves the file with checksums, scrubbed at the maximum rate.
     fn serve(&self) -> Server {
         let config = self.folder.path().join("server.toml");
         let (socket, disk) = (self.folder.path().join("socket"), self.folder.path().join("disk"));

@@ -1,7 +1,6 @@
-//! Power budgets of a running server: set, ended, exchanged, kept over a restart; and what a killed server has changed.
+//! Power budgets of a running server: set, ended, replaced, kept across a restart; and the changes of a killed server.
 //!
-//! Power is modelled: this machine needs no sensor. Tests that need a CPU quota, which takes a writable cgroup, report that
-//! they are skipped where there is none.
+//! Power is modelled: this machine needs no sensor. Tests that need a CPU quota are skipped with a message if no cgroup is writable.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +22,7 @@ fn stderr_and_code(output: &Output) -> (String, Option<i32>) {
     (text(&output.stderr), output.status.code())
 }
 
-/// A budget as it is in the answer and in the status.
+/// A budget as in the response and in the status.
 fn budget_of(status: &Value) -> (&Value, &Value, &Value) {
     (&status["goals"]["budget_uw"], &status["budget"]["origin"], &status["budget"]["state"])
 }
@@ -162,7 +161,7 @@ fn a_schedule_is_in_force_and_its_next_entry_is_in_the_status() {
     server.status_until("the changed file", |status| status["goals"]["budget_uw"] == 360_000_000);
 }
 
-/// A profile with much more to save than to keep: a busy core draws 100 W, and everything else 1 W.
+/// A profile with large savings: a busy core draws 100 W, everything else 1 W.
 fn profile(folder: &Path) -> PathBuf {
     let path = folder.join("made-up.toml");
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -174,7 +173,7 @@ fn profile(folder: &Path) -> PathBuf {
     path
 }
 
-/// A server whose worker can have a CPU quota; `None` where this machine has none.
+/// A server whose worker can have a CPU quota; `None` if this machine has none.
 fn capped(folder: &Path) -> Option<Server> {
     capped_by(folder, "cpu-bandwidth", &[])
 }
@@ -228,7 +227,7 @@ fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with
     assert_eq!((&status["budget"]["state"], &status["budget"]["domain"]), (&json!("unreachable"), &json!("cpu")));
     assert!(status["budget"]["headroom_uw"].as_i64() < Some(0) && status["budget"]["floor_uw"].is_u64(), "{status}");
     assert_eq!(status["budget"]["throttled"][0]["name"], "CPU quota of the worker cores", "{status}");
-    // A violation that is known is refused at once, and nothing is changed.
+    // A known violation is refused at once, and nothing is changed.
     let (why, code) = stderr_and_code(&server.admin(&["set", "budget", "6W", "--strict"]));
     assert!(code == Some(2) && why.contains("unreachable") && why.contains("the floor is"), "{why}");
     assert_eq!(server.request(&["status"])["goals"]["budget_uw"], 5_000_000);
@@ -267,7 +266,7 @@ fn restore_puts_back_what_a_killed_server_has_set() {
     until("a quota", || !groups(pid).is_empty());
     server.kill();
     assert!(!groups(pid).is_empty(), "something else than `restore` has removed the group");
-    // Another test's server may be between starting and ending here: only the journal of ours counts.
+    // Servers of other tests may run at the same time: only the journal of this test's server counts.
     let restored = text(&run(&["restore"]).stdout);
     until("the group gone", || groups(pid).is_empty());
     assert!(!text(&run(&["restore", "--dry-run"]).stdout).contains(&format!("workers-{pid}")), "{restored}");

@@ -122,7 +122,7 @@ fn the_connect_line_holds_the_port_that_was_taken() {
 #[test]
 fn limits_of_this_machine_are_named() {
     let memory = ["--namespace", "mem:99999TiB"];
-    let elsewhere = ["--listen", "192.0.2.7:4420"]; // set aside for documentation
+    let elsewhere = ["--listen", "192.0.2.7:4420"]; // reserved for documentation
     for (args, says) in
         [(&memory[..], "mem:99999TiB"), (&elsewhere, "192.0.2.7:4420: the address is not one of this machine")]
     {
@@ -131,7 +131,7 @@ fn limits_of_this_machine_are_named() {
         assert!(text(&output.stderr).contains(says), "{args:?}: {output:?}");
         assert_eq!(text(&output.stdout), "", "{args:?}");
     }
-    // reactors without cores of their own have no frequencies, whatever the machine has
+    // reactors without pinned cores have no frequencies on any machine
     let governor = ["--reactors", "2", "--policy", "governor"];
     let [checked, started] =
         [&["serve", "--check"][..], &["serve", "--admin-socket", "none", "--listen", "127.0.0.1:0"]]

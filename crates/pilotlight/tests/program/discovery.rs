@@ -56,7 +56,7 @@ fn sighup_changes_what_hosts_discover_and_tells_those_who_ask() {
     watcher.set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::DISCOVERY_CHANGE).unwrap();
     let awaited = watcher.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).unwrap();
     reload(&server);
-    watcher.property(0x08, false).unwrap(); // VS: an answer after every event that there was
+    watcher.property(0x08, false).unwrap(); // VS: its response follows all earlier events
     assert!(watcher.admin().take_completion(0).unwrap().is_none(), "nothing has changed");
 
     let referral = "[[discovery.referral]]\naddress = \"192.0.2.8\"";
@@ -81,7 +81,7 @@ fn sighup_changes_what_hosts_discover_and_tells_those_who_ask() {
     assert_eq!(server.exit_code(), Some(0));
 }
 
-/// Prints the services that python3-zeroconf finds at a port, until it is there, or until it is gone.
+/// Prints the services that python3-zeroconf finds at a port, until it appears or disappears.
 const BROWSER: &str = "
 import sys, time
 from zeroconf import ServiceBrowser, ServiceListener, Zeroconf

@@ -1,4 +1,4 @@
-//! `load --verify --ledger` and `load --verify-only`: what is durable after the server, or the load itself, was killed.
+//! `load --verify --ledger` and `load --verify-only`: durability after a kill of the server or of the load.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -13,12 +13,12 @@ use tempfile::TempDir;
 
 use crate::process::{Server, run, spawn, text};
 
-/// How long anything may take here; far more than it does.
+/// Timeout of each operation, well above the usual time.
 const PATIENCE: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 
-/// A folder with a file to serve and a place for a ledger.
+/// A folder with a file to serve and a path for a ledger.
 struct Case {
     folder: TempDir,
 }
@@ -54,7 +54,7 @@ impl Case {
     fn ledger_when(&self, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
-            // A file that is being made is not yet one.
+            // The file may still be in creation.
             if let Some(ledger) = Ledger::read(Path::new(&self.path("ledger"))).ok().filter(&wanted) {
                 return ledger;
             }
@@ -114,7 +114,7 @@ fn blocks_after_a_kill_are_valid_and_damage_is_found() {
     }
 }
 
-/// Bytes changed and an old block put back, with no server that could have either in memory.
+/// Changes bytes and restores an old block, while no server runs that could cache either.
 fn damage(case: &Case) {
     let (disk, ledger) = (case.disk(), Ledger::read(Path::new(&case.path("ledger"))).unwrap());
     let block = |lba: u64| {

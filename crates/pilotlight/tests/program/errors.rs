@@ -2,7 +2,7 @@
 //!
 //! The rule for every error type: either its text contains its cause, or the cause is its `#[source]`; never both, because the program
 //! prints an error with all its sources. A field `source` whose text is in the message is spelled `r#source`, which `thiserror` does not
-//! take for the source.
+//! treat as the source.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Failed I/O: counted, shown and logged; and a file that has become shorter behind the server's back.
+//! Failed I/O: counted, shown and logged; and a file that another process has truncated.
 
 use std::fs::File;
 

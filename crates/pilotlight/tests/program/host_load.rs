@@ -1,4 +1,4 @@
-//! `pilotlight load` against `pilotlight serve`, both as processes: what it prints and how it ends.
+//! `pilotlight load` against `pilotlight serve`, both as processes: output and exit codes.
 
 use std::process::Output;
 

@@ -210,7 +210,7 @@ fn a_range_of_controller_identifiers_that_is_used_up_refuses_connect() {
     assert_eq!(disks.connect("nqn.2024-05.com.example:c").0.cntlid(), 7);
 }
 
-/// Asks over the socket as another user with these groups; the answer's line.
+/// Sends a request over the socket as another user with these groups; returns the response's line.
 fn ask_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
     // a refused host may find the connection closed before it has sent Connect
     let script = "import contextlib,socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
@@ -239,7 +239,7 @@ fn members_of_a_group_may_read_and_change_nothing() {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let socket = dir.path().join("made/control.sock");
     let path = socket.to_str().unwrap();
-    // a group that every Debian has, and its number
+    // a group of every Debian system, and its ID
     let groups = fs::read_to_string("/etc/group").unwrap();
     let gid = groups.lines().find_map(|line| line.strip_prefix("users:x:")?.split(':').next()?.parse::<u32>().ok());
     let gid = gid.expect("there is a group `users`");

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::process::{Server, command, run};
 
-/// Lines that one cause may fill in a window of the log.
+/// Limit of lines per cause in a window of the log.
 const LINES: usize = 10;
 
 #[test]
@@ -39,11 +39,11 @@ fn a_warning_that_repeats_fills_ten_lines_and_is_counted() {
         }
     }
     assert_eq!(lines + left_out, REFUSED);
-    // a machine so busy that this took longer than a window of ten seconds has more than one of them
+    // on a busy machine this can span several windows of ten seconds
     assert!(lines <= 10 * LINES, "{lines} lines");
 }
 
-/// A host that may not connect tries to.
+/// A connection of a host that is refused.
 fn connect_refused(address: &str) {
     let refused =
         run(&["load", "--target", address, "--hostnqn", "nqn.2026-01.test:no", "--nqn", NQN, "--number_ios", "1"]);
@@ -85,7 +85,7 @@ fn the_journal_gets_priorities_and_no_time() {
     let mut serve = command(&["serve", "--listen", "127.0.0.1:0", "--admin-socket", socket.to_str().unwrap()]);
     serve.env("JOURNAL_STREAM", format!("{}:{}", meta.dev(), meta.ino())).stdout(Stdio::null()).stderr(file);
     let mut child = serve.spawn().unwrap();
-    drop(serve); // its end of the pipe
+    drop(serve); // closes its end of the pipe
     let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
     let first = lines.next().unwrap();
     let _ = child.kill();

@@ -14,7 +14,7 @@ use crate::process::{Server, run, text};
 
 const QUOTA: &str = "CPU quota of the worker cores";
 
-/// Two CPUs with frequencies, of which the second can be taken offline, and two packages with limits.
+/// Two CPUs with frequencies, the second of which can be taken offline, and two packages with limits.
 struct Machine(TempDir);
 
 impl Machine {
@@ -107,7 +107,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// A server under a budget that it cannot hold, so that every knob is at its lowest; and whether it has a CPU quota.
+/// A server under a budget that it cannot meet, so that every knob has its lowest value; and whether it has a CPU quota.
 fn throttled(machine: &Machine) -> (Server, bool) {
     let server = machine.serve(&["--policy=pass", "--policy-set=inner=governor"]);
     server.request(&["set", "budget", "5W", "--no-wait"]);

@@ -1,4 +1,4 @@
-//! The program as its users meet it: exit codes, what it prints, signals. Hosts are our own, over real sockets.
+//! The program as a process: exit codes, output, signals. Hosts are those of this workspace, over real sockets.
 
 mod admin;
 mod background;

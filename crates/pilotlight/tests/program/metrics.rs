@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::process::{Server, run, text};
 
-/// A server with metrics, and where they are.
+/// A server with metrics, and their address.
 fn serve(args: &[&str]) -> (Server, SocketAddr) {
     let server = Server::start(&[&["--listen", "127.0.0.1:0", "--metrics", "0", "--nqn", NQN], args].concat());
     let line = server.expect_log("metrics: http://");
@@ -66,7 +66,7 @@ fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
         "pilotlight_energy_joules_total{zone=\"CPU packages\",sensor=\"modelled\",model=\"sandman-epyc-9454p\"}";
     let mut now = after;
     while value(&now, joules) <= 0.0 {
-        now = scrape(address, "*/*"); // the model is read twice a second
+        now = scrape(address, "*/*"); // the model is read twice per second
     }
 }
 
@@ -105,7 +105,7 @@ fn energy_is_divided_among_hosts_and_adds_up_to_the_microjoule() {
         );
         let zone = shares["zones"][0].clone();
         if zone["users"].as_array().is_some_and(|users| users.iter().any(|user| user["energy_uj"] != 0)) {
-            break zone; // it is divided once a second
+            break zone; // shares are computed once per second
         }
     };
     let uj = |of: &serde_json::Value, key: &str| of[key].as_u64().unwrap();
@@ -162,7 +162,7 @@ fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do(
     assert!(text(&refused.stderr).contains("--metrics"), "{}", text(&refused.stderr));
 }
 
-/// Gives `input` to a program, if it is there; its output.
+/// Runs a program with `input`; returns its output, or `None` if it is not installed.
 fn through(program: &str, args: &[&str], input: &str) -> Option<std::process::Output> {
     let mut child = Command::new(program)
         .args(args)

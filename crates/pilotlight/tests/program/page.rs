@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::process::{Server, run, text};
 
-/// How long a test waits for an answer.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server with a page.
@@ -23,7 +23,7 @@ struct Page {
     token: String,
 }
 
-/// An answer.
+/// A response.
 struct Answer {
     status: u16,
     head: String,
@@ -31,7 +31,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// Reads it to its end; of a stream of events, which has none, only the head.
+    /// Reads it to its end; of an endless stream of events, only the head.
     fn read(stream: impl std::io::Read) -> Self {
         let mut stream = BufReader::new(stream);
         let mut head = String::new();
@@ -111,7 +111,7 @@ impl Page {
     }
 }
 
-/// Asks until it is so.
+/// Polls until the condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
@@ -396,8 +396,8 @@ fn resident(pid: &Value) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// A tenth of a day of updates at one a second, or PILOTLIGHT_PAGE_UPDATES; beside them a reconnect for every 8.64 of them, and
-/// readers that stop reading.
+/// A tenth of a day of updates at one per second, or PILOTLIGHT_PAGE_UPDATES; also one reconnect per 8.64 updates, and readers that stop
+/// reading.
 #[test]
 fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
     /// Memory that the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
@@ -417,7 +417,7 @@ fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
         seen += u64::from(name == "sample");
         while made < reconnects && made * updates < seen * reconnects {
             if page.events(&cookie).next().is_none() {
-                break; // the server has not noticed yet that the ones before have gone
+                break; // the server has not yet detected that the earlier ones are closed
             }
             made += 1;
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::process::{Server, spawn, text};
 
-/// Eight reactors, whatever the machine has.
+/// Eight reactors on any machine.
 const MANY: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:64MiB", "--reactors", "8"];
 
 fn load(server: &Server, args: &str) -> Child {
@@ -15,7 +15,7 @@ fn load(server: &Server, args: &str) -> Child {
     spawn(&all)
 }
 
-/// Ends the load as Ctrl-C does; its report, which must be a good one.
+/// Ends the load as Ctrl-C does; returns its report, without errors.
 fn end(load: Child) -> Value {
     rustix::process::kill_process(rustix::process::Pid::from_child(&load), rustix::process::Signal::INT).unwrap();
     let output = load.wait_with_output().unwrap();
@@ -36,7 +36,7 @@ fn asleep(status: &Value) -> usize {
     status["reactors"].as_array().unwrap().iter().filter(|reactor| is_asleep(reactor)).count()
 }
 
-/// Pairs of siblings of which both sleep.
+/// Pairs of siblings that both sleep.
 fn sleeping_pairs(status: &Value) -> usize {
     let reactors = status["reactors"].as_array().unwrap();
     reactors.chunks(2).filter(|pair| pair.iter().all(is_asleep)).count()
@@ -79,7 +79,7 @@ fn a_policy_finds_cores_asleep_and_wakes_them() {
 
 #[test]
 fn eight_reactors_consolidate_and_spread() {
-    // on a busy machine a few requests may arrive together, which is not a burst here
+    // on a busy machine several requests may arrive together, which is not a burst here
     let calm = [
         "--policy-set",
         "min_requests=16",

@@ -1,4 +1,4 @@
-//! The program as a process of its own: started, listened to, signalled, and never left behind.
+//! The program as a child process, killed at the end of the test: starts it, reads its output, sends signals.
 
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use pilotlight_host::{ConnectOptions, Controller};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take here, on a machine that is busy with other things; far more than it does.
+/// Timeout of each operation, well above the usual time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server polls a whole core, so that there is one at a time.
+/// One server at a time, as each polls a whole core.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The program with these arguments, not yet started.
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 impl Server {
     /// Starts `pilotlight serve` and waits until it serves.
     ///
-    /// It has a control socket of its own, unless the arguments have one or name a file.
+    /// It has its own control socket, unless the arguments have one or name a file.
     pub(crate) fn start(args: &[&str]) -> Self {
         if args.iter().any(|arg| ["--config", "--admin-socket"].contains(arg)) {
             return Self::start_as(args, None);
@@ -123,18 +123,18 @@ impl Server {
         panic!("{what}: not seen; the last status is {status:#}");
     }
 
-    /// Kills it as a power cut would: nothing is cleared up.
+    /// Kills it as in a power cut, without cleanup.
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// The output of the server at the start.
+    /// The server's output at the start.
     pub(crate) fn message(&self) -> &Value {
         &self.message
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.message["listening"][0].as_str().unwrap().parse().unwrap()
     }

@@ -1,4 +1,4 @@
-//! `config save`: what was changed over the control socket is in the file, whole, and a SIGHUP changes nothing.
+//! `config save`: the file contains all changes made over the control socket, and a SIGHUP then changes nothing.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -250,7 +250,7 @@ fn control_thread(server: &Server) -> String {
 /// `strace` on the thread of a server that saves; `None` where it may not attach.
 struct Strace {
     child: Child,
-    /// Kept open, so that it can go on saying things.
+    /// Kept open, so that it can continue to write.
     _told: BufReader<ChildStderr>,
 }
 
@@ -278,14 +278,14 @@ impl Drop for Strace {
     }
 }
 
-/// The system calls of a save in their order, each with how many of its kind there have been; and the file afterwards.
+/// The system calls of a save in their order, each with its count so far; and the file afterwards.
 fn calls_of_a_save(dir: &Path) -> Option<(Vec<(String, usize)>, String)> {
     let (mut server, file) = start(dir);
     server.request(&["host", "add", B]);
     let trace = dir.join("trace");
     let strace = Strace::attach(&server, &["-o", trace.to_str().unwrap()])?;
     server.request(&["config", "save"]);
-    server.kill(); // which ends strace, with all that it has written
+    server.kill(); // strace then ends, with its output complete
     let mut strace = strace;
     let _ = strace.child.wait();
     let mut calls: Vec<(String, usize)> = Vec::new();

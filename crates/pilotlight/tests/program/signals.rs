@@ -12,7 +12,7 @@ use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
 use crate::process::{Server, run, text};
 
 const NQN: &str = "nqn.2024-05.com.example:disks";
-/// Listens anywhere, with a little memory.
+/// Any port, with a small namespace.
 const SMALL: [&str; 6] = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--nqn", NQN];
 /// Bytes of a write that does not fit into its capsule, so that the server has to send an R2T.
 const LARGE: u32 = 128 * 1024;
@@ -124,7 +124,7 @@ fn sighup_adds_removes_and_resizes_namespaces() {
     assert_eq!(server.exit_code(), Some(0));
 }
 
-/// The file stays open and locked: no request, and no byte, is lost on the way.
+/// The file stays open and locked: no request and no byte is lost.
 #[test]
 fn sighup_gives_a_file_another_number() {
     let (mut server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB"), (2, "file:other.img?size=1MiB")]);
@@ -147,7 +147,7 @@ fn sighup_gives_a_file_another_number() {
         assert_eq!(data, [7; 4096]);
     }
     assert!(queue.execute("a read", at(opcode::io::READ, 4), &[], &mut [0; 4096]).is_err(), "4 is gone");
-    // numbers that run with other storage: nothing changes, and the reason is logged
+    // IDs that are in use with other storage: nothing changes, and the reason is logged
     write_config(&path, &[(2, "file:disk.img"), (1, "file:other.img")]);
     server.signal("HUP");
     server.expect_log("namespace 1 of nqn.2024-05.com.example:disks stays");

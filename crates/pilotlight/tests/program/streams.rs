@@ -1,4 +1,4 @@
-//! Standard output that takes nothing: a pipe that its reader has closed, and a full disk.
+//! Standard output that fails: a closed pipe, and a full disk.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Output, Stdio};

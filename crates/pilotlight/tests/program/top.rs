@@ -12,7 +12,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::process::{Server, run, text};
 
-/// How long anything may take here, on a machine that is busy with other things.
+/// Timeout of each operation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `pilotlight top` in a terminal of 80 columns and 24 lines.
@@ -35,7 +35,7 @@ impl Top {
         let terminal = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let before = tcgetattr(&terminal).unwrap();
         let end = || Stdio::from(terminal.try_clone().unwrap());
-        // a session of its own, whose terminal is this one and not that of the test run
+        // its own session, whose terminal is this one and not that of the test run
         let child = Command::new("setsid")
             .args(["--ctty", env!("CARGO_BIN_EXE_pilotlight"), "top", "--interval", "0.2"])
             .args(args)
@@ -90,7 +90,7 @@ impl Top {
         };
         while !restored() {
             assert!(Instant::now() < deadline, "the alternate screen or a hidden cursor is left behind");
-            thread::sleep(Duration::from_millis(10)); // the last bytes are still on their way
+            thread::sleep(Duration::from_millis(10)); // until the last bytes have arrived
         }
         let now = tcgetattr(&self.terminal).unwrap();
         let modes = |of: &Termios| (of.input_modes, of.output_modes, of.control_modes, of.local_modes);

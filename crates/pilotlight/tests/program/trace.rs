@@ -1,4 +1,4 @@
-//! Replays of traces with `pilotlight load --trace`, as their users meet them.
+//! Replays of traces with `pilotlight load --trace` as a process.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

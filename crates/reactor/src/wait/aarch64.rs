@@ -9,13 +9,13 @@ use super::{Monitor, not_of_this_machine};
 use crate::clock;
 use crate::sync::AtomicU64;
 
-/// `AT_HWCAP`: the kernel sends every core an event about every 0.1 ms (arch/arm64/include/uapi/asm/hwcap.h).
+/// `AT_HWCAP`: the kernel sends an event to every core about every 0.1 ms (arch/arm64/include/uapi/asm/hwcap.h).
 const HWCAP_EVTSTRM: usize = 1 << 2;
 /// `AT_HWCAP2`: the CPU has `wfet`.
 const HWCAP2_WFXT: usize = 1 << 31;
 
-/// Longest single `wfet`, as on x86. Another task that runs on the core between `ldaxr` and `wfet` clears the exclusive monitor, so that a
-/// store is no event any more; this limits the delay.
+/// Longest single `wfet`, as on x86. Another task that runs on the core between `ldaxr` and `wfet` clears the exclusive monitor, so a store
+/// is no longer an event; this limits the delay.
 const LONGEST_NS: u64 = 1_000_000;
 
 pub(super) fn available() -> Option<Monitor> {
@@ -23,7 +23,7 @@ pub(super) fn available() -> Option<Monitor> {
     choose(hwcap, hwcap2)
 }
 
-/// `wfe` only with the event stream: without it, nothing would end a wait at its deadline.
+/// `wfe` only with the event stream: without it, no event ends a wait at its deadline.
 fn choose(hwcap: usize, hwcap2: usize) -> Option<Monitor> {
     if hwcap2 & HWCAP2_WFXT != 0 {
         return Some(Monitor::Wfet);
@@ -31,8 +31,8 @@ fn choose(hwcap: usize, hwcap2: usize) -> Option<Monitor> {
     (hwcap & HWCAP_EVTSTRM != 0).then_some(Monitor::Wfe)
 }
 
-/// Nothing: another access between `ldaxr` and `wfe` could take the exclusive monitor away without an event, so [`wait`]
-/// arms, looks and waits in one sequence.
+/// Nothing: another access between `ldaxr` and `wfe` could clear the exclusive monitor without an event, so [`wait`] arms, checks and waits
+/// in one sequence.
 #[inline]
 pub(super) fn arm(how: Monitor, _word: &AtomicU64) {
     if !matches!(how, Monitor::Wfe | Monitor::Wfet) {
@@ -73,8 +73,8 @@ fn wfe(word: &AtomicU64, unchanged: u64) {
 /// Until the virtual counter is at `deadline`.
 #[inline]
 fn wfet(word: &AtomicU64, unchanged: u64, deadline: u64) {
-    // SAFETY: reads a live word and waits; writes one scratch register and the flags. `wfet` is given by its number, because
-    // assemblers take its name only for Armv8.7.
+    // SAFETY: reads a live word and waits; writes one scratch register and the flags. `wfet` is encoded as a number, because assemblers
+    // accept its name only for Armv8.7.
     unsafe {
         asm!(
             "ldaxr {now}, [{word}]",
@@ -91,7 +91,7 @@ fn wfet(word: &AtomicU64, unchanged: u64, deadline: u64) {
     }
 }
 
-/// The virtual counter, which `wfet` compares its operand with.
+/// The virtual counter, to which `wfet` compares its operand.
 #[inline]
 fn counter() -> u64 {
     let value;
@@ -140,7 +140,7 @@ mod tests {
         let (hz, first, began_ns) = (counter_hz(), counter(), clock::now_ns());
         while clock::now_ns() < began_ns + 20_000_000 {}
         let elapsed_ns = clock::now_ns() - began_ns;
-        let counted = counter() - first; // over a longer time than the clock: a frequency that is too high is seen
+        let counted = counter() - first; // over a longer time than the clock, so that too high a frequency is detected
         let expected = u128::from(elapsed_ns) * u128::from(hz) / 1_000_000_000;
         assert!(u128::from(counted) * 1000 >= expected * 990, "{counted} ticks in {elapsed_ns} ns at {hz} Hz");
     }

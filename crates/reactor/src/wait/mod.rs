@@ -1,4 +1,4 @@
-//! Waiting for a store: the core rests until a write to a cache line, without a system call on either side.
+//! Waiting for a store: the core sleeps until a write to a cache line, without a system call on either side.
 //!
 //! | machine | arm | wait | ends at the latest |
 //! |---|---|---|---|
@@ -7,7 +7,7 @@
 //! | Arm, `HWCAP2_WFXT` | `ldaxr` | `wfet` | deadline |
 //! | Arm, `HWCAP_EVTSTRM` | `ldaxr` | `wfe` | the kernel's event stream, about 0.1 ms |
 //!
-//! Every wait may end early: an interrupt, a write to another word of the line, the system's limit. The caller checks and waits again.
+//! Every wait may end early: by an interrupt, a write to another word of the line, the system's limit. The caller checks and waits again.
 //! The kernel accounts the time as user time.
 
 use crate::sync::AtomicU64;
@@ -45,7 +45,7 @@ pub fn available() -> Option<Monitor> {
 }
 
 impl Monitor {
-    /// Watches the cache line of `word` from now on. Look at `word` after this, and before [`Armed::wait`].
+    /// Watches the cache line of `word` from now on. Check `word` after this, and before [`Armed::wait`].
     ///
     /// # Panics
     /// If the instruction is another architecture's. One that only this CPU lacks ends the process with `SIGILL`.
@@ -63,8 +63,8 @@ pub(crate) struct Armed<'a> {
 }
 
 impl Armed<'_> {
-    /// Rests until the line is stored to, at most until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit). Does not
-    /// rest if it has been stored to since it was armed. `unchanged` is what the word was found to be after that.
+    /// Sleeps until the line is stored to, at most until `until_ns` (`CLOCK_MONOTONIC`; `u64::MAX`: no limit). Does not sleep if it has
+    /// been stored to since it was armed. `unchanged` is the value of the word after arming.
     #[inline]
     pub(crate) fn wait(self, unchanged: u64, until_ns: u64) {
         machine::wait(self.how, self.word, unchanged, until_ns);

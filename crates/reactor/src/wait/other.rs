@@ -1,4 +1,4 @@
-//! Machines of which we know no instruction that waits for a store.
+//! Machines without a supported instruction that waits for a store.
 
 use super::{Monitor, not_of_this_machine};
 use crate::sync::AtomicU64;

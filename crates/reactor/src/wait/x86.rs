@@ -1,8 +1,8 @@
 //! `umonitor`/`umwait` (Intel SDM volume 2, "UMONITOR", "UMWAIT") and `monitorx`/`mwaitx` (AMD APM volume 3, "MONITORX",
 //! "MWAITX").
 //!
-//! Both end a wait at a reading of the time stamp counter. Its rate is taken from the clock as time goes by; an estimate
-//! that is too low ends a wait early, which is allowed.
+//! Both end a wait at a value of the time stamp counter. Its rate is estimated from the clock; an estimate that is too
+//! low ends a wait early, which is allowed.
 
 use std::arch::asm;
 use std::arch::x86_64::_rdtsc;
@@ -14,15 +14,15 @@ use super::{Monitor, not_of_this_machine};
 use crate::clock;
 use crate::sync::AtomicU64;
 
-/// Longest single wait, in cycles of the time stamp counter (1 to 2 ms). The line that a core watches can be lost to
-/// another task that ran on it between arming and waiting; this bounds what that costs, where the system has no limit.
+/// Longest single wait, in cycles of the time stamp counter (1 to 2 ms). Another task that runs on the core between
+/// arming and waiting can clear the monitor; this limits the delay if the system has no limit.
 const LONGEST_CYCLES: u64 = 1 << 22;
 
-/// `umwait`: bit 0 set asks for C0.1, clear for C0.2 (slower to wake, saves more).
+/// `umwait`: bit 0 set selects C0.1, clear C0.2 (slower to wake, saves more).
 const C0_2: u32 = 0;
 /// `mwaitx` EAX: bits 7:4 are the C-state less one.
 const C1: u32 = 0;
-/// `mwaitx` ECX: bit 1 lets EBX hold the longest wait, in cycles of the time stamp counter.
+/// `mwaitx` ECX: bit 1 enables the timer, the longest wait in EBX, in cycles of the time stamp counter.
 const WITH_TIMER: u32 = 1 << 1;
 
 pub(super) fn available() -> Option<Monitor> {
@@ -56,8 +56,8 @@ pub(super) fn wait(how: Monitor, _word: &AtomicU64, _unchanged: u64, until_ns: u
 
 #[inline]
 fn umonitor(word: &AtomicU64) {
-    // SAFETY: reads one byte of a live word and changes no register. Clobbers memory as
-    // far as the compiler knows, so that the look at the word that follows stays behind it.
+    // SAFETY: reads one byte of a live word and changes no register. Clobbers memory for the compiler, so that the next
+    // read of the word stays after it.
     unsafe { asm!("umonitor {word}", word = in(reg) word.as_ptr(), options(nostack, preserves_flags)) }
 }
 
@@ -77,8 +77,8 @@ fn umwait(deadline_tsc: u64) {
 
 #[inline]
 fn monitorx(word: &AtomicU64) {
-    // SAFETY: reads one byte of a live word at RAX and changes no register; ECX and EDX hold no extension, no hint.
-    // Clobbers memory as far as the compiler knows, so that the look at the word that follows stays behind it.
+    // SAFETY: reads one byte of a live word at RAX and changes no register; ECX and EDX hold no extension and no hint.
+    // Clobbers memory for the compiler, so that the next read of the word stays after it.
     unsafe {
         asm!(
             "monitorx",
@@ -92,7 +92,7 @@ fn monitorx(word: &AtomicU64) {
 
 #[inline]
 fn mwaitx(longest_cycles: u32) {
-    // SAFETY: touches no memory. RBX, which the compiler keeps for itself, takes the timer and is put back.
+    // SAFETY: accesses no memory. RBX, which the compiler reserves, holds the timer and is restored.
     unsafe {
         asm!(
             "xchg {timer}, rbx",
@@ -106,7 +106,7 @@ fn mwaitx(longest_cycles: u32) {
     }
 }
 
-/// The time stamp counter, and how many of its cycles to wait at most so as not to miss `until_ns`.
+/// The time stamp counter, and the maximum wait in cycles that does not miss `until_ns`.
 fn longest_wait(until_ns: u64) -> (u64, u64) {
     static START: OnceLock<(u64, u64)> = OnceLock::new();
     // SAFETY: every x86-64 has a time stamp counter; Linux leaves it readable.
@@ -120,11 +120,11 @@ fn longest_wait(until_ns: u64) -> (u64, u64) {
     (tsc, cycles(elapsed, until_ns.saturating_sub(now_ns)))
 }
 
-/// `wait_ns` in cycles, at the rate of the `(cycles, nanoseconds)` that have gone by.
+/// `wait_ns` in cycles, at the rate of the elapsed `(cycles, nanoseconds)`.
 fn cycles((elapsed_cycles, elapsed_ns): (u64, u64), wait_ns: u64) -> u64 {
     const ENOUGH_NS: u64 = 1_000_000; // two readings of the clock are some 10 ns off: 0.001 %
     let cycles = if elapsed_ns < ENOUGH_NS {
-        u128::from(wait_ns) // 1 GHz: too low rather than too high
+        u128::from(wait_ns) // 1 GHz: an underestimate
     } else {
         u128::from(wait_ns) * u128::from(elapsed_cycles) / u128::from(elapsed_ns)
     };

@@ -1,4 +1,4 @@
-//! The bell beside an inbox: results that are published elsewhere are never slept beside.
+//! The bell beside an inbox: an owner never sleeps while a result is published elsewhere.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -9,7 +9,7 @@ use crate::check;
 use crate::sync::{self, Step, leave_out, leaves_out};
 use crate::wake_up::Kept;
 
-/// What owner and publishers share.
+/// State shared by owner and publishers.
 struct Shared {
     bell: Bell,
     published: AtomicU32,

@@ -1,4 +1,4 @@
-//! The worker carries out the last setpoint of each knob; and, without its second look, sleeps through one.
+//! The worker applies the last setpoint of each knob; without the re-check, it misses one.
 
 use loom::thread;
 
@@ -7,7 +7,7 @@ use crate::setpoints::setpoints;
 use crate::sync::{Step, leave_out};
 use crate::wake_up::Kept;
 
-/// A main core that writes these, one after the other, and stops; then what the worker has carried out for each knob.
+/// A main core that writes these in order and stops; `holds` checks the values that the worker applied to each knob.
 fn model(knobs: usize, written: &'static [(usize, Option<u64>)], holds: fn(&[Vec<Option<u64>>])) {
     check(move || {
         let (setpoints, worker) = setpoints(knobs);
@@ -41,7 +41,7 @@ fn each_knob_has_its_own_value() {
     });
 }
 
-/// It may have been refused.
+/// The first may have been refused.
 #[test]
 fn a_value_written_again_is_applied_again() {
     model(1, &[(0, Some(5)), (0, Some(5))], |done| {
@@ -50,11 +50,11 @@ fn a_value_written_again_is_applied_again() {
     });
 }
 
-/// Also where the worker has not seen that it was put back meanwhile: the first may have been refused.
+/// Also if the worker has not seen that it was restored meanwhile: the first may have been refused.
 #[test]
 fn a_value_restored_and_written_again_is_applied_again() {
     model(1, &[(0, Some(5)), (0, None), (0, Some(5))], |done| {
-        // Each of the four, the end included, or fewer where a later one came first; never the first value alone.
+        // Any of the four in order, as a later value may replace an earlier one; never the first value alone.
         let all = [Some(5), None, Some(5), None];
         let mut rest = all.iter();
         assert!(done[0].iter().all(|one| rest.any(|other| other == one)), "{done:?}");

@@ -1,10 +1,10 @@
 //! Every interleaving (and every stale read that the memory model allows) of the ring and of arm, re-check, wait.
 //!
-//! The files of the ring and the bell are compiled here once more, unchanged, beside a `sync` and a `wait` made of `loom`. An owner
-//! that sleeps on for ever is a deadlock, which `loom` reports. The same models with one step left out must fail: they
-//! show that the models can see a lost wake-up.
+//! The files of the ring and the bell are compiled here again, unchanged, with a `sync` and a `wait` made of `loom`. An owner that never
+//! wakes is a deadlock, which `loom` reports. The same models with one step omitted must fail: this proves that the models detect a lost
+//! wake-up.
 //!
-//! `LOOM_MAX_PREEMPTIONS=3 cargo test -p pilotlight-reactor --test loom` looks further, for minutes instead of seconds.
+//! `LOOM_MAX_PREEMPTIONS=3 cargo test -p pilotlight-reactor --test loom` explores more orders, for minutes instead of seconds.
 
 #![expect(unreachable_pub, reason = "what is public in the library is not in a test")]
 
@@ -27,7 +27,7 @@ mod follow;
 mod order;
 mod wake_up;
 
-/// Runs `model` in every order with at most two interrupted threads, or as many as `LOOM_MAX_PREEMPTIONS` says.
+/// Runs `model` in every order with at most two preempted threads, or `LOOM_MAX_PREEMPTIONS`.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(2));

@@ -1,12 +1,12 @@
-//! The ring alone: nothing lost, doubled or reordered, and room is found again. Nobody spins: each tries a few times, and
-//! what is left is taken at the end.
+//! The ring alone: no message is lost, duplicated or reordered, and space is reused. No thread spins: each tries a few times, and the rest
+//! is taken at the end.
 
 use loom::thread;
 
 use crate::check;
 use crate::inbox::{Inbox, Sender};
 
-/// Tries to send each message once; says which are in.
+/// Tries to send each message once; returns the sent ones.
 fn send_each(sender: &Sender<u32>, messages: &'static [u32]) -> Vec<u32> {
     messages.iter().copied().filter(|&message| sender.send(message).is_ok()).collect()
 }

@@ -22,26 +22,25 @@ pub(crate) enum Step {
 }
 
 thread_local! {
-    // The threads of a model are coroutines of one OS thread: what is thread-local here is one test's.
+    // The threads of a model are coroutines of one OS thread: a thread-local belongs to one test.
     static LEFT_OUT: Cell<Option<Step>> = const { Cell::new(None) };
     static EVENT: RefCell<Weak<Event>> = const { RefCell::new(Weak::new()) };
 }
 
-/// Whether the step is left out of this model.
+/// Whether the step is omitted in this model.
 pub(crate) fn leaves_out(step: Step) -> bool {
     LEFT_OUT.get() == Some(step)
 }
 
-/// Leaves `step` out of this test's model from now on.
+/// Omits `step` in this test's model from now on.
 pub(crate) fn leave_out(step: Step) {
     LEFT_OUT.set(Some(step));
 }
 
 /// Makes `loom` try every order of the operations that take a turn.
 ///
-/// It tries another order only for an operation and the last one before it that could matter. A load of the thread's own
-/// is such a one, and hides that another thread's load before it could matter too. Turns always matter to each other, and
-/// being relaxed they order nothing else.
+/// `loom` tries another order only for an operation and the last dependent one before it. A load of the same thread is one, and hides that
+/// an earlier load of another thread is dependent too. Turns always depend on each other, and being relaxed they order nothing else.
 #[derive(Debug, Default)]
 struct Turns(AtomicU32);
 
@@ -51,10 +50,9 @@ impl Turns {
     }
 }
 
-/// An atomic whose cache line one thread can watch: its stores end the wait, with nothing else said.
+/// An atomic whose cache line one thread can watch: its stores end the wait, without another notification.
 ///
-/// Between two operations of `loom` nothing else runs, so a store, the change of the line and the end of the wait are one
-/// step.
+/// Nothing else runs between two operations of `loom`, so a store, the change of the line and the end of the wait are one step.
 #[derive(Debug)]
 pub(crate) struct AtomicU64 {
     value: loom::sync::atomic::AtomicU64,
@@ -62,7 +60,7 @@ pub(crate) struct AtomicU64 {
     line: std::sync::Mutex<Line>,
 }
 
-/// What the caches agree on, whatever a load has returned.
+/// The coherent value, regardless of the results of loads.
 #[derive(Debug)]
 struct Line {
     value: u64,
@@ -92,17 +90,17 @@ impl AtomicU64 {
 
     pub(crate) fn compare_exchange_weak(&self, old: u64, new: u64, ok: Ordering, not: Ordering) -> Result<u64, u64> {
         self.turns.take();
-        self.value.compare_exchange_weak(old, new, ok, not) // no line that changes so is watched
+        self.value.compare_exchange_weak(old, new, ok, not) // never used on a watched line
     }
 
-    /// Blocks until a store changes the line from `snapshot`.
+    /// Blocks until the line differs from `snapshot`.
     pub(crate) fn wait_until_changed_from(&self, snapshot: u64) {
         loop {
             self.turns.take();
             let mut line = self.line.lock().expect("no panic holds it");
             if line.value != snapshot {
                 drop(line);
-                return thread::yield_now(); // time goes by: the store is seen soon
+                return thread::yield_now(); // time passes: the store is seen soon
             }
             line.watcher = Some(thread::current());
             drop(line);
@@ -111,7 +109,7 @@ impl AtomicU64 {
     }
 }
 
-/// A futex without deadlines: the kernel's look at the word and its queue of waiters are under one lock.
+/// A futex without deadlines: the kernel checks the word and queues waiters under one lock.
 #[derive(Debug, Default)]
 pub(crate) struct Futex {
     word: AtomicU32,
@@ -178,9 +176,9 @@ impl EventFd {
 }
 
 impl AsFd for EventFd {
-    /// Some descriptor: models call [`poll`].
+    /// A placeholder: models call [`poll`].
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: never read from, written to or closed.
+        // SAFETY: never read, written or closed.
         unsafe { BorrowedFd::borrow_raw(0) }
     }
 }

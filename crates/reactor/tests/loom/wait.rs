@@ -1,12 +1,12 @@
-//! `src/wait`, made of `loom`: arming is a snapshot of the word, waiting is blocking until it differs.
+//! `src/wait`, made of `loom`: arming takes a snapshot of the word, waiting blocks until it differs.
 
 use crate::sync::{AtomicU64, Ordering, Step, leaves_out};
 
 #[derive(Clone, Copy, Debug)]
 pub enum Monitor {
-    /// x86: armed, then looked at by the caller, then waited for.
+    /// x86: armed, then checked by the caller, then waited for.
     Model,
-    /// Arm: armed by the load that is looked at, within the wait (`ldaxr`, `cmp`, `wfe`).
+    /// Arm: armed by the load that is checked, within the wait (`ldaxr`, `cmp`, `wfe`).
     Exclusive,
 }
 
@@ -24,7 +24,7 @@ impl Monitor {
 }
 
 impl Armed<'_> {
-    /// Waits for a store after the arming; if there was none, for a store after now.
+    /// Waits for a store after the arming; if not armed, for a store after now.
     pub(crate) fn wait(self, unchanged: u64, _until_ns: u64) {
         let snapshot = match self.how {
             Monitor::Model => self.snapshot,

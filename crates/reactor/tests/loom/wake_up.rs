@@ -1,4 +1,4 @@
-//! No lost wake-up, for each way to wait; and, with a step left out, a lost one.
+//! No lost wake-up, for each kind of wait; and a lost one with a step omitted.
 
 use std::mem::ManuallyDrop;
 
@@ -30,7 +30,7 @@ fn by_exclusive_monitor(inbox: &mut Inbox<u32>) {
     inbox.wait_monitor(Monitor::Exclusive, NO_LIMIT);
 }
 
-/// Leaks its content when a model fails: destructors run operations of `loom`, which may not be run then.
+/// Leaks its content if a model fails: destructors run operations of `loom`, which are not allowed then.
 pub(crate) struct Kept<T>(pub(crate) ManuallyDrop<T>);
 
 impl<T> Kept<T> {
@@ -42,13 +42,13 @@ impl<T> Kept<T> {
 impl<T> Drop for Kept<T> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: dropped here and nowhere else, and not used after.
+            // SAFETY: dropped only here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.0) }
         }
     }
 }
 
-/// An owner that sleeps whenever it finds nothing, until all messages of all senders have arrived.
+/// An owner that sleeps if it finds nothing, until all messages of all senders have arrived.
 fn model(senders: u32, messages: u32, wait: fn(&mut Inbox<u32>)) {
     check(move || {
         let mut kept = Kept::new(Inbox::new(2));
@@ -121,7 +121,7 @@ mod two_senders {
     }
 }
 
-/// The owner does not look again after arming.
+/// The owner does not check again after arming.
 mod no_recheck {
     use super::*;
 
@@ -155,7 +155,7 @@ mod no_recheck {
     }
 }
 
-/// The owner waits and has not armed.
+/// The owner waits without having armed.
 mod wait_before_arm {
     use super::*;
 
@@ -189,7 +189,7 @@ mod wait_before_arm {
     }
 }
 
-/// The sender looks at the owner's state before its message can be seen.
+/// The sender reads the owner's state before its message is visible.
 mod no_sender_fence {
     use super::*;
 
@@ -210,7 +210,7 @@ mod no_sender_fence {
         fails(by_doorbell);
     }
 
-    /// Nobody has to look: the store itself is the wake-up.
+    /// No re-check is needed: the store itself is the wake-up.
     #[test]
     fn does_not_affect_a_monitor() {
         fails(by_monitor);

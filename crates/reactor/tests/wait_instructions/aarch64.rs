@@ -1,6 +1,6 @@
-//! `wfe` and `wfet`: both are executed, a message ends the wait, and `wfet` is given a deadline that is not late.
+//! `wfe` and `wfet`: both are executed, a message ends the wait, and the deadline of `wfet` is not late.
 //!
-//! A CPU without `wfet` raises `SIGILL`; the handler notes the deadline and goes on behind the instruction, as after an event. It is
+//! A CPU without `wfet` raises `SIGILL`; the handler records the deadline and continues after the instruction, as after an event. It is
 //! async-signal-safe: thread-local cells that need no initialisation, and the virtual counter.
 
 use std::cell::Cell;
@@ -17,7 +17,7 @@ const REGISTER: u32 = 0x1f;
 
 thread_local! {
     static TRAPS: Cell<u64> = const { Cell::new(0) };
-    /// Most ticks from a trap to its deadline.
+    /// Maximum ticks from a trap to its deadline.
     static LONGEST_TICKS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -33,13 +33,13 @@ fn emulate_wfet() {
 }
 
 extern "C" fn on_sigill(signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel hands over the trapped thread's context, which is this handler's alone.
+    // SAFETY: with SA_SIGINFO the kernel passes the trapped thread's context, to which this handler has exclusive access.
     let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let at = std::ptr::with_exposed_provenance::<u32>(machine.pc as usize);
     // SAFETY: the trapped instruction, in this program's code.
     let instruction = unsafe { at.read() };
     if instruction & !REGISTER != WFET {
-        // SAFETY: back to what the system does; the instruction traps again and ends the process.
+        // SAFETY: restores the default action; the instruction traps again and ends the process.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
         return;
     }
@@ -67,7 +67,7 @@ fn is_native() -> bool {
     wait::available() == Some(Monitor::Wfet)
 }
 
-/// Messages that come one by one, each while the owner waits or is about to.
+/// Messages sent one by one, each while the owner waits or is about to.
 fn messages_arrive(how: Monitor) {
     emulate_wfet();
     let mut inbox = Inbox::new(1);
@@ -119,7 +119,7 @@ fn an_owner_with_a_message_or_a_past_deadline_does_not_wait() {
     emulate_wfet();
     for how in [Monitor::Wfe, Monitor::Wfet] {
         let mut inbox = Inbox::new(1);
-        inbox.wait_monitor(how, 1); // long past
+        inbox.wait_monitor(how, 1); // long in the past
         inbox.sender().send(1).expect("room");
         inbox.wait_monitor(how, NO_LIMIT);
         assert_eq!(inbox.take(), Some(1));

@@ -1,9 +1,8 @@
-//! Does what the CPU would do at `umonitor`, `umwait`, `monitorx` and `mwaitx`, in the handler of the `SIGILL` that a CPU
-//! without them raises.
+//! Emulates `umonitor`, `umwait`, `monitorx` and `mwaitx` in the handler of the `SIGILL` that a CPU without them raises.
 //!
-//! Arming remembers the cache line and what is in it; waiting blocks until the line is another, or until the deadline.
-//! A wait that nothing was armed for returns at once, as on the CPU. The handler is async-signal-safe: atomics, a
-//! thread-local cell that needs no initialisation, `rdtsc` and `sched_yield(2)`.
+//! Arming records the cache line and its content; waiting blocks until the line differs, or until the deadline. A wait without arming
+//! returns at once, as on the CPU. The handler is async-signal-safe: atomics, a thread-local cell that needs no initialisation, `rdtsc` and
+//! `sched_yield(2)`.
 //!
 //! Encodings: Intel SDM volume 2, "UMONITOR" (F3 0F AE /6), "UMWAIT" (F2 0F AE /6), both with a register operand; AMD APM
 //! volume 3, "MONITORX" (0F 01 FA), "MWAITX" (0F 01 FB).
@@ -29,12 +28,12 @@ pub(crate) enum Op {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Decoded {
     op: Op,
-    /// Number of the operand's register, for those that have one.
+    /// Number of the operand's register, if any.
     register: u8,
     length: usize,
 }
 
-/// Says what the bytes are, if they are one of the four.
+/// The instruction in these bytes, if it is one of the four.
 fn decode(bytes: [u8; 5]) -> Option<Decoded> {
     if let [0x0f, 0x01, last @ (0xfa | 0xfb), ..] = bytes {
         let op = if last == 0xfa { Op::Monitorx } else { Op::Mwaitx };
@@ -55,7 +54,7 @@ fn decode(bytes: [u8; 5]) -> Option<Decoded> {
     is_register_form_of_6.then_some(Decoded { op, register, length: 4 + usize::from(rex != 0) })
 }
 
-/// What one test's owner has executed.
+/// Instructions executed by the owner of one test.
 #[derive(Debug)]
 pub(crate) struct Emulator {
     traps: [AtomicU64; 4],
@@ -68,7 +67,7 @@ pub(crate) struct Emulator {
     umwait_limit_cycles: AtomicU64,
 }
 
-/// An armed line and what was in it.
+/// An armed line and its content.
 type Armed = (usize, [u64; LINE / 8]);
 
 thread_local! {
@@ -76,7 +75,7 @@ thread_local! {
     static ARMED: Cell<Option<Armed>> = const { Cell::new(None) };
 }
 
-/// Why a wait ended.
+/// Reason for the end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Store,
@@ -98,19 +97,19 @@ impl Emulator {
         }
     }
 
-    /// Emulates what this thread executes from now on.
+    /// Emulates the instructions of this thread from now on.
     pub(crate) fn serve_this_thread(&'static self) {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(install);
         EMULATOR.set(Some(self));
     }
 
-    /// No wait ends at a deadline any more.
+    /// No wait ends at a deadline from now on.
     pub(crate) fn stop_the_clock(&self) {
         self.clock_stands.store(true, SeqCst);
     }
 
-    /// Sets what `IA32_UMWAIT_CONTROL` would hold, in cycles of the time stamp counter.
+    /// Sets the limit of `IA32_UMWAIT_CONTROL`, in cycles of the time stamp counter.
     pub(crate) fn limit_umwait(&self, cycles: u64) {
         self.umwait_limit_cycles.store(cycles, SeqCst);
     }
@@ -137,7 +136,7 @@ impl Emulator {
         self.by_limit.load(SeqCst)
     }
 
-    /// Waits that nothing was armed for.
+    /// Waits without arming.
     pub(crate) fn unarmed(&self) -> u64 {
         self.unarmed.load(SeqCst)
     }
@@ -152,7 +151,7 @@ impl Emulator {
         }
     }
 
-    /// EDX:EAX is the deadline; the carry flag says whether the system's limit was what ended the wait.
+    /// EDX:EAX is the deadline; the carry flag reports whether the system's limit ended the wait.
     fn umwait(&self, registers: &mut Registers) {
         let deadline = registers.at(libc::REG_RDX) << 32 | registers.at(libc::REG_RAX) & 0xffff_ffff;
         let limit = tsc().saturating_add(self.umwait_limit_cycles.load(SeqCst));
@@ -185,7 +184,7 @@ impl Emulator {
             if !self.clock_stands.load(SeqCst) && tsc() >= deadline_tsc {
                 break End::Deadline;
             }
-            // SAFETY: gives the CPU away; no argument.
+            // SAFETY: yields the CPU; no argument.
             unsafe { libc::sched_yield() };
         };
         self.is_asleep.store(false, SeqCst);
@@ -205,8 +204,7 @@ fn arm(address: u64) {
 
 fn content(line: usize) -> [u64; LINE / 8] {
     let words = std::ptr::with_exposed_provenance::<u64>(line);
-    // SAFETY: the line of a slot that the owner watches: live, aligned to its size, and read as a CPU would, whoever
-    // writes to it.
+    // SAFETY: the line of a slot that the owner watches: live, aligned to its size, and read as a CPU does, with concurrent writes.
     std::array::from_fn(|i| unsafe { words.add(i).read_volatile() })
 }
 
@@ -218,7 +216,7 @@ impl Registers<'_> {
         self.0.gregs[register as usize] as u64
     }
 
-    /// By the number that instructions use.
+    /// A register by its number in instructions.
     fn numbered(&self, number: u8) -> u64 {
         use libc::{REG_R8, REG_R9, REG_R10, REG_R11, REG_R12, REG_R13, REG_R14, REG_R15};
         use libc::{REG_RAX, REG_RBP, REG_RBX, REG_RCX, REG_RDI, REG_RDX, REG_RSI, REG_RSP};
@@ -244,17 +242,17 @@ fn install() {
 }
 
 extern "C" fn on_sigill(signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel hands over the trapped thread's context, which is this handler's alone.
+    // SAFETY: with SA_SIGINFO the kernel passes the trapped thread's context, to which this handler has exclusive access.
     let machine = unsafe { &mut (*context.cast::<libc::ucontext_t>()).uc_mcontext };
     let at = std::ptr::with_exposed_provenance::<[u8; 5]>(machine.gregs[libc::REG_RIP as usize] as usize);
-    // SAFETY: the trapped instruction and what follows it, in this program's code.
+    // SAFETY: the trapped instruction and the bytes after it, in this program's code.
     let bytes = unsafe { at.read_unaligned() };
     match (EMULATOR.get(), decode(bytes)) {
         (Some(emulator), Some(decoded)) => {
             machine.gregs[libc::REG_RIP as usize] += decoded.length as i64;
             emulator.execute(decoded, &mut Registers(machine));
         }
-        // SAFETY: back to what the system does; the instruction traps again and ends the process.
+        // SAFETY: restores the default action; the instruction traps again and ends the process.
         _ => unsafe {
             libc::signal(signal, libc::SIG_DFL);
         },

@@ -1,8 +1,7 @@
-//! The wait instructions execute: `wait_monitor` really runs them, a store alone ends the wait, and the sender makes no
-//! system call.
+//! The wait instructions execute: `wait_monitor` runs them, a store alone ends the wait, and the sender makes no system call.
 //!
-//! Where the CPU lacks an instruction it raises `SIGILL`; the handler (`emulator.rs`, on Arm in `aarch64.rs`) then does what the CPU
-//! would. Where the CPU has it, nothing traps and the same tests run on the instruction itself.
+//! A CPU without an instruction raises `SIGILL`, and the handler (`emulator.rs`, on Arm `aarch64.rs`) emulates it. A CPU with it does not
+//! trap, and the same tests use the instruction itself.
 
 #[cfg(target_arch = "aarch64")]
 mod aarch64;

@@ -1,4 +1,4 @@
-//! A whole reactor: a worker without I/O threads sleeps in the instruction, and the move that gives it one wakes it.
+//! A whole reactor: a worker without I/O threads sleeps in the instruction, and the move of an I/O thread to it wakes it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
@@ -16,7 +16,7 @@ use crate::x86::{is_native, ops, runs};
 /// Moves to the worker and back.
 const ROUNDS: u16 = 50;
 
-/// Has the instructions of whichever reactor polls it emulated, and says that it was polled.
+/// Emulates the instructions of the reactor that polls it, and reports the poll.
 struct Emulated(&'static Emulator, &'static AtomicBool);
 
 impl IoThread for Emulated {
@@ -30,7 +30,7 @@ impl IoThread for Emulated {
     }
 }
 
-/// Says what the test says.
+/// Sends the test's commands.
 struct ScriptedPolicy(Receiver<Command>);
 
 impl Policy for ScriptedPolicy {
@@ -74,7 +74,7 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
     let options = RuntimeOptions::new(vec![None, None], Idle::Yield);
     let runtime = Runtime::start(&RuntimeOptions { monitor: Some(how), ..options }).expect("starts");
     runtime.adopt(CoreId(1), Box::new(Emulated(emulator, is_polled)));
-    // A reactor that never polled it would execute the instructions unemulated.
+    // A reactor that has not polled it would execute the instructions without emulation.
     eventually("the worker's first poll", || is_polled.load(SeqCst));
     let (commands, script) = channel();
     let send = |command| commands.send(command).expect("a policy");
@@ -84,12 +84,12 @@ fn a_move_wakes(how: Monitor, emulator: &'static Emulator) {
         send(Command::Move { thread, to: main });
         send(Command::Sleep { core: worker, goal: SleepGoal::SHALLOWEST });
         eventually("sleep", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
-        eventually("the arrival", || runtime.stats().threads[0].home == main); // on its way it still names its old home
+        eventually("the arrival", || runtime.stats().threads[0].home == main); // during the move it still reports its old home
         send(Command::Wake { core: worker });
         send(Command::Move { thread, to: worker });
         eventually("the move", || runtime.stats().threads[0].home == worker);
     }
-    // Between two polls it rests in the instruction too, and a message ends the rest long before its time.
+    // Between two polls it rests in the instruction too, and a message ends the rest long before its end.
     send(Command::Completions { thread, mode: CompletionMode::Hybrid { idle_ns: u32::MAX, rest_ns: 0 } });
     eventually("a rest", || runtime.stats().reactors[1].state == CoreState::Asleep(Depth::MonitorWait));
     let began = Instant::now();

@@ -1,19 +1,19 @@
-//! A sender whose system calls are counted: a seccomp filter on its thread turns each into a `SIGSYS`, which is counted
-//! and not carried out.
+//! A sender whose system calls are counted: a seccomp filter on its thread turns each into a `SIGSYS`, which is
+//! counted, and the call is not executed.
 //!
-//! The thread never ends: ending it would need system calls too. It goes with the process.
+//! The thread never ends, because that needs system calls too. It ends with the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use pilotlight_reactor::{Inbox, Sender};
 
-/// What the sender thread found, once it is done.
+/// Counts of the sender thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counted {
     /// System calls by all sends to the sleeping owner.
     pub(crate) by_sends: u64,
-    /// By one send to an owner that is armed for its doorbell.
+    /// By one send to an owner that has armed its doorbell.
     pub(crate) by_a_ring: u64,
     /// By one futex wake.
     pub(crate) by_a_futex_wake: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Counted {
 /// Shared with the sender thread.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// Messages that the owner has taken.
+    /// Messages taken by the owner.
     pub(crate) taken: AtomicU64,
     is_filtered: AtomicBool,
     is_done: AtomicBool,
@@ -30,7 +30,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Starts a thread that sends `0..rounds`, each when the one before is taken and the owner is `asleep`.
+    /// Starts a thread that sends `0..rounds`, each when the previous one is taken and the owner is `asleep`.
     pub(crate) fn start(sender: Sender<u64>, rounds: u64, asleep: impl Fn() -> bool + Send + 'static) -> Arc<Self> {
         let outcome = Arc::new(Self::default());
         let shared = Arc::clone(&outcome);
@@ -43,14 +43,14 @@ impl Outcome {
             shared.is_done.store(true, SeqCst);
             loop {
                 std::hint::black_box(&armed);
-                // SAFETY: waits for a signal; no argument. The filter lets it through.
+                // SAFETY: waits for a signal; no argument. The filter allows it.
                 unsafe { libc::pause() };
             }
         });
         outcome
     }
 
-    /// What was counted; `None` if the system refuses the filter.
+    /// The counts; `None` if the system refuses the filter.
     pub(crate) fn wait(&self) -> Option<Counted> {
         while !self.is_done.load(SeqCst) {
             std::thread::yield_now();
@@ -82,7 +82,7 @@ fn futex_wake() {
     unsafe { libc::syscall(libc::SYS_futex, &raw const word, libc::FUTEX_WAKE, 1) };
 }
 
-/// How many system calls of this thread `work` makes.
+/// Number of system calls of this thread in `work`.
 fn count(work: impl FnOnce()) -> u64 {
     let before = filter::trapped();
     work();
@@ -109,12 +109,12 @@ mod filter {
         libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
     }
 
-    /// Goes to the next statement if the system call is `number`, else over it.
+    /// Continues with the next statement if the system call is `number`, else skips it.
     const fn unless(number: libc::c_long) -> libc::sock_filter {
         libc::sock_filter { code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16, jt: 0, jf: 1, k: number as u32 }
     }
 
-    /// From now on every system call of this thread is trapped, but for what the signal handler and `pause` need.
+    /// From now on every system call of this thread traps, except those that the signal handler and `pause` need.
     pub(super) fn install() -> bool {
         let allow = statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW);
         let mut rules = [

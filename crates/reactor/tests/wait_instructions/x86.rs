@@ -1,4 +1,4 @@
-//! `umonitor`/`umwait` and `monitorx`/`mwaitx`, each on the CPU that has them and on the emulator where it does not.
+//! `umonitor`/`umwait` and `monitorx`/`mwaitx`, each on a CPU that has them, or on the emulator.
 
 use std::arch::asm;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -9,7 +9,7 @@ use crate::NO_LIMIT;
 use crate::emulator::{Emulator, Op};
 use crate::sender::Outcome;
 
-/// A message each.
+/// One message each.
 const ROUNDS: u64 = 100;
 
 pub(crate) fn ops(how: Monitor) -> (Op, Op) {
@@ -19,7 +19,7 @@ pub(crate) fn ops(how: Monitor) -> (Op, Op) {
     }
 }
 
-/// Whether `how` can be tested here: the CPU has it, or traps at it. Says why not.
+/// Whether `how` can be tested here: the CPU has it, or traps. Prints the reason if not.
 pub(crate) fn runs(how: Monitor, emulator: &'static Emulator) -> bool {
     let traps = is_native(how) || executes(ops(how).0);
     if !traps {
@@ -29,12 +29,12 @@ pub(crate) fn runs(how: Monitor, emulator: &'static Emulator) -> bool {
     traps
 }
 
-/// Executes the arming instruction right here; says whether it trapped, on a CPU that is said to lack it.
+/// Executes the arming instruction inline; returns whether it trapped, on a CPU that reports not to have it.
 fn executes(op: Op) -> bool {
     static PROBED: Emulator = Emulator::new();
     PROBED.serve_this_thread();
     let (line, before) = (AtomicU64::new(0), PROBED.traps(op));
-    // SAFETY: each reads at most a line that holds a live word, and changes no register that is not named.
+    // SAFETY: each reads at most a line with a live word, and changes only named registers.
     unsafe {
         match op {
             Op::Umonitor => asm!("umonitor rax", in("rax") line.as_ptr()),
@@ -52,7 +52,7 @@ fn a_store_alone_wakes(how: Monitor, emulator: &'static Emulator) {
     if !runs(how, emulator) {
         return;
     }
-    emulator.stop_the_clock(); // what ends a wait is a store and nothing else
+    emulator.stop_the_clock(); // only a store ends a wait
     let mut inbox = Inbox::new(4);
     let asleep = move || if is_native(how) { true } else { emulator.is_asleep() };
     let outcome = Outcome::start(inbox.sender(), ROUNDS, asleep);
@@ -136,7 +136,7 @@ fn the_systems_limit_ends_umwait_early() {
     }
     EMULATOR.limit_umwait(100_000); // the kernel's default: IA32_UMWAIT_CONTROL
     let mut inbox = Inbox::<u64>::new(1);
-    // A thread that the kernel suspends between deadline and wait comes late to both: then once more.
+    // A thread that is preempted between deadline and wait is late for both: retry.
     for _ in 0..20 {
         inbox.wait_monitor(Monitor::Umwait, NO_LIMIT);
         assert_eq!(inbox.take(), None, "early, without a message");
@@ -152,7 +152,7 @@ fn an_owner_with_a_message_or_a_past_deadline_does_not_wait() {
             continue;
         }
         let mut inbox = Inbox::new(1);
-        inbox.wait_monitor(how, 1); // long past
+        inbox.wait_monitor(how, 1); // long in the past
         inbox.sender().send(1).expect("room");
         inbox.wait_monitor(how, NO_LIMIT);
         assert_eq!(inbox.take(), Some(1));

@@ -11,14 +11,14 @@ const V2: &str = "30 24 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime sh
 
 /// A recorded machine, and the server to check for.
 pub(super) struct Recorded {
-    /// Keeps the tree.
+    /// Owner of the tree.
     pub(super) fixture: Fixture,
     pub(super) facts: Facts,
     pub(super) chosen: Chosen,
 }
 
-/// Sapphire Rapids, two packages of two cores with two hyper-threads each (siblings are N and N + 4), with what a server
-/// has: waitpkg, C-states, intel_pstate, a 25 Gbit/s interface with four queues, RAPL, IPMI, a drive.
+/// Sapphire Rapids, two packages of two cores with two hyper-threads each (siblings are N and N + 4), with typical
+/// server features: waitpkg, C-states, intel_pstate, a 25 Gbit/s interface with four queues, RAPL, IPMI, a drive.
 pub(super) fn intel() -> Recorded {
     let mut fixture = processors(&[(0, 0, "0,4"), (1, 0, "1,5"), (2, 1, "2,6"), (3, 1, "3,7")]);
     fixture = more_processors(fixture, &[(4, 0, "0,4"), (5, 0, "1,5"), (6, 1, "2,6"), (7, 1, "3,7")])
@@ -107,7 +107,7 @@ pub(super) fn amd() -> Recorded {
     Recorded { fixture, facts, chosen }
 }
 
-/// Two virtual CPUs and a virtio interface under KVM, and hardly anything else.
+/// Two virtual CPUs and a virtio interface under KVM, with few other features.
 pub(super) fn vm() -> Recorded {
     let interrupts = "\
            CPU0       CPU1
