@@ -115,5 +115,5 @@ fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
     let names: Vec<&str> = map.cells[0].means.iter().map(|(name, ..)| name.as_str()).collect();
     assert_eq!(names, ["hybrid 7us"]);
     let page = std::fs::read_to_string(folder.path().join("out/report.html")).unwrap();
-    assert!(page.contains("How requests were completed") && page.contains("interrupt (not verified)"));
+    assert!(page.contains("Completion mechanisms") && page.contains("interrupt (not verified)"));
 }

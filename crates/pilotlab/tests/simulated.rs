@@ -134,7 +134,11 @@ fn results_of_another_machine_are_not_continued() {
     std::fs::write(&profile, text.replacen("rest_uw = 1_750_000", "rest_uw = 1_750_001", 1)).unwrap();
     let refused = run();
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("cpu.profile_hash changed from") && said(&refused).contains("--out"), "{}", said(&refused));
+    assert!(
+        said(&refused).contains("cpu.profile_hash changed from") && said(&refused).contains("--out"),
+        "{}",
+        said(&refused)
+    );
     assert!(std::fs::read(out.join("values.csv.zst")).unwrap() == before);
 }
 

@@ -88,7 +88,7 @@ pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &
             let variants = variants_of(&bench, there.keys().map(|cell| cell.variant.as_str()));
             Ok(Cells::of(&bench, &variants))
         }
-        Err(error) => Err(format!("{} cannot be run current ({error})", about.file)),
+        Err(error) => Err(format!("{} cannot be run now ({error})", about.file)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs the program where it was built, and parses recorded outputs.
 
 use std::net::TcpListener;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::Target;
@@ -42,9 +43,12 @@ fn targets_with_two_policies_are_started_and_measured() {
     for point in points(&load) {
         let server = run_all(&load.before(&point, &context).unwrap(), &context);
         let outcome = run(&load.command(&point, &context).unwrap(), &context);
-        // Wait for the next line of the status.
-        std::thread::sleep(std::time::Duration::from_millis(300));
-        let record = load.parse(&point, &context, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
+        let read = || load.parse(&point, &context, &outcome).unwrap_or_else(|problem| panic!("{point:?}: {problem}"));
+        let (mut record, until) = (read(), Instant::now() + Duration::from_secs(60));
+        while !record.extra.contains_key("target_active_percent") && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(20)); // for the next line of the status
+            record = read();
+        }
         drop(server);
         let json: serde_json::Value = serde_json::from_slice(&outcome.stdout).unwrap();
         assert_same(&record, &json);

@@ -45,7 +45,5 @@ fn an_experiment_with_a_moved_file_is_found_by_name() {
     let moved = About { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
     assert_eq!(reason(&there, &current_cells(&moved, &there, home())), None);
     let gone = About { experiment: "nowhere".into(), ..moved };
-    assert!(
-        reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run any more")
-    );
+    assert!(reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run now"));
 }
