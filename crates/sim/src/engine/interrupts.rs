@@ -18,7 +18,7 @@
 //! in a bound worker on the core of the queue's vector, until it is empty (`drivers/nvme/target/rdma.c` `IB_POLL_WORKQUEUE`,
 //! `drivers/infiniband/core/cq.c`); over TCP it queues `io_work` on the core that received last (`drivers/nvme/target/tcp.c`
 //! `queue_cpu`: `sk_incoming_cpu`). So a packet's interrupt and its worker share a core by default: `network_queues` = 0.
-//! The answer is the I/O thread's here, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
+//! Here the I/O thread sends the response, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
 //! runs later, when it has been sent.
 
 use pilotlight_plant::CompletionMode;
