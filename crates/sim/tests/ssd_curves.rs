@@ -1,6 +1,6 @@
-//! The fitted profiles against measured curves of mixes they have not seen.
+//! The fitted profiles against measured curves of other mixes.
 //!
-//! The data (Sandook, MIT) is not in the repository: without `shared/data` beside it the test says so and passes.
+//! The data (Sandook, MIT) is not in the repository: without `shared/data` the test prints a notice and passes.
 
 #[path = "../examples/fit_ssd/curves.rs"]
 mod curves;

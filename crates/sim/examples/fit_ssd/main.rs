@@ -1,4 +1,4 @@
-//! Fits drive models to measured load-latency curves, and says how well they foretell curves they have not seen.
+//! Fits drive models to measured load-latency curves, and evaluates their predictions of other curves.
 //!
 //! `fit_ssd fit CURVES PROFILES [SERIAL]` fits a drive of each kind and writes its profile; `fit_ssd table CURVES PROFILES` prints the
 //! errors of those profiles beside those of interpolation and of the baseline; `fit_ssd show CURVES SERIAL PROFILE` prints a
