@@ -258,7 +258,7 @@ pub struct ScheduledPower {
     pub looks_ppm: u32,
     /// Cores share one budget: power of a core while all work, relative to its power while few do, in millionths.
     pub of_all_ppm: u32,
-    /// Constant part of the system power beside CPU and drives.
+    /// Constant part of the system power besides CPU and drives.
     pub base_uw: u64,
     /// System power per watt of CPU and drives, including that watt, in millionths. Replaces `others_uw`.
     pub slope_ppm: u64,

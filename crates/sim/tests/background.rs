@@ -1,4 +1,4 @@
-//! Background work: its timing, its effect on hosts, and its readings. Both engines agree, and the accountant finds its rules kept.
+//! Background work: its timing, its effect on hosts, and its readings. Both engines agree, and the auditor finds its rules kept.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn backlog(scenario: &Scenario, class: u16, seen: &Seen) -> Option<u64> {
     seen.readings[id.index()].value
 }
 
-/// Runs a script in both engines and checks it with the accountant.
+/// Runs a script in both engines and checks it with the auditor.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Outcome, Vec<u8>) {
     let (policy, board) = script().policy();
     let mut trace = Vec::new();
@@ -243,7 +243,7 @@ fn what_is_in_progress_when_a_request_is_polled_is_over_within_a_millisecond() {
     }
 }
 
-/// With concurrent host writes, which drives program. The accountant's bound, where it has one, is kept; the maximum of each profile is printed.
+/// With concurrent host writes, which drives program. The auditor's bound, where it has one, is kept; the maximum of each profile is printed.
 #[test]
 fn background_io_of_every_shipped_drive_keeps_the_accountant_s_bound() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/ssd");

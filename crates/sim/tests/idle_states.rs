@@ -1,4 +1,4 @@
-//! Autonomous idle states of drives: entry times, exit latencies and power. Both engines agree, and the accountant finds the same energy.
+//! Autonomous idle states of drives: entry times, exit latencies and power. Both engines agree, and the auditor finds the same energy.
 
 mod support;
 
@@ -48,7 +48,7 @@ fn set(scenario: &Scenario, drive: u16, states: usize) -> Command {
     Command::Set { knob, value: LIMITS_NS[states] }
 }
 
-/// Runs a script in both engines and checks it with the accountant.
+/// Runs a script in both engines and checks it with the auditor.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> Outcome {
     let mut trace = Vec::new();
     let (policy, board) = script().reads().policy();

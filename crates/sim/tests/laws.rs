@@ -1,4 +1,4 @@
-//! Every [`pilotlight_sim::audit::Law`], checked by the accountant on runs of every policy.
+//! Every [`pilotlight_sim::audit::Law`], checked by the auditor on runs of every policy.
 
 mod support;
 

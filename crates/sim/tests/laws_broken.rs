@@ -1,4 +1,4 @@
-//! The accountant detects every kind of corruption: a correct trace or outcome, changed in one place, breaks the expected law.
+//! The auditor detects every kind of corruption: a correct trace or outcome, changed in one place, breaks the expected law.
 
 mod support;
 

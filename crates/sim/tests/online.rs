@@ -35,7 +35,7 @@ fn is_off(seen: &Seen, core: usize) -> bool {
     seen.cores[core].state == CoreState::Asleep(Depth::Offline)
 }
 
-/// Runs a script in both engines and checks it with the accountant; returns refusals and outcome.
+/// Runs a script in both engines and checks it with the auditor; returns refusals and outcome.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Vec<(Command, Refusal)>, Outcome) {
     let (policy, board) = script().policy();
     let mut trace = Vec::new();

@@ -1,4 +1,4 @@
-//! Scheduled cores: closed forms of single jobs, quotas, background work, and the accountant's laws.
+//! Scheduled cores: closed forms of single jobs, quotas, background work, and the auditor's laws.
 
 mod support;
 

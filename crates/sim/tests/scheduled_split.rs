@@ -103,7 +103,7 @@ fn a_request_within_the_limit_is_not_cut() {
     }
 }
 
-/// Every I/O method, with and without a scheduler's lock: the accountant checks commands, bytes and time.
+/// Every I/O method, with and without a scheduler's lock: the auditor checks commands, bytes and time.
 #[test]
 fn cut_requests_obey_the_laws_in_every_way() {
     let ways = [

@@ -348,7 +348,7 @@ impl Meter {
     }
 
     /// The same for a machine with scheduled cores.
-    #[inline(never)] // beside the hot path
+    #[inline(never)] // outside the hot path
     fn sum_moments(&mut self) {
         let Self { models, cores, siblings, unit, speed, ceiling_khz, limiter, parts, until_ns, .. } = self;
         let Some(parts) = parts else { return };

@@ -365,7 +365,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// The same if packets may interrupt.
-    #[inline(never)] // beside the hot path
+    #[inline(never)] // outside the hot path
     fn arrive_any(&mut self, sent: &Sent) {
         let (at_ns, job) = self.bring(sent);
         self.shared.arrive_by_interrupt(at_ns, job);

@@ -43,7 +43,7 @@ pub(crate) struct Sensors {
     readings: Vec<Reading>,
 }
 
-/// Femtojoules in a microjoule.
+/// Femtojoules per microjoule.
 const FJ_IN_UJ: u128 = 1_000_000_000;
 
 struct Measured {

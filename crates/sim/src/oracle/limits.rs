@@ -30,7 +30,7 @@ pub struct States {
 }
 
 impl States {
-    /// Shallow sleep of workers: what SANDMAN's cores have (4.3).
+    /// Shallow sleep of workers, as in SANDMAN (4.3).
     pub const SHALLOW: Self = Self { deep: false, main_rests: false };
     /// Shallow and deep sleep of workers.
     pub const ALL: Self = Self { deep: true, main_rests: false };

@@ -232,7 +232,7 @@ impl Ssd {
         }
     }
 
-    #[inline(never)] // beside the hot path
+    #[inline(never)] // outside the hot path
     fn first_free(&self, at: u64) -> usize {
         let free = |(_, die): &(usize, &Die)| die.idle_at().max(at);
         self.dies.iter().enumerate().min_by_key(free).map_or(0, |(index, _)| index)

@@ -5,7 +5,7 @@
 //! tasks to CPUs; [`program`] determines a job's next step. Both advance window by window, as the polling cores do: drives receive requests in time
 //! order with the submissions of I/O threads, and completion times are known at the end of the window of submission, never later, as windows are no
 //! longer than a drive's minimum latency. A core's idle state is decided at the end of the window in which it becomes idle, from the next event due
-//! on it: a perfect prediction. *Properties* (`tests/scheduled.rs`): one scenario yields one trace; the accountant's laws hold; closed forms of
+//! on it: a perfect prediction. *Properties* (`tests/scheduled.rs`): one scenario yields one trace; the auditor's laws hold; closed forms of
 //! single jobs.
 
 mod backlog;
