@@ -1,11 +1,11 @@
-//! How far the server's energy shares are from the Shapley share: two hosts on the test machine of `tests/support`, both, each alone, none.
+//! Error of the server's energy shares against the Shapley share: two hosts on the test machine of `tests/support`, both, each alone, none.
 //! `cargo run --release -p pilotlight-sim --example energy-shares`.
 //!
-//! *Truth.* Of two hosts A and B, the Shapley share of A is half of (energy of A alone less that of none) and (energy of both less that of B alone). Power is
-//! not linear in CPU time here: cores share a package budget, siblings a core, and frequency counts with an exponent; cores that poll are shared by both hosts.
-//! *Rule.* Energy of the run with both, less that of none, divided as `pilotlight_power::shares` does: CPU time in proportion to requests, each like 4 KiB, and
-//! bytes. Connections of both are dealt evenly over all I/O threads, so that time of each thread is divided alike.
-//! *Error.* Share of A by the rule less its Shapley share, in percent of what is divided.
+//! *Reference.* Of two hosts A and B, the Shapley share of A is half the sum of (energy of A alone minus that of none) and (energy of both minus that of B alone). Power is
+//! not linear in CPU time here: cores share a package budget, siblings a core, and frequency has an exponent; both hosts share polling cores.
+//! *Rule.* Energy of the run with both minus that of none, divided as in `pilotlight_power::shares`: CPU time in proportion to requests, each like 4 KiB, and
+//! bytes. Connections of both are distributed evenly over all I/O threads, so that the time of each thread is divided equally.
+//! *Error.* Share of A by the rule minus its Shapley share, in percent of the divided energy.
 
 #[path = "../tests/support/mod.rs"]
 mod support;
@@ -38,7 +38,7 @@ impl Host {
         connections
     }
 
-    /// What it asks of CPUs, as the server counts it.
+    /// Its CPU use, as accounted by the server.
     fn used(&self) -> Use {
         let bytes = (self.rate * f64::from(self.bytes)) as u64;
         Use { cpu_ns: self.rate as u64 * REQUEST_BYTES + bytes, device_ns: 0, bytes }
@@ -48,7 +48,7 @@ impl Host {
 /// A policy and its settings.
 type Chosen = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Coarse decisions come often, as a run is short.
+/// Short intervals, for short runs.
 const POLICIES: [Chosen; 4] = [
     ("static", &[]),
     ("sandman", &[("coarse_interval", "20ms"), ("guards", "recommended")]),

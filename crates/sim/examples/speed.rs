@@ -1,4 +1,4 @@
-//! Simulated requests a second and core, at a stable load of 4 KiB random reads on the paper's machine (SANDMAN, Fig 3):
+//! Simulated requests per second and core, at a stable load of 4 KiB random reads on the paper's machine (SANDMAN, Fig 3):
 //! `cargo run --release -p pilotlight-sim --example speed -- [POLICY] [KIOPS] [SIMULATED MS] [KEY=VALUE]...`.
 
 #[path = "../tests/support/mod.rs"]

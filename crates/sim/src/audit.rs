@@ -43,40 +43,38 @@ use requests::RequestCheck;
 pub enum Law {
     /// A trace consists of whole records in order of time.
     Trace,
-    /// Requests issued are those answered and those in progress, in the run and in each stretch. Each request is issued, arrives, is polled,
-    /// submits its commands, gets their completions, is answered and received, in this order. A step of a RAID request begins when
-    /// all commands of the step before are completed. A connection's requests are numbered without a gap and polled in order. At
-    /// the end, no I/O thread has let a request wait for longer than its longest loop, and drives and wires have none that they should
-    /// have passed on.
+    /// Requests issued equal those answered plus those in progress, in the run and in each stretch. Each request is issued, arrives, is polled,
+    /// submits its commands, gets their completions, is answered and received, in this order. A step of a RAID request begins when all commands of
+    /// the previous step are complete. A connection's requests are numbered without gaps and polled in order. At the end, no request has waited on an
+    /// I/O thread for longer than its longest loop, and drives and wires hold no request that is due.
     Requests,
-    /// In each stretch, the integral of requests in progress is the sum of latencies, plus the time so far of what is in progress at the end, less
-    /// that of what was at the beginning. In integers, exactly. Divided by the length this is Little's law. It holds for connections and for
-    /// jobs on scheduled cores. A job is a closed loop: unless it thinks or has a quota, its processor rests only while as many of its
-    /// requests are in progress as its depth, and where it has the processor to itself it looks at queues only then.
+    /// In each stretch, the integral of requests in progress is the sum of latencies, plus the elapsed time of requests in progress at the end, minus
+    /// that of those at the beginning; exactly, in integers. Divided by the length this is Little's law. It holds for connections and for jobs on
+    /// scheduled cores. A job is a closed loop: unless it thinks or has a quota, its CPU is idle only while the number of requests in progress equals
+    /// its depth, and if it has the CPU to itself it polls queues only then.
     Little,
-    /// Each I/O thread has one home, or is on its way between two, at most for the machine's longest loop and wake-up. It moves only by
-    /// command, and requests are polled and answered on its home only.
+    /// Each I/O thread has one home, or moves between two, for at most the machine's longest loop and wake-up. It moves only by command, and requests
+    /// are polled and answered on its home only.
     Threads,
-    /// A core works only while it is awake, and rests only if it has no I/O thread that polls; without one, only by command. Between a
-    /// command and its effect there is at most one decision's time: 1 us for each I/O thread, times the slowest clock. A core that its quota
-    /// keeps from running is a worker, and what it owns waits for it.
+    /// A core works only while it is awake, and is idle only if it has no polling I/O thread; without any thread, only by command. A command takes
+    /// effect within the time of one decision: 1 us for each I/O thread, times the slowest clock. Only workers are throttled by the quota, and a
+    /// throttled worker's requests wait for it.
     Sleep,
-    /// What a policy is told to have been polled has been polled.
+    /// The numbers of polled requests that a policy receives are correct.
     Counts,
-    /// Energy recomputed from states, frequencies and bytes is the outcome's, in each stretch and component, to the microjoule; so are time
-    /// awake and capacity. The rule with its rounding is in `accountant/energy.rs`.
+    /// Energy recomputed from states, frequencies and bytes equals the outcome's, in each stretch and component, to the microjoule; likewise awake
+    /// time and capacity. The rule with its rounding is in `audit/energy.rs`.
     Energy,
-    /// In each stretch, CPU and other components draw no less than with every core deep, and no more than with all polling at the highest
-    /// frequency; drives no less than idle and no more than their ceilings. Frequencies and exit latencies are the machine's. What a
-    /// drive does of its own takes no longer than the time in which it has no command.
+    /// In each stretch, CPU and other components draw no less than with every core deep, and no more than with all polling at the highest frequency;
+    /// drives no less than idle and no more than their ceilings. Frequencies and exit latencies are the machine's. A drive's autonomous activity
+    /// takes no longer than its time without commands.
     Bounds,
-    /// A drive has one background I/O at a time, of at most 64 KiB. An I/O thread starts none while it has a request in progress; one that is
-    /// in progress when a request is polled is over within 1 ms of that poll, or within the longest that one I/O takes a slower drive (not
-    /// checked where that has no bound, or where the drive had commands of hosts when it began). What was done and what is left are what the
-    /// outcome says.
+    /// A drive has one background I/O at a time, of at most 64 KiB. An I/O thread starts none while it has a request in progress; one in progress
+    /// when a request is polled ends within 1 ms of that poll, or within the maximum time of one I/O on a slower drive (not checked if that has no
+    /// bound, or if the drive had host commands when it began). Completed and remaining bytes equal the outcome's.
     Background,
-    /// Every accepted order of a frequency shows within its transition time and an epoch; where an order begins the transition anew, the
-    /// last one does. No frequency changes early or without an order.
+    /// Every accepted frequency command takes effect within its transition time plus an epoch; if a command restarts the transition, the last one
+    /// does. No frequency changes early or without a command.
     Frequencies,
 }
 
@@ -112,7 +110,7 @@ pub struct Audit {
     pub issued: u64,
     /// Responses received by hosts.
     pub answered: u64,
-    /// Requests between the two at the end.
+    /// Requests in progress at the end.
     pub in_progress: u64,
     /// Mean of requests in progress over the whole run.
     pub mean_in_progress: f64,

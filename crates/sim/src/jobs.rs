@@ -1,43 +1,43 @@
-//! What runs on cores that are scheduled: programs that have requests done one of several ways, and background work.
+//! Jobs on scheduled cores: programs with one of several I/O methods, and background work.
 
 use serde::Deserialize;
 
-/// How a request is had done.
+/// I/O method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IoMethod {
     /// A synchronous call; the kernel wakes the job at an interrupt.
     Interrupt,
-    /// A synchronous call that looks at the queue until the request is done.
+    /// A synchronous call that polls the queue until the request completes.
     Classic,
-    /// A synchronous call that sleeps half of the mean time and then looks.
+    /// A synchronous call that sleeps for half of the mean latency and then polls.
     Hybrid,
     /// `libaio`, by interrupt.
     Libaio,
     /// `io_uring`, by interrupt.
     Uring,
-    /// `io_uring` with a thread in the kernel that submits and looks.
+    /// `io_uring` with a kernel thread that submits and polls.
     UringPolled,
-    /// `posixaio`: a helper thread makes synchronous calls, one at a time for a file; what else is in progress waits for it.
+    /// `posixaio`: a helper thread makes synchronous calls, one at a time per file; other requests wait for it.
     PosixAio,
-    /// Without the kernel, looking all the time (SPDK).
+    /// Kernel bypass with continuous polling (SPDK).
     Bypass,
 }
 
 impl IoMethod {
-    /// Whether a job has one request in progress, whatever depth is asked.
+    /// Whether a job has one request in progress, regardless of the depth.
     #[must_use]
     pub fn is_synchronous(self) -> bool {
         matches!(self, Self::Interrupt | Self::Classic | Self::Hybrid)
     }
 
-    /// Whether a job looks all the time, instead of sleeping until it is woken.
+    /// Whether a job polls continuously instead of sleeping until it is woken.
     #[must_use]
     pub fn spins(self) -> bool {
         matches!(self, Self::Bypass | Self::UringPolled)
     }
 }
 
-/// The order of requests in the kernel.
+/// The kernel's I/O scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
     /// None.
@@ -49,7 +49,7 @@ pub enum Scheduler {
     Deadline,
 }
 
-/// What it costs to have a request done, at the highest frequency and with an idle sibling, in nanoseconds.
+/// Costs of a request, at the highest frequency and with an idle sibling, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobCosts {
@@ -59,97 +59,95 @@ pub struct JobCosts {
     pub submit_ns: u64,
     /// From the completion queue's entry to the caller.
     pub complete_ns: u64,
-    /// Mapping memory, for each KiB of a request.
+    /// Mapping memory, per KiB of a request.
     pub page_ns_per_kib: u64,
     /// Taking an interrupt.
     pub interrupt_ns: u64,
-    /// Leaving a processor and coming back to it, half each.
+    /// Context switch: half for leaving the CPU, half for returning.
     pub switch_ns: u64,
     /// Arming a timer and taking its interrupt, half each.
     pub timer_ns: u64,
-    /// One look at a completion queue.
+    /// One poll of a completion queue.
     pub look_ns: u64,
-    /// What `libaio` takes more than a synchronous call.
+    /// Extra cost of `libaio` over a synchronous call.
     pub libaio_ns: u64,
-    /// What `io_uring` takes more than a synchronous call.
+    /// Extra cost of `io_uring` over a synchronous call.
     pub uring_ns: u64,
     /// The application's part of a request with a submission thread in the kernel.
     pub ring_ns: u64,
     /// Handing a request to a helper thread and back (`posixaio`).
     pub hand_over_ns: u64,
-    /// Submission and completion without the kernel.
+    /// Submission and completion with kernel bypass.
     pub bypass_ns: u64,
-    /// How long each request holds the lock of the scheduler `kyber`.
+    /// Time for which each request holds the lock of the scheduler `kyber`.
     pub kyber_ns: u64,
     /// The same of `mq-deadline`.
     pub deadline_ns: u64,
-    /// By how much work takes longer on a core whose sibling works too, in millionths.
+    /// Slow-down of work on a core whose sibling works too, in millionths.
     pub sibling_slows_ppm: u64,
-    /// A request that cannot have the scheduler's lock waits in the scheduler's queue while its job goes on or sleeps; otherwise its job
-    /// spins for it.
+    /// A request that cannot take the scheduler's lock waits in the scheduler's queue while its job continues or sleeps; otherwise its job spins.
     #[serde(default)]
     pub lock_sleeps: bool,
-    /// Most bytes of a command (MDTS, `max_sectors_kb`): a larger request is cut into several, each of which costs [`Self::submit_ns`] and
-    /// [`Self::complete_ns`]; 0 if the drive gets every request whole.
+    /// Maximum bytes of a command (MDTS, `max_sectors_kb`): a larger request is split into several commands, each of which costs [`Self::submit_ns`]
+    /// and [`Self::complete_ns`]; 0 for no limit.
     #[serde(default)]
     pub command_bytes: u32,
 }
 
-/// A program, or background work: so much processor time for each operation, and a request, or none.
+/// A program or background work: CPU time per operation, and one request or none.
 ///
-/// A *client* is a job some of whose operations need no request, because a cache has what they read or takes what they write. Work that
-/// its writes leave is done by other jobs ([`Job::backlog_ppm`]).
+/// A *client* is a job with operations that need no request: reads that hit a cache and buffered writes. Other jobs do the work that its writes cause
+/// ([`Job::backlog_ppm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// It runs when nobody else wants to, and makes room at once.
+    /// Runs only on idle cores and is preempted at once.
     pub background: bool,
-    /// Cores that it may run on: the first, and how many.
+    /// Allowed cores: first, number.
     pub cores: (u16, u16),
-    /// The core of the kernel's thread that submits for it ([`IoMethod::UringPolled`]).
+    /// Core of the kernel thread that submits for it ([`IoMethod::UringPolled`]).
     pub helper: u16,
-    /// Which of [`Scheduled::quotas`] limits its processor time.
+    /// Index in [`Scheduled::quotas`] of its CPU quota.
     pub quota: Option<u16>,
-    /// How requests are had done.
+    /// I/O method.
     pub method: IoMethod,
-    /// Requests in progress.
+    /// Maximum requests in progress.
     pub depth: u32,
-    /// The drive that they go to.
+    /// Drive of its requests.
     pub drive: u16,
-    /// Bytes of a request; 0 for processor time only.
+    /// Bytes of a request; 0 for CPU time only.
     pub bytes: u32,
-    /// Whether requests follow each other on the drive.
+    /// Whether requests are sequential on the drive.
     pub sequential: bool,
     /// Share of writes, in millionths.
     pub writes_ppm: u32,
-    /// The order in the kernel.
+    /// The kernel's I/O scheduler.
     pub scheduler: Scheduler,
-    /// Processor time of the program for each operation, beside [`JobCosts::job_ns`].
+    /// CPU time of the program per operation, in addition to [`JobCosts::job_ns`].
     pub cpu_ns: u64,
-    /// After so many requests it rests; 0 if it never does.
+    /// Number of requests after which it pauses (`thinktime_blocks` of fio); 0 for never.
     pub think_after: u32,
-    /// for so long,
+    /// Length of the pause.
     pub think_ns: u64,
-    /// of which it keeps its processor busy for so long.
+    /// Part of the pause in which it keeps its CPU busy.
     pub think_spin_ns: u64,
-    /// Processor time of a write in the place of [`Self::cpu_ns`].
+    /// CPU time of a write, replaces [`Self::cpu_ns`].
     pub write_cpu_ns: Option<u64>,
     /// Share of reads that need no request, in millionths.
     pub hits_ppm: u32,
     /// The same of writes.
     pub write_hits_ppm: u32,
-    /// The request of a write that needs one reads: what is changed is read first, and written by others.
+    /// The request of a write reads (read-modify-write); other jobs write the data.
     pub fetches: bool,
-    /// Bytes that each finished write adds to what jobs with a backlog have to do.
+    /// Bytes that each completed write adds to the backlog of other jobs.
     pub adds: u32,
-    /// It works only off a backlog: this multiple of all bytes that are added, in millionths; 0 if it is no such job. It waits where less than
-    /// a whole request is left.
+    /// Processes a backlog only: this multiple of all bytes added, in millionths; 0 for other jobs. It waits while less than a whole request is left.
     pub backlog_ppm: u32,
-    /// A write does not begin while any backlog is behind by more than so many bytes, as they were added; 0 if it never waits.
+    /// A write waits while any backlog exceeds this many added bytes; 0 for no limit.
     pub stalls_bytes: u64,
 }
 
 impl Job {
-    /// Whether it is a client.
+    /// Whether the job is a client.
     #[must_use]
     pub fn is_client(&self) -> bool {
         self.hits_ppm > 0 || self.write_hits_ppm > 0 || self.adds > 0
@@ -157,7 +155,7 @@ impl Job {
 }
 
 impl Default for Job {
-    /// A program that reads 4 KiB at random, one after the other by interrupt, on the first core from the first drive.
+    /// Random 4 KiB reads at depth 1 by interrupt, on the first core from the first drive.
     fn default() -> Self {
         Self {
             background: false,
@@ -186,30 +184,30 @@ impl Default for Job {
     }
 }
 
-/// Processor time of a group of jobs: together no more than so much in each period (`cpu.max` of a control group).
+/// CPU quota of a group of jobs: maximum CPU time per period (`cpu.max` of a control group).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Time in a period, on all cores together.
+    /// CPU time per period, summed over cores.
     pub quota_ns: u64,
-    /// Length of a period.
+    /// Period.
     pub period_ns: u64,
-    /// Most that a core takes of it at a time (Linux: 5 ms).
+    /// Time that a core takes from the quota at a time (Linux: 5 ms).
     pub slice_ns: u64,
 }
 
-/// Cores that are scheduled, and what runs on them.
+/// Scheduled cores and their jobs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheduled {
-    /// The first of them; all that follow are scheduled too, those before poll.
+    /// The first scheduled core; all later cores are scheduled, all earlier ones poll.
     pub first_core: u16,
-    /// What runs.
+    /// Jobs.
     pub jobs: Vec<Job>,
-    /// Limits of processor time.
+    /// CPU quotas.
     pub quotas: Vec<Quota>,
-    /// Jobs work until then; what is left of the run shows what the machine does afterwards.
+    /// End of the jobs' work; the machine is idle for the rest of the run.
     pub until_ns: u64,
     /// Index of the power state of all drives.
     pub drive_state: usize,
-    /// Whether drives go to their lowest state by themselves.
+    /// Whether drives enter their lowest power state autonomously.
     pub drive_autonomous: bool,
 }

@@ -1,6 +1,6 @@
 //! A discrete-event simulator of a storage server: cores, queues, drives, network and power.
 //!
-//! Deterministic: one scenario and one seed give one trace, byte for byte.
+//! Deterministic: one scenario and one seed yield one trace, byte for byte.
 
 pub mod audit;
 pub mod engine;

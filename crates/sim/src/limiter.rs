@@ -1,29 +1,29 @@
-//! A power limit of the CPU package, as its firmware keeps it (RAPL): it lowers the highest frequency of all cores.
+//! Power limit of the CPU package, as enforced by firmware (RAPL): it lowers the highest frequency of all cores.
 //!
-//! **Rule.** At the end of each period the mean power of the period is compared with the limit. The ceiling goes to the highest
-//! frequency at which the model expects the package at or below the limit, if all power above the deep state follows the frequency as that of a
-//! polling core does. That is more than does, so that cuts are too small and raises too, and the ceiling comes to its place from one
-//! side. Below the lowest frequency there is nothing to lower: the limit is then not kept.
+//! **Rule.** At the end of each period, the mean power of the period is compared with the limit. The ceiling is set to the highest frequency at which
+//! the model predicts the package at or below the limit, assuming that all power above the deep state scales with frequency like that of a polling
+//! core. This overestimates the scaling, so steps in both directions are too small, and the ceiling converges from one side. At the lowest frequency,
+//! the limit may be exceeded.
 //!
-//! Members of the family of power run at the same frequencies; the machine's own power decides.
+//! All members of the power family run at the same frequencies; the machine's own power determines them.
 
 use std::collections::VecDeque;
 
 use crate::machine::{Machine, Speed};
 use crate::power::PowerModel;
 
-/// The limit of a package, and the ceiling that follows from it.
+/// The limit of a package, and the resulting frequency ceiling.
 #[derive(Clone, Debug)]
 pub(crate) struct Limiter {
     model: PowerModel,
     speed: Speed,
     period_ns: u64,
-    /// Limits that are still to come: when, in microwatts; `None` for none.
+    /// Future limits: time, limit in microwatts or `None`.
     orders: VecDeque<(u64, Option<u64>)>,
     limit_uw: Option<u64>,
-    /// Of the present period, in femtojoules.
+    /// Energy in the current period, in femtojoules.
     spent_fj: u128,
-    /// When the present period began, if it is looked at.
+    /// Start of the current period, if measured.
     since_ns: Option<u64>,
     /// Steps above the lowest frequency.
     ceiling: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Without a limit.
+    /// No limit.
     pub(crate) fn new(machine: &Machine) -> Self {
         let Speed { min_khz, max_khz, step_khz, .. } = machine.speed;
         let top = (max_khz - min_khz).div_ceil(step_khz.max(1)) as usize;
@@ -48,27 +48,27 @@ impl Limiter {
         }
     }
 
-    /// From `at_ns` on there is this limit.
+    /// Sets the limit from `at_ns` on.
     pub(crate) fn order(&mut self, at_ns: u64, limit_uw: Option<u64>) {
         self.orders.push_back((at_ns, limit_uw));
     }
 
-    /// Whether the ceiling can change without another order.
+    /// Whether the ceiling can change without another command.
     pub(crate) fn is_active(&self) -> bool {
         self.limit_uw.is_some() || !self.orders.is_empty() || self.ceiling < self.top
     }
 
-    /// When the present period ends, the first moment after `now_ns` at which the ceiling can change; never without a limit.
+    /// End of the current period: the first time after `now_ns` at which the ceiling can change; `u64::MAX` without a limit.
     pub(crate) fn due_ns(&self, now_ns: u64) -> u64 {
         if self.is_active() { (now_ns / self.period_ns + 1) * self.period_ns } else { u64::MAX }
     }
 
-    /// The package has taken so much.
+    /// Adds the package's energy.
     pub(crate) fn spend(&mut self, energy_fj: u128) {
         self.spent_fj += energy_fj;
     }
 
-    /// A period ends, if `now_ns` is the end of one; whether the ceiling has changed.
+    /// Ends the period, if `now_ns` is the end of one; returns whether the ceiling has changed.
     pub(crate) fn look(&mut self, now_ns: u64) -> bool {
         if !now_ns.is_multiple_of(self.period_ns) {
             return false;
@@ -90,7 +90,7 @@ impl Limiter {
         self.ceiling != before
     }
 
-    /// The highest frequency that it allows.
+    /// The highest allowed frequency.
     pub(crate) fn ceiling_khz(&self) -> u32 {
         let Speed { min_khz, max_khz, step_khz, .. } = self.speed;
         (min_khz + self.ceiling as u32 * step_khz).min(max_khz)
@@ -108,8 +108,8 @@ impl Limiter {
 }
 
 impl PowerModel {
-    /// The highest frequency, in steps above the lowest, at which the package is expected at or below a limit, where it draws
-    /// `mean_uw` with the ceiling `now`.
+    /// The highest frequency, in steps above the lowest, at which the predicted package power is at or below the limit, given `mean_uw` at the
+    /// ceiling `now`.
     fn ceiling(&self, mean_uw: u64, limit_uw: u64, now: usize) -> usize {
         let (levels, deep_uw) = (self.levels(), self.deep_uw());
         let above_uw = u128::from(mean_uw.saturating_sub(deep_uw));
@@ -117,7 +117,7 @@ impl PowerModel {
             |level: u64| u128::from(deep_uw) + above_uw * u128::from(level) / u128::from(levels[now].max(1));
         let fits = |&level: &u64| expected_uw(level) <= u128::from(limit_uw);
         let highest = levels.iter().rposition(fits).unwrap_or(0);
-        // Over the limit it goes down, however little the model expects of a step.
+        // Above the limit, lower it by at least one step, whatever the model predicts.
         if mean_uw > limit_uw { highest.min(now.saturating_sub(1)) } else { highest }
     }
 }
@@ -163,7 +163,7 @@ mod tests {
         PowerModel::new(&power, &SPEED)
     }
 
-    /// From any ceiling it comes to the highest at which the limit is kept, and stays there.
+    /// From any ceiling it converges to the highest one that keeps the limit.
     #[test]
     fn the_ceiling_ends_where_the_limit_is_kept_and_no_lower() {
         let model = model();

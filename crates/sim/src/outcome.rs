@@ -1,18 +1,18 @@
-//! What a run gives.
+//! The result of a run.
 
 use crate::histogram::Histogram;
 
-/// The result of a run. Everything but `series` is about the time after the warm-up.
+/// The result of a run, excluding the warm-up unless stated otherwise.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// Length of the measured time in nanoseconds.
     pub measured_ns: u64,
     /// Requests over the whole run.
     pub requests: Requests,
-    /// Latency at the host, by label of the phase in which a request was due: from when it was due (open loop) or issued (where
-    /// depth held it back) to its answer, in nanoseconds.
+    /// Latency at the host, by label of the phase in which a request was due: from its due time (open loop) or issue time (where depth delayed it) to
+    /// its response, in nanoseconds.
     pub latency: Vec<(u8, Histogram)>,
-    /// How long commands waited for a bandwidth cap, of those that had to wait, in nanoseconds; a part of `latency`.
+    /// Waits for a bandwidth cap, of commands that waited, in nanoseconds; included in `latency`.
     pub cap_waits: Histogram,
     /// Measured time spent in phases of each label, in nanoseconds.
     pub label_ns: Vec<(u8, u64)>,
@@ -20,66 +20,66 @@ pub struct Outcome {
     pub energy: Energy,
     /// The same, by member of [`crate::scenario::Scenario::family`].
     pub family: Vec<Energy>,
-    /// Energy that drives' requests would have taken beyond the drives' power ceilings, and that was not spent, in microjoules.
+    /// Energy of drives' requests above the drives' power ceilings, in microjoules; not spent.
     pub capped_uj: u64,
-    /// What happened in each stretch of [`crate::scenario::Scenario::series_ns`], warm-up included.
+    /// Totals of each stretch of [`crate::scenario::Scenario::series_ns`], including the warm-up.
     pub series: Vec<Stretch>,
-    /// What the meter of the server's power told when each stretch ended, in microwatts; empty where there is none, or nobody reads it.
+    /// Reading of the server's power meter at the end of each stretch, in microwatts; empty without a meter or a policy that reads it.
     pub metered_uw: Vec<Option<u64>>,
-    /// What the policy has caused.
+    /// Counts of the policy's decisions.
     pub decisions: Decisions,
-    /// What the policy says of itself at the end, since the start: names with units, and values.
+    /// The policy's metrics at the end of the run: names with units, and values.
     pub view: Vec<(&'static str, String)>,
-    /// Requests that were due but not yet answered at the end, and at half-time: a plant that cannot keep up.
+    /// Whether the number of due, unanswered requests grew from half-time to the end: the plant is overloaded.
     pub saturated: bool,
-    /// What jobs on scheduled cores did. They are in none of the figures above but energy.
+    /// Results of jobs on scheduled cores. Of the figures above, only energy includes them.
     pub jobs: Jobs,
-    /// What was done in the background, by class.
+    /// Background work, by class.
     pub background: Vec<Background>,
 }
 
 /// Background work of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Background {
-    /// What drives completed in the measured time, in bytes.
+    /// Bytes that drives completed in the measured time.
     pub done_bytes: u64,
-    /// What is still to be done at the end, in bytes.
+    /// Backlog at the end, in bytes.
     pub backlog_bytes: u64,
 }
 
-/// What jobs on scheduled cores did.
+/// Results of jobs on scheduled cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Jobs {
     /// Requests over the whole run; those of a job that needs no drive are its operations.
     pub requests: Requests,
-    /// Latencies of reads that ended within the measured time, from the submission by the program to its having the answer.
+    /// Latencies of reads that ended within the measured time, from submission to completion in the program.
     pub reads: Histogram,
     /// The same of writes.
     pub writes: Histogram,
-    /// The same of operations of clients that read, from their begin to their end, with those that need no request.
+    /// Latencies of clients' read operations from begin to end, including those without a request.
     pub client_reads: Histogram,
-    /// The same of those that write.
+    /// The same of clients' write operations.
     pub client_writes: Histogram,
-    /// Bytes that clients added to the backlogs of others over the whole run.
+    /// Bytes that clients added to backlogs over the whole run.
     pub added_bytes: u64,
-    /// What each job has left of its backlog at the end, in bytes of its requests.
+    /// Remaining backlog of each job at the end, in bytes of its requests.
     pub left_bytes: Vec<u64>,
     /// Operations of each job that ended within the measured time.
     pub operations: Vec<u64>,
-    /// Sum of their latencies, of each job, in nanoseconds; 0 without a drive.
+    /// Sum of their latencies by job, in nanoseconds; 0 without a drive.
     pub latency_ns: Vec<u64>,
-    /// What happened in each stretch, warm-up included; empty without jobs.
+    /// Totals of each stretch, including the warm-up; empty without jobs.
     pub series: Vec<JobStretch>,
-    /// How long drives would take to move what was written when the work ended, the longest, in nanoseconds.
+    /// Time that the slowest drive needs to move the data written by the end of the work, in nanoseconds.
     pub to_move_ns: u64,
 }
 
-/// What happened on scheduled cores in a stretch.
+/// Totals of scheduled cores in a stretch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobStretch {
-    /// Time that cores worked, summed over cores, in nanoseconds.
+    /// Working time, summed over cores, in nanoseconds.
     pub work_ns: u64,
-    /// Time that they looked at queues.
+    /// Time spent polling queues, likewise.
     pub look_ns: u64,
     /// Context switches.
     pub switches: u64,
@@ -102,9 +102,9 @@ pub struct JobStretch {
 pub struct Requests {
     /// Sent by hosts.
     pub issued: u64,
-    /// Answers that hosts have got.
+    /// Responses received by hosts.
     pub answered: u64,
-    /// Between the two at the end.
+    /// In progress at the end.
     pub in_progress: u64,
 }
 
@@ -120,7 +120,7 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// Adds more.
+    /// Adds other energy.
     pub fn add(&mut self, more: &Self) {
         self.cpu_uj += more.cpu_uj;
         self.drives_uj += more.drives_uj;
@@ -137,30 +137,30 @@ impl Energy {
 /// A stretch of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
-    /// Answers that hosts have got.
+    /// Responses received by hosts.
     pub answered: u64,
     /// Sum of their latencies in nanoseconds.
     pub latency_ns: u64,
     /// Energy.
     pub energy: Energy,
-    /// Time that cores were awake, summed over cores, in nanoseconds.
+    /// Awake time, summed over cores, in nanoseconds.
     pub awake_ns: u64,
-    /// The same, times frequency over the highest one: the capacity that was scheduled (SANDMAN, Fig 16).
+    /// Awake time times frequency over the highest frequency: the scheduled capacity (SANDMAN, Fig 16).
     pub capacity_ns: u64,
     /// I/O threads moved.
     pub moves: u64,
 }
 
-/// What a policy has caused, after the warm-up.
+/// Counts of a policy's decisions after the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decisions {
-    /// Ticks and intervals that the policy was asked at.
+    /// Ticks and intervals with a policy call.
     pub policy_calls: u64,
-    /// I/O threads that had polled requests, summed over ticks: how often it was decided whether one has surged.
+    /// I/O threads with polled requests, summed over ticks: number of surge checks.
     pub surge_checks: u64,
     /// I/O threads moved.
     pub moves: u64,
-    /// Cores told to sleep.
+    /// Cores put to sleep.
     pub sleeps: u64,
     /// Cores woken.
     pub wakes: u64,
@@ -168,10 +168,10 @@ pub struct Decisions {
     pub frequencies: u64,
     /// Commands refused.
     pub refused: u64,
-    /// Times a core went from the kernel's idle to an I/O thread and back.
+    /// Context switches between the idle task and an I/O thread.
     pub switches: u64,
-    /// Time from when a tick was due to when it ran, summed, in nanoseconds.
+    /// Delay of ticks, summed, in nanoseconds.
     pub late_ns: u64,
-    /// Time that the main core spent deciding and commanding, in nanoseconds.
+    /// Main core's time for decisions and commands, in nanoseconds.
     pub deciding_ns: u64,
 }

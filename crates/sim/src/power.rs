@@ -1,14 +1,13 @@
-//! Watts by component and state.
+//! Power by component and state.
 //!
-//! **What is measured** (SANDMAN, Table 2): CPU and system power with every core in one state. **What is not**: states in between.
-//! The model adds up physical cores; what the measurements leave open is a [`Family`], so that results can be given as intervals:
-//! how much of shallow minus deep goes only when *every* core is deep (package), what one of two siblings saves by sleeping, how
-//! power follows frequency, how the other components (fans, memory, network) follow the share of cores that poll, and whether a core
-//! on its way out of a state already draws what an awake one does.
+//! **Data** (SANDMAN, Table 2): CPU and system power with every core in one state. States in between are not measured. The model adds up physical
+//! cores. A [`Family`] spans the open parameters, so that results can be intervals: the share of shallow minus deep that is saved only when *every*
+//! core is deep (package), the saving while one of two siblings sleeps, the dependence of power on frequency, the dependence of the other components
+//! (fans, memory, network) on the share of polling cores, and the power of a core that exits an idle state.
 //!
-//! **Pairs.** Two logical cores of a physical core are awake for shares `a` and `b` of an epoch, taken as independent: both for
-//! `a b`, one alone for the rest of each, none for what remains. A core without a sibling counts as half of a pair whose other half
-//! never wakes. Machines with scheduled cores count moment by moment instead ([`Together`]).
+//! **Pairs.** Two logical cores of a physical core are awake for shares `a` and `b` of an epoch, assumed independent: both for `a b`, one alone for
+//! the rest of each, none for the remainder. A core without a sibling counts as half of a pair whose other half never wakes. Machines with scheduled
+//! cores use actual overlaps instead ([`Together`]).
 
 use crate::machine::{Family, Power, Speed};
 use crate::trace::State;
@@ -21,23 +20,23 @@ pub(crate) const PPM: u64 = 1_000_000;
 pub struct Spent {
     /// Time awake, in nanoseconds.
     pub awake_ns: u64,
-    /// The part of it in which it was on its way out of the state that it rested in.
+    /// The part of it spent exiting the idle state.
     pub exit_ns: u64,
     /// Its frequency, in steps above the lowest.
     pub step: usize,
-    /// The state it rests in, where it rests.
+    /// Its state while not awake.
     pub low: State,
 }
 
 impl Spent {
-    /// The same with the way out of a state as a part of the rest in it.
+    /// The same with the exit time counted as idle time.
     #[must_use]
     pub fn exit_at_rest(self) -> Self {
         Self { awake_ns: self.awake_ns - self.exit_ns, exit_ns: 0, ..self }
     }
 }
 
-/// How two siblings were awake in an epoch, taken as independent.
+/// Awake times of two siblings in an epoch, assumed independent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overlap {
     /// Both, in nanoseconds.
@@ -46,12 +45,12 @@ pub struct Overlap {
     first: (u64, usize),
     /// Only the second, and its frequency.
     second: (u64, usize),
-    /// Whether at least one of them was not in the deep state all the time.
+    /// Whether at least one of them left the deep state.
     pub not_deep: bool,
 }
 
 impl Overlap {
-    /// Of an epoch of `dt_ns`; a core without a sibling is alone.
+    /// Overlap in an epoch of `dt_ns`; `second` is `None` for a core without a sibling.
     #[must_use]
     pub fn new(dt_ns: u64, first: Spent, second: Option<Spent>) -> Self {
         let second = second.unwrap_or(Spent { awake_ns: 0, exit_ns: 0, step: 0, low: State::Deep });
@@ -70,10 +69,10 @@ impl Overlap {
     }
 }
 
-/// How long two siblings were in which states at the same time: machines with scheduled cores.
+/// Durations of each combination of states of two siblings, for machines with scheduled cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// In nanoseconds, by the [`State`] of the first and of the second.
+    /// Nanoseconds by the [`State`] of the first and of the second.
     pub ns: [[u64; 4]; 4],
     /// Their frequencies, in steps above the lowest.
     pub steps: [usize; 2],
@@ -85,29 +84,29 @@ pub struct PowerModel {
     pairs: u64,
     cpu_deep_uw: u64,
     package_uw: u64,
-    /// A physical core in the shallow state over one in the deep state.
+    /// Power of a physical core in the shallow state above the deep state.
     pair_shallow_uw: u64,
-    /// A physical core that polls at the highest frequency over one in the shallow state.
+    /// Power of a physical core that polls at the highest frequency above the shallow state.
     pair_poll_uw: u64,
-    /// What a polling core draws at each frequency, of what it draws at the highest, in millionths.
+    /// Power of a polling core at each frequency, relative to the highest, in millionths.
     cpu_levels: Vec<u64>,
     others_levels: Vec<u64>,
     others_deep_uw: u64,
     others_shallow_uw: u64,
     others_poll_uw: u64,
-    /// What the package draws beside its cores at the highest frequency, while any core is not deep.
+    /// Power of the package outside its cores at the highest frequency, while any core is not deep.
     uncore_uw: u64,
     family: Family,
     looks_ppm: u64,
     of_all_ppm: u64,
 }
 
-/// Energy of an epoch in femtojoule (uW x ns), and what the other components go by.
+/// Energy of an epoch in femtojoules (uW x ns), and the inputs for the other components' power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Epoch {
-    /// CPU, in femtojoule.
+    /// CPU, in femtojoules.
     pub cpu_fj: u128,
-    /// The part of it that is of cores.
+    /// The cores' part of it.
     pub cores_fj: u128,
     /// Physical cores that poll at full speed, times nanoseconds, in millionths.
     pub polling: u128,
@@ -128,7 +127,7 @@ fn share_of(part: u64, whole: u64) -> u64 {
     (part * PPM).checked_div(whole).unwrap_or(0)
 }
 
-/// What a polling core draws at each frequency, from the lowest to the highest, in millionths.
+/// Power of a polling core at each frequency, from the lowest to the highest, relative to the highest, in millionths.
 fn levels(slow_ppm: u64, speed: &Speed, exponent: f64) -> Vec<u64> {
     let range = u64::from(speed.max_khz - speed.min_khz);
     let steps = range / u64::from(speed.step_khz.max(1));
@@ -141,19 +140,19 @@ fn levels(slow_ppm: u64, speed: &Speed, exponent: f64) -> Vec<u64> {
     (0..=steps + beyond).map(level).collect()
 }
 
-/// What gives `ppm` when the exponent is applied to it: the measured state at the lowest frequency stays as it is.
+/// The value that the exponent maps to `ppm`, so that the measured state at the lowest frequency is preserved.
 fn root(ppm: u64, exponent: f64) -> u64 {
     ((ppm as f64 / 1e6).powf(1.0 / exponent) * 1e6).round() as u64
 }
 
-/// What the other components draw for each watt of the CPU, in millionths, where they follow it.
+/// Power of the other components per watt of CPU power, in millionths, if it is linear in it.
 #[must_use]
 pub fn others_slope_ppm(power: &Power) -> u64 {
     share_of(power.others_uw.poll - power.others_uw.deep, power.cpu_uw.poll - power.cpu_uw.deep)
 }
 
 impl PowerModel {
-    /// The model of these figures, for cores with these frequencies.
+    /// The power model for cores with these frequencies.
     #[must_use]
     pub fn new(power: &Power, speed: &Speed) -> Self {
         let (cpu, others) = (power.cpu_uw, power.others_uw);
@@ -182,7 +181,7 @@ impl PowerModel {
         }
     }
 
-    /// Both awake: the faster one, and what the slower one adds.
+    /// Both awake: the faster core plus the increment of the slower one.
     fn both(&self, a: u64, b: u64) -> u64 {
         let saves = u64::from(self.family.sibling_saves_ppm);
         (a.max(b) * (PPM - saves) + a.min(b) * saves) / PPM
@@ -195,7 +194,7 @@ impl PowerModel {
         overlap.both_ns * self.both(a, b) + alone
     }
 
-    /// What cores took that share one budget, in femtojoule: the more of them work, the less each takes.
+    /// Energy of cores that share one budget, in femtojoules: the more of them work, the less each draws.
     #[must_use]
     pub fn shared_fj(&self, cores_fj: u128, stretch_ns: u64) -> u128 {
         let most_fj = u128::from((self.pair_shallow_uw + self.pair_poll_uw) * self.pairs) * u128::from(stretch_ns);
@@ -204,7 +203,7 @@ impl PowerModel {
         cores_fj - cores_fj * saved_ppm / u128::from(PPM)
     }
 
-    /// What a physical core burns in `dt_ns`, without the package's part. `extra`: it is beyond those that the figures are about.
+    /// Energy of a physical core in `dt_ns`, without the package's part. `extra`: a core beyond `Power::physical_cores`.
     #[must_use]
     pub fn pair(&self, dt_ns: u64, overlap: &Overlap, extra: bool) -> Epoch {
         let mut epoch = Epoch::default();
@@ -221,7 +220,7 @@ impl PowerModel {
         epoch
     }
 
-    /// The same where it is known what both did in each moment.
+    /// The same from the siblings' actual overlap.
     #[must_use]
     pub fn pair_by_moments(&self, dt_ns: u64, together: &Together, extra: bool) -> Epoch {
         let deep_ns = together.ns[State::Deep as usize][State::Deep as usize];
@@ -252,14 +251,14 @@ impl PowerModel {
         first.into_iter().zip(&together.ns).map(row).sum()
     }
 
-    /// What the package burns in `dt_ns`, in a part of which some core is not deep; its limit allows the frequency of `step`.
+    /// Energy of the package in `dt_ns`, with some core not deep for `not_deep_ns`; `step` is the highest frequency that its limit allows.
     #[must_use]
     pub fn package_fj(&self, dt_ns: u64, not_deep_ns: u64, step: usize) -> u128 {
         let uncore_uw = self.uncore_uw * self.cpu_levels[step] / PPM;
         u128::from(self.cpu_deep_uw * dt_ns + (self.package_uw + uncore_uw) * not_deep_ns)
     }
 
-    /// What the other components burn over a stretch: they follow slowly, so the mean counts.
+    /// Power of the other components over a stretch. They respond slowly, so the mean determines it.
     #[must_use]
     pub fn others_uw(&self, stretch_ns: u64, polling: u128, not_deep: u128) -> u64 {
         let whole = u128::from(stretch_ns.max(1)) * u128::from(self.pairs);
@@ -269,23 +268,23 @@ impl PowerModel {
         self.others_deep_uw + self.others_shallow_uw * not_deep / PPM + fans
     }
 
-    /// What a polling core draws at each frequency, from the lowest up, of what it draws at the highest, in millionths.
+    /// Power of a polling core at each frequency, in ascending order, relative to the highest, in millionths.
     pub(crate) fn levels(&self) -> &[u64] {
         &self.cpu_levels
     }
 
-    /// The package with every core deep asleep, in microwatts.
+    /// Package power with every core in the deep state, in microwatts.
     pub(crate) fn deep_uw(&self) -> u64 {
         self.cpu_deep_uw
     }
 
-    /// Whether a core on its way out of a state draws what it draws in that state.
+    /// Whether a core that exits an idle state draws the power of that state.
     #[must_use]
     pub fn exits_at_rest(&self) -> bool {
         self.family.exit_at_rest
     }
 
-    /// How many physical cores the figures are about; further ones add only what they burn awake.
+    /// Physical cores of the measured machine; further cores add only their awake energy.
     #[must_use]
     pub fn pairs(&self) -> usize {
         self.pairs as usize
@@ -342,7 +341,7 @@ mod tests {
         },
     ];
 
-    /// CPU and others with every core in one state, in watts.
+    /// CPU and other power with every core in one state, in watts.
     fn watts(model: &PowerModel, spent: Spent) -> (f64, f64) {
         let dt = 10_000;
         let (mut cpu, mut polling, mut not_deep, mut any) = (0, 0, 0, false);

@@ -2,7 +2,7 @@
 //!
 //! Draws are independent of each other's order, so two policies see the same arrivals and drives (common random numbers). Hand-written
 //! because `rand_xoshiro` has no random access by counter. The mixing function is that of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014),
-//! applied to a key and a Weyl sequence. No platform mathematics is used, so a seed gives the same numbers everywhere.
+//! applied to a key and a Weyl sequence. No platform mathematics is used, so a seed yields the same numbers on every platform.
 
 /// Purpose of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What is run: a machine, its drives, a workload, for how long, with which seed.
+//! A scenario: machine, drives, workload, duration and seed of a run.
 
 use pilotlight_plant::{Goals, KnobId, Topology};
 
@@ -7,126 +7,125 @@ use crate::machine::{Machine, Power};
 use crate::sensor::SensorModel;
 use crate::ssd::SsdModel;
 
-/// A run, but for the policy.
+/// Input of a run, without the policy.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The machine.
     pub machine: Machine,
-    /// Further members of the family of its power, that are to be accounted for beside it. What happens is the same under each: their
-    /// `kernel_idles_deep` counts for nothing.
+    /// Further members of its power family, accounted in addition. Events are the same under each: their `kernel_idles_deep` is ignored.
     pub family: Vec<Power>,
-    /// Logical cores in use; the first is the main core unless the topology says otherwise.
+    /// Logical cores in use; by default, the first is the main core.
     pub topology: Topology,
-    /// I/O threads; thread `i` begins on core `i` modulo the number of cores.
+    /// Number of I/O threads; thread `i` starts on core `i` modulo the number of cores.
     pub threads: u16,
     /// The drives.
     pub drives: Vec<SsdModel>,
-    /// What hosts ask for.
+    /// The workload.
     pub workload: Workload,
-    /// Cores that are scheduled, and what runs on them; all others poll.
+    /// Scheduled cores and their jobs; all others poll.
     pub scheduled: Option<Scheduled>,
     /// Simulated time in nanoseconds.
     pub duration_ns: u64,
-    /// Time at the beginning that no result includes, in nanoseconds.
+    /// Warm-up time, excluded from results, in nanoseconds.
     pub warm_up_ns: u64,
     /// Length of one entry of [`crate::outcome::Outcome::series`], in nanoseconds.
     pub series_ns: u64,
-    /// The seed of every random number.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// How the machine measures itself, where a policy wants readings.
+    /// Sensors for the readings of a policy.
     pub sensors: Sensors,
-    /// What the operator asks for from when on, in the order of time; from 0 on nothing, if not said otherwise.
+    /// The operator's goals by start time, in ascending order; none before the first.
     pub goals: Vec<(u64, Goals)>,
-    /// What comes and goes of the machine, in the order of time.
+    /// Changes of the machine's capabilities by time, in ascending order.
     pub changes: Vec<(u64, Change)>,
-    /// Call the policy at every tick, also where the contract lets the plant leave it out. For tests.
+    /// Call the policy at every tick, even if the contract allows the plant to skip it. For tests.
     pub eager: bool,
 }
 
-/// What comes or goes of a machine while it runs; the policy is told.
+/// A change of the machine's capabilities during the run; the policy is notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A knob cannot be set any more, and what it had set does not hold any more.
+    /// A knob becomes unavailable, and its setting is lost.
     KnobGoes(KnobId),
-    /// It can be set again.
+    /// A knob becomes available again.
     KnobComes(KnobId),
 }
 
-/// How a machine measures itself.
+/// Sensors of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sensors {
-    /// Time over which a reading is a mean, in nanoseconds.
+    /// Averaging window of a reading, in nanoseconds.
     pub window_ns: u64,
-    /// Time from the end of that until the reading is known, in nanoseconds.
+    /// Time from the end of the window until the reading is available, in nanoseconds.
     pub lag_ns: u64,
-    /// From and until when sensors fail: windows that end then are never known.
+    /// Periods (from, until) of sensor failure: windows that end in them have no reading.
     pub silent: Vec<(u64, u64)>,
-    /// The meter that reads the server's power, where it is not as exact as the rest: IPMI's, for one.
+    /// A less exact sensor of server power, such as IPMI.
     pub meter: Option<SensorModel>,
 }
 
 impl Default for Sensors {
-    /// 100 ms, known 10 ms later: chosen, as no paper of this machine says how it would measure itself.
+    /// 100 ms window, 10 ms lag: chosen, as no paper states them for this machine.
     fn default() -> Self {
         Self { window_ns: 100_000_000, lag_ns: 10_000_000, silent: Vec::new(), meter: None }
     }
 }
 
-/// What hosts ask for.
+/// The workload.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
     /// Connections between hosts and target.
     pub connections: Vec<Connection>,
-    /// What the target has to do by itself, by class ([`pilotlight_plant::Of::Background`]).
+    /// The target's background work, by class ([`pilotlight_plant::Of::Background`]).
     pub background: Vec<Background>,
 }
 
-/// Background work of a class, spread evenly over drives.
+/// Background work of a class, distributed evenly over drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Background {
-    /// Its drives: from, number.
+    /// Drives: first, number.
     pub drives: (u16, u16),
-    /// What is to be done at the start, in bytes.
+    /// Initial backlog, in bytes.
     pub backlog_bytes: u64,
-    /// What comes to it in a second, in bytes.
+    /// Growth of the backlog, in bytes per second.
     pub bytes_per_s: u64,
-    /// Most that is done in a second, in bytes: at the highest rate, if drives allow it.
+    /// Maximum bytes per second, at the highest rate and if drives allow it.
     pub most_bytes_per_s: u64,
-    /// Its rate at the start, in millionths of the highest.
+    /// Initial rate, in millionths of the highest.
     pub rate_ppm: u32,
-    /// Size of an I/O in bytes, [`Background::MOST_BYTES`] at most.
+    /// Size of an I/O in bytes; at most [`Background::MOST_BYTES`].
     pub io_bytes: u32,
     /// Whether it writes.
     pub write: bool,
-    /// CPU time for each KiB at full speed, in nanoseconds.
+    /// CPU time per KiB at full speed, in nanoseconds.
     pub ns_per_kib: u32,
 }
 
 impl Background {
-    /// The largest I/O in bytes: what a host's request may have to wait for on a drive.
+    /// Maximum I/O in bytes; bounds the wait of a host's request on a drive.
     pub const MOST_BYTES: u32 = 65_536;
 }
 
-/// One connection.
+/// A connection between host and target.
 #[derive(Clone, Debug)]
 pub struct Connection {
     /// The I/O thread that serves it.
     pub thread: u16,
-    /// Drives that it uses, each as often as the others: from, number.
+    /// Drives, used uniformly: first, number.
     pub drives: (u16, u16),
-    /// What a request is.
+    /// Kind of its requests.
     pub request: Kind,
-    /// Most requests in progress; what is due beyond it waits at the host. `u32::MAX`: open loop.
+    /// Maximum requests in progress; further due requests wait at the host. `u32::MAX`: open loop.
     pub depth: u32,
-    /// How due times are spaced while a phase has a rate.
+    /// Distribution of due times in a phase with a rate.
     pub spacing: Spacing,
-    /// What is asked for when; begins anew after the last.
+    /// Phases, repeated after the last.
     pub phases: Vec<Phase>,
-    /// Time between an answer and the next request that it lets go, in nanoseconds.
+    /// Time between a response and the next request that it releases, in nanoseconds.
     pub think_ns: u64,
 }
 
-/// What a request is, on the target.
+/// Kind of request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One read or write.
@@ -135,10 +134,10 @@ pub enum Kind {
         writes_ppm: u32,
         /// Size in bytes.
         bytes: u32,
-        /// One after the other on each drive, not at random.
+        /// Sequential on each drive, not random.
         sequential: bool,
     },
-    /// Steps that follow each other: a step's commands begin when all of the step before are done (RAID).
+    /// Sequential steps: a step's commands begin when all commands of the previous step are complete (RAID).
     Steps {
         /// The steps.
         steps: Vec<Step>,
@@ -147,11 +146,10 @@ pub enum Kind {
         /// Bytes from target to host.
         bytes_out: u32,
     },
-    /// What a trace says ([`Arrival`]); `phases` and `spacing` are not used.
+    /// Requests from a trace ([`Arrival`]); `phases` and `spacing` are not used.
     Traced {
-        /// A dependent replay: a request follows the answer to the one before it after as long as the trace has between the two, less
-        /// this much, in nanoseconds, that the one before is assumed to have taken; never before its time. `None`: every request at its
-        /// time (open loop).
+        /// Dependent replay: a request is sent after the response to the previous one, delayed by the trace's interval between the two minus this
+        /// assumed service time of the previous one, in nanoseconds; never before its time. `None`: every request at its time (open loop).
         service_ns: Option<u64>,
     },
 }
@@ -159,33 +157,33 @@ pub enum Kind {
 /// A request of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When the host is to send it, in nanoseconds. Sent later where `depth` holds it back.
+    /// Send time at the host, in nanoseconds; later if `depth` is exhausted.
     pub at_ns: u64,
     /// The connection, of kind [`Kind::Traced`].
     pub connection: u32,
-    /// What it asks for.
+    /// The command.
     pub what: Traced,
 }
 
-/// What a request of a trace asks for.
+/// The command of a request of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traced {
     /// The drive.
     pub drive: u16,
     /// Whether it writes.
     pub write: bool,
-    /// Where on the drive, in bytes.
+    /// Offset on the drive, in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// Length in bytes.
     pub bytes: u32,
 }
 
 /// A step of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Commands that read, each on another drive.
+    /// Read commands, each on a different drive.
     pub reads: u8,
-    /// Commands that write, each on another drive.
+    /// Write commands, each on a different drive.
     pub writes: u8,
     /// Size of each, in bytes.
     pub bytes: u32,
@@ -193,14 +191,14 @@ pub struct Step {
     pub parity_kib: u32,
 }
 
-/// How the due times of requests are spaced.
+/// Distribution of the due times of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spacing {
-    /// At equal distances, each connection with a phase of its own.
+    /// At equal intervals, with a phase shift per connection.
     Paced,
-    /// Independently of each other.
+    /// Poisson arrivals.
     Poisson,
-    /// Poisson at a rate that changes between a low and a high one, each for an exponential time; the mean is the phase's rate.
+    /// Poisson at a rate that alternates between low and high, each for an exponential time; the mean is the phase's rate.
     Mmpp {
         /// High over low rate.
         ratio: f64,
@@ -211,23 +209,23 @@ pub enum Spacing {
     },
 }
 
-/// A time with one rate.
+/// A period with one rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Phase {
-    /// Results are kept apart by label.
+    /// Label by which results are grouped.
     pub label: u8,
     /// Length in nanoseconds.
     pub length_ns: u64,
-    /// Requests of this connection.
+    /// Request rate of this connection.
     pub rate: Rate,
 }
 
-/// How many requests.
+/// Request rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// So many a second.
+    /// Requests per second.
     PerSecond(f64),
-    /// As many as `depth` allows.
+    /// As many requests as `depth` allows.
     Unlimited,
     /// None.
     Off,

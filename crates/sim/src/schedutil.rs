@@ -1,30 +1,29 @@
 //! The kernel's frequency governor `schedutil`: the frequency of a core follows its utilisation.
 //!
 //! **Rule** (Linux 6.8). Utilisation is the running average of the time in which a core runs, with a half-life of 32 ms (PELT,
-//! `kernel/sched/pelt.c`), on a clock that advances with the frequency while the core runs and catches up with the time while it is idle
-//! (`update_rq_clock_pelt`), unless it was busy all the time before (`update_idle_rq_clock_pelt`). Each [`RATE_LIMIT_NS`] the core is ordered to
-//! 1.25 x highest frequency x utilisation (`map_util_perf`), to the next frequency that there is from there up.
+//! `kernel/sched/pelt.c`), on a clock that advances with the frequency while the core runs and catches up with real time while it is idle
+//! (`update_rq_clock_pelt`), unless it was busy all the time before (`update_idle_rq_clock_pelt`). Every [`RATE_LIMIT_NS`] the core is set to 1.25 x
+//! highest frequency x utilisation (`map_util_perf`), rounded up to an available frequency.
+//! A core that polls without pause therefore reaches the highest frequency from any frequency. A CPU quota limits the running time of a core,
+//! regardless of its frequency: share `q` at frequency `f` yields utilisation `q f`, and then 1.25 `q f`. Below a share of 0.8 the frequency falls to
+//! the lowest one, or to one that rounding up preserves, unless the core runs so long at a time that the average rises meanwhile.
 //!
-//! So a core that polls without pause is at the highest frequency, however slow it was before. A quota of CPU time limits how long a core runs,
-//! whatever its frequency: of a share `q` at frequency `f` follows utilisation `q f`, and then 1.25 `q f`. Below a share of 0.8 the frequency falls
-//! to the lowest one, or to where the next frequency up is the same, unless the core runs so long at a time that the average rises meanwhile.
-//!
-//! **Differences from Linux.** The average is taken each [`STEP_NS`], idle time before running time, not each 1,024 us; decisions come on a grid of
-//! time, not at the scheduler's ticks; a core in a wait instruction counts as idle.
+//! **Differences from Linux.** The average is updated every [`STEP_NS`], idle time before running time, not every 1,024 us; decisions are on a time
+//! grid, not at the scheduler's ticks; a core in a wait instruction counts as idle.
 
 use crate::machine::{Governor, Machine, Speed};
 
-/// The average is taken so often, in nanoseconds.
+/// Update period of the average, in nanoseconds.
 const STEP_NS: u64 = 1_000_000;
 
 /// Time between two decisions, in nanoseconds: `INTEL_CPUFREQ_TRANSITION_DELAY_HWP` of `drivers/cpufreq/intel_pstate.c`, for CPUs with hardware
 /// P-states such as the Xeon Gold 6430.
 const RATE_LIMIT_NS: u64 = 5_000_000;
 
-/// After so much time running counts half, in nanoseconds.
+/// Half-life of the average, in nanoseconds.
 const HALF_LIFE_NS: u64 = 32_000_000;
 
-/// From here on a core counts as busy all the time: 1,023 of 1,024.
+/// Utilisation from which a core counts as always busy: 1,023 of 1,024.
 const FULL: f64 = 1_023.0 / 1_024.0;
 
 /// The governor of all cores.
@@ -34,40 +33,40 @@ pub(crate) struct Schedutil {
     cores: Vec<Load>,
 }
 
-/// What a core did.
+/// Load of a core.
 #[derive(Clone, Debug)]
 struct Load {
-    /// Time running since the average was taken, and the part of it that counts by the frequency.
+    /// Running time since the last update of the average, and the same scaled by frequency.
     awake_ns: u64,
     work_ns: u64,
-    /// How far the clock of the average is behind.
+    /// Lag of the average's clock.
     behind_ns: u64,
     utilisation: f64,
-    /// The frequency ordered last.
+    /// The last commanded frequency.
     khz: u32,
 }
 
 impl Schedutil {
-    /// The governor of a machine's cores, which have been busy until now; `None` if it has another one.
+    /// The governor of a machine's cores, initially busy; `None` for another governor.
     pub(crate) fn new(machine: &Machine, cores: usize) -> Option<Self> {
         let speed = machine.speed;
         let load = Load { awake_ns: 0, work_ns: 0, behind_ns: 0, utilisation: 1.0, khz: speed.max_khz };
         (machine.governor == Governor::Schedutil).then(|| Self { speed, cores: vec![load; cores] })
     }
 
-    /// When it next looks at what cores did, after `now_ns`.
+    /// The first update after `now_ns`.
     pub(crate) fn due_ns(now_ns: u64) -> u64 {
         (now_ns / STEP_NS + 1) * STEP_NS
     }
 
-    /// In each of so many epochs a core has run for `awake_ns`, at this frequency.
+    /// Records that a core ran for `awake_ns` in each of `epochs` epochs, at frequency `khz`.
     pub(crate) fn spend(&mut self, core: usize, awake_ns: u64, khz: u32, epochs: u64) {
         let load = &mut self.cores[core];
         load.awake_ns += awake_ns * epochs;
         load.work_ns += awake_ns * u64::from(khz) / u64::from(self.speed.max_khz) * epochs;
     }
 
-    /// What follows at the end of a step, if `now_ns` is one: cores that are ordered to another frequency, each with it.
+    /// Updates the averages if `now_ns` is the end of a step; returns cores with a new frequency.
     pub(crate) fn look(&mut self, now_ns: u64) -> Vec<(usize, u32)> {
         if !now_ns.is_multiple_of(STEP_NS) {
             return Vec::new();
@@ -96,7 +95,7 @@ impl Load {
         self.behind_ns += awake_ns.saturating_sub(work_ns);
     }
 
-    /// The frequency for the present utilisation, if it is another than before.
+    /// The frequency for the current utilisation, if it has changed.
     fn decide(&mut self, speed: &Speed) -> Option<u32> {
         let Speed { min_khz, max_khz, step_khz, .. } = *speed;
         let wanted_khz = (1.25 * f64::from(max_khz) * self.utilisation) as u32;
@@ -106,11 +105,11 @@ impl Load {
     }
 }
 
-/// What is left of an average after so long. By sums and products alone, so that every machine has the same.
+/// Decay of the average over `ns`. Uses only sums and products, so that all platforms agree.
 fn kept(ns: u64) -> f64 {
     let halvings = (ns / HALF_LIFE_NS).min(63);
     let rest = (ns % HALF_LIFE_NS) as f64 / HALF_LIFE_NS as f64 * std::f64::consts::LN_2;
-    // e to the power of -rest, whose 16th term is below 1e-15.
+    // exp(-rest); the 16th term of the series is below 1e-15.
     let series = (1..=16).rev().fold(1.0, |sum, term| 1.0 - sum * rest / f64::from(term));
     series / (1_u64 << halvings) as f64
 }

@@ -1,4 +1,4 @@
-//! The average against its definition, and where frequencies come to rest.
+//! The average against its definition, and final frequencies.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn governor(utilisation: f64) -> Schedutil {
     Schedutil { speed: SPEED, cores: vec![Load { awake_ns: 0, work_ns: 0, behind_ns: 0, utilisation, khz }] }
 }
 
-/// The frequency after so many seconds of a core that runs as long in each step as `awake_ns` says of time and frequency.
+/// Frequency after `seconds` of a core whose running time in each step is `awake_ns` of time and frequency.
 fn ends_at(utilisation: f64, seconds: u64, awake_ns: impl Fn(u64, u32) -> u64) -> u32 {
     let (mut governor, mut khz) = (governor(utilisation), SPEED.max_khz);
     for step in 1..=seconds * 1_000 {
@@ -29,8 +29,7 @@ fn ends_at(utilisation: f64, seconds: u64, awake_ns: impl Fn(u64, u32) -> u64) -
     khz
 }
 
-/// The definition: what of all running time there ever was is left, by its age on the clock of the average. The clock is walked through
-/// from the present back.
+/// The definition: the sum of all past running time, weighted by its age on the clock of the average, which is evaluated backwards from the present.
 fn defined(history: &[(f64, bool)]) -> f64 {
     let weight = |age_ns: f64| 0.5_f64.powf(age_ns / HALF_LIFE_NS as f64);
     let (mut age_ns, mut sum) = (0.0, 0.0);
@@ -44,7 +43,7 @@ fn defined(history: &[(f64, bool)]) -> f64 {
 }
 
 proptest! {
-    /// Whatever a core does at whatever frequency: the average is the defined one.
+    /// For any load and frequencies, the average equals its definition.
     #[test]
     fn it_is_the_running_average_on_a_clock_that_follows_the_frequency(
         steps in prop::collection::vec((0..=4_u64, 0..=8_u32, 0..=1_000_000_u64), 1..120)
@@ -86,7 +85,7 @@ fn a_core_that_polls_without_pause_ends_at_the_highest_frequency() {
     }
 }
 
-/// A core that has half as much to do as it can do at most: it takes the longer the lower the frequency is.
+/// A core with a load of half its capacity: running time grows as frequency falls.
 #[test]
 fn a_load_of_half_a_core_ends_at_a_quarter_more_than_half_of_the_highest_frequency() {
     let awake_ns = |_: u64, khz: u32| STEP_NS / 2 * u64::from(SPEED.max_khz) / u64::from(khz);
@@ -97,7 +96,7 @@ fn a_load_of_half_a_core_ends_at_a_quarter_more_than_half_of_the_highest_frequen
     assert_eq!(ends_at(1.0, 5, |_, _| 0), SPEED.min_khz, "nothing to do");
 }
 
-/// Polling fills all of the time that a quota leaves, at any frequency: 1.25 q f is less than f for q below 0.8.
+/// Polling uses all time within a quota, at any frequency: 1.25 q f is less than f for q below 0.8.
 #[test]
 fn a_quota_in_short_periods_leaves_the_highest_frequency_or_the_lowest() {
     for (share, ends) in [(0.5, SPEED.min_khz), (0.6, SPEED.min_khz), (0.85, SPEED.max_khz)] {

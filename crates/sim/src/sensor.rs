@@ -1,12 +1,11 @@
-//! What a power sensor reads of a machine whose true power is known: late, averaged, rounded, and with noise.
+//! Model of a power sensor: delay, averaging, rounding and noise.
 //!
-//! *Problem.* A policy that holds a budget sees no watts but readings: a meter answers with the mean of some time, some time later, in its
-//! own steps, and never twice the same. *Words.* The *window* is the time whose mean a reading is; the *lag* how old the end of that
-//! window is when it can be read; the *quantum* its step; every `update_ns` there is a new one, which is then read until the
-//! next. *Algorithm.* True energy is told in stretches as they end ([`Sensor::record_energy`]), and summed up; a reading is the
-//! difference of two of these sums. Noise is drawn from the number of the update, so that it does not depend on who reads when.
-//! *Properties* (tests below): what is read depends on what happened before `now - lag` alone; without window, lag, quantum
-//! and noise it is the truth; the mean of many readings is the mean of the truth, times the gain; a sensor that fails says nothing.
+//! *Problem.* A policy that holds a budget sees readings, not true power: averaged, delayed, quantised and noisy. *Terms.* The *window* is the
+//! averaging time of a reading, the *lag* the age of the window's end at the time of reading, the *quantum* the resolution; a new reading appears
+//! every `update_ns`. *Algorithm.* True energy is recorded by stretch ([`Sensor::record_energy`]) and accumulated; a reading is the difference of two
+//! sums. Noise is drawn from the number of the update, so that it does not depend on the times of reading. *Properties* (tests below): a reading
+//! depends only on events before `now - lag`; without window, lag, quantum and noise it is the true power; the mean of many readings is the true mean
+//! times the gain; a failed sensor returns no reading.
 
 use std::collections::VecDeque;
 
@@ -14,26 +13,26 @@ use serde::Deserialize;
 
 use crate::rng::{Purpose, Stream};
 
-/// What a sensor is like.
+/// Parameters of a sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SensorModel {
-    /// The time whose mean a reading is; 0 for the stretch that ended last.
+    /// Averaging window; 0 for the last complete stretch.
     pub window_ns: u64,
-    /// How old the end of that time is.
+    /// Age of the window's end at the time of reading.
     pub lag_ns: u64,
-    /// Time between two readings.
+    /// Update period.
     pub update_ns: u64,
-    /// Readings are whole multiples of this; 0 for any.
+    /// Resolution: readings are multiples of this; 0 for unlimited.
     #[serde(default)]
     pub quantum_uw: u64,
-    /// Standard deviation of the noise on a reading, before rounding; at most six times as much is added.
+    /// Standard deviation of the noise of a reading, before rounding; the noise is at most six times this.
     #[serde(default)]
     pub noise_uw: u64,
-    /// What it reads of what is true, in millionths: a sensor may be wrong, or see a part of the machine.
+    /// Reading over true power, in millionths: a sensor may be inaccurate or cover a part of the machine.
     #[serde(default = "one")]
     pub gain_ppm: u64,
-    /// Of a million updates so many are missing.
+    /// Share of missing updates, in millionths.
     #[serde(default)]
     pub fails_ppm: u64,
 }
@@ -47,7 +46,7 @@ fn one() -> u64 {
 pub struct SensorReading {
     /// Mean power over the sensor's window, in microwatts.
     pub power_uw: u64,
-    /// How old the end of that window is.
+    /// Age of the window's end.
     pub age_ns: u64,
 }
 
@@ -56,19 +55,19 @@ pub struct SensorReading {
 pub struct Sensor {
     model: SensorModel,
     noise: Stream,
-    /// Ends of stretches, and the energy until then, in femtojoules; the oldest that can still be asked for is first.
+    /// Ends of stretches with the energy until then, in femtojoules, from the oldest that a reading can need.
     history: VecDeque<(u64, u128)>,
 }
 
 impl Sensor {
-    /// A sensor that has seen nothing; `index` tells sensors of one seed apart.
+    /// A sensor without history; `index` distinguishes sensors of one seed.
     #[must_use]
     pub fn new(model: SensorModel, seed: u64, index: u64) -> Self {
         let noise = Stream::new(seed, Purpose::Sensors, index);
         Self { model, noise, history: VecDeque::from([(0, 0)]) }
     }
 
-    /// From the last call until `at_ns` the machine took so many femtojoules (microwatts times nanoseconds).
+    /// Records the machine's energy from the last call until `at_ns`, in femtojoules (microwatts times nanoseconds).
     pub fn record_energy(&mut self, at_ns: u64, energy_fj: u128) {
         let Some(&(before_ns, sum_fj)) = self.history.back() else { return };
         if at_ns <= before_ns {
@@ -82,7 +81,7 @@ impl Sensor {
         }
     }
 
-    /// What it reads now; `None` as long as no whole window has been seen, or where updates have been missing for too long.
+    /// The reading at `now_ns`; `None` before the first full window, or if too many updates are missing.
     #[must_use]
     pub fn read(&self, now_ns: u64) -> Option<SensorReading> {
         let update_ns = self.model.update_ns.max(1);
@@ -98,7 +97,7 @@ impl Sensor {
         self.model.fails_ppm > 0 && crate::rng::below(self.noise.at(number * DRAWS), 1_000_000) < self.model.fails_ppm
     }
 
-    /// Mean power over the window that ends at `end_ns`, of stretches that had ended by then.
+    /// Mean power over the window that ends at `end_ns`, from stretches that had ended by then.
     fn true_uw(&self, end_ns: u64) -> Option<u64> {
         let last = self.history.partition_point(|&(at_ns, _)| at_ns <= end_ns).checked_sub(1)?;
         let (to_ns, to_fj) = self.history[last];
@@ -109,7 +108,7 @@ impl Sensor {
         u64::try_from((to_fj - from_fj) / u128::from(to_ns - from_ns)).ok()
     }
 
-    /// Energy until a moment; within a stretch it is spread evenly.
+    /// Energy until `at_ns`, interpolated linearly within a stretch.
     fn sum_at(&self, at_ns: u64) -> Option<u128> {
         let next = self.history.partition_point(|&(end_ns, _)| end_ns < at_ns);
         let (end_ns, end_fj) = *self.history.get(next)?;
@@ -128,16 +127,16 @@ impl Sensor {
         ((noisy.max(0.0) / quantum).round() * quantum) as u64
     }
 
-    /// The sum of twelve uniform numbers less six: near enough to a normal one, and the same on every platform.
+    /// The sum of twelve uniform numbers minus six: approximately normal, and equal on every platform.
     fn normal(&self, number: u64) -> f64 {
         let uniform = |draw: u64| crate::rng::unit(self.noise.at(number * DRAWS + 1 + draw));
         (0..12).map(uniform).sum::<f64>() - 6.0
     }
 }
 
-/// Draws of an update.
+/// Random draws per update.
 const DRAWS: u64 = 16;
-/// A reading is told until so many updates after it are missing.
+/// A reading remains valid until this many updates after it are missing.
 const FAILS: u64 = 64;
 
 #[cfg(test)]
@@ -157,7 +156,7 @@ mod tests {
         fails_ppm: 0,
     };
 
-    /// Told of so many microwatts in each millisecond.
+    /// A sensor with the given watts in each millisecond.
     fn sensor(model: SensorModel, watts: impl IntoIterator<Item = u64>) -> Sensor {
         let mut sensor = Sensor::new(model, 7, 0);
         for (index, uw) in watts.into_iter().enumerate() {
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(sensor.read(3 * MS - 1).map(|read| read.power_uw), Some(7));
     }
 
-    /// Thunderbolt's cut: a moving average shows a step as a ramp, after its lag.
+    /// Thunderbolt's power cut: a moving average shows a step as a ramp, after the lag.
     #[test]
     fn a_step_shows_as_a_ramp_after_the_lag() {
         let model = SensorModel { window_ns: 4 * MS, lag_ns: 2 * MS, update_ns: MS, quantum_uw: 1_000_000, ..PLAIN };
@@ -232,8 +231,8 @@ mod tests {
     }
 
     proptest! {
-        /// Nothing that happens after the end of its window changes a reading, however often and whenever it is read; and it is
-        /// what the sum over the window says, nanosecond by nanosecond.
+        /// Events after the end of its window do not change a reading, regardless of when it is read; the reading equals the sum over the window,
+        /// nanosecond by nanosecond.
         #[test]
         fn a_reading_is_of_the_past_alone(
             watts in prop::collection::vec(0..1_000_u64, 30..60), window in 1..8_u64, lag in 0..8_u64, more in prop::collection::vec(0..1_000_u64, 0..20),

@@ -1,52 +1,52 @@
-//! The most detailed account of a run: one record for everything that happened, in the order of time.
+//! Event trace of a run: one record per event, in time order.
 //!
-//! Records of equal time are ordered by their other fields, so that two engines which do the same write the same bytes. A record is
-//! 26 bytes, little-endian: time in nanoseconds (8), what (2), two numbers (8 each).
+//! Records of equal time are ordered by their other fields, so that two equivalent engines write the same bytes. A record is 26 bytes, little-endian:
+//! time in nanoseconds (8), kind (2), two numbers (8 each).
 
 use std::io::{self, Write};
 
-/// What a record says; the meaning of its numbers `a` and `b` is in brackets.
+/// Kind of a record, with the meaning of its numbers `a` and `b` in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u16)]
 pub enum RecordKind {
     /// A host sends a request \[request, size in bytes\].
     Issued = 1,
-    /// It is at the target's network card \[request, I/O thread\].
+    /// A request reaches the target's network card \[request, I/O thread\].
     Arrived = 2,
-    /// An I/O thread takes it \[request, core\].
+    /// An I/O thread polls a request \[request, core\].
     Polled = 3,
-    /// A command goes to a drive \[request, drive\].
+    /// A command is submitted to a drive \[request, drive\].
     Submitted = 4,
-    /// A drive has completed a command \[request, drive\].
+    /// A drive completes a command \[request, drive\].
     Completed = 5,
-    /// The answer goes to the network card \[request, core\].
+    /// The response goes to the network card \[request, core\].
     Answered = 6,
-    /// The host has the answer \[request, latency in nanoseconds\].
+    /// The host receives the response \[request, latency in nanoseconds\].
     Received = 7,
-    /// A core is in another state \[core, [`State`] as a number; [`THROTTLED`] more where its quota keeps it from running\].
+    /// A core changes its state \[core, [`State`] as a number, plus [`THROTTLED`] if its quota is used up\].
     Core = 8,
-    /// A core runs at another frequency \[core, kHz\].
+    /// A core changes its frequency \[core, kHz\].
     Frequency = 9,
     /// An I/O thread leaves a core \[I/O thread, core\].
     Left = 10,
-    /// An I/O thread lives on a core \[I/O thread, core\].
+    /// An I/O thread is on a core \[I/O thread, core\].
     Home = 11,
-    /// The policy is asked \[1 for a tick, 2 for an interval, requests polled since the last\].
+    /// The policy is called \[1 for a tick, 2 for an interval, requests polled since the last\].
     PolicyCalled = 12,
-    /// The policy commands \[what, as [`crate::engine::command_code`] says, its argument\].
+    /// The policy issues a command \[[`crate::engine::command_code`], its argument\].
     Commanded = 13,
-    /// A frequency is ordered of a core \[core, kHz as the policy has it\].
+    /// A core's frequency is commanded \[core, kHz in the command\].
     Ordered = 14,
-    /// A core begins to leave the state in which it rested \[core, how long the hardware takes in nanoseconds\].
+    /// A core begins to exit an idle state \[core, exit latency in nanoseconds\].
     Exits = 15,
-    /// A drive has done something of its own before, in the same stretch \[drive, and what times 2^32
-    /// ([`crate::ssd::AutonomousActivity::code`]); for how many nanoseconds\].
+    /// A drive was autonomously active earlier in the same stretch \[drive plus activity times 2^32 ([`crate::ssd::AutonomousActivity::code`]);
+    /// duration in nanoseconds\].
     Drive = 16,
-    /// The limit of the package allows cores another highest frequency \[kHz, the limit in microwatts, 0 for none\].
+    /// The package's power limit changes the highest allowed frequency \[kHz, the limit in microwatts, 0 for none\].
     Limited = 17,
-    /// Background I/O goes to a drive \[class times 2^32, and drive; bytes, and 2^32 more if it writes\].
+    /// Background I/O is submitted to a drive \[class times 2^32 plus drive; bytes, plus 2^32 for a write\].
     Background = 18,
-    /// The drive has completed it \[class times 2^32, and drive; bytes\].
+    /// A drive completes background I/O \[class times 2^32 plus drive; bytes\].
     BackgroundDone = 19,
 }
 
@@ -74,29 +74,29 @@ impl RecordKind {
     ];
 }
 
-/// What a core is doing, as far as power is concerned.
+/// Power-relevant state of a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It polls, works, or is on its way there.
+    /// Polling, working, or waking up.
     #[default]
     Awake = 0,
     /// In a shallow sleep (C-1).
     Shallow = 1,
     /// In a deep sleep (C-N).
     Deep = 2,
-    /// Awake, and only looks at a queue. Cores that poll are [`Self::Awake`] all the time.
+    /// Awake, and only polls a queue. Polling cores are [`Self::Awake`] all the time.
     Spins = 3,
 }
 
-/// What a core's state is more by where its quota keeps it from running.
+/// Added to the number of a core's state while its quota is used up.
 pub const THROTTLED: u64 = 16;
 
-/// One line of a trace.
+/// A record of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// When, in nanoseconds.
+    /// Time in nanoseconds.
     pub at_ns: u64,
-    /// What.
+    /// Kind.
     pub kind: RecordKind,
     /// The first number.
     pub a: u64,
@@ -105,10 +105,10 @@ pub struct Record {
 }
 
 impl Record {
-    /// Length in a trace.
+    /// Encoded length.
     pub const BYTES: usize = 26;
 
-    /// As a trace has it.
+    /// The encoded record.
     #[must_use]
     pub fn bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
@@ -119,7 +119,7 @@ impl Record {
         bytes
     }
 
-    /// The record that `bytes` are; `None` if they are none.
+    /// Decodes a record; `None` if `bytes` are invalid.
     #[must_use]
     pub fn decode(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let eight = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -129,7 +129,7 @@ impl Record {
     }
 }
 
-/// Takes records as they come and hands them on in order.
+/// Sorts records and writes them in order.
 pub(crate) struct Recorder<'a> {
     out: Option<&'a mut dyn Write>,
     waiting: Vec<Record>,
@@ -148,7 +148,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Nothing more will come from before `until_ns`.
+    /// Writes the records before `until_ns`; no earlier ones follow.
     pub(crate) fn settle(&mut self, until_ns: u64) {
         let Some(out) = &mut self.out else { return };
         if self.waiting.len() < 4096 && until_ns != u64::MAX {

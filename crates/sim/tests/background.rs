@@ -1,5 +1,4 @@
-//! Background work: what is done when, what hosts notice of it, and what a policy is told. Both engines do the same, and the accountant finds
-//! that its rules were kept.
+//! Background work: its timing, its effect on hosts, and its readings. Both engines agree, and the auditor finds its rules kept.
 
 mod support;
 
@@ -58,7 +57,7 @@ fn backlog(scenario: &Scenario, class: u16, seen: &Seen) -> Option<u64> {
     seen.readings[id.index()].value
 }
 
-/// Runs a script in both engines and past the accountant.
+/// Runs a script in both engines and checks it with the auditor.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Outcome, Vec<u8>) {
     let (policy, board) = script().policy();
     let mut trace = Vec::new();
@@ -90,13 +89,13 @@ fn both_engines_and_the_accountant_agree() {
             changes.iter().fold(every(), |script, &change| script.holds("a while", 30, |_| true).command(&[change]))
         });
         let done: Vec<u64> = outcome.background.iter().map(|class| class.done_bytes).collect();
-        // An I/O thread that always has a request in progress does nothing else.
+        // An I/O thread that always has a request in progress does no background work.
         let least = if host_rate > 100_000.0 { 1 } else { 1_000_000 };
         assert!(done.iter().all(|&bytes| bytes >= least), "{done:?} at {host_rate}");
     }
 }
 
-/// 3 MiB and 300 MB/s, done at 600 MB/s: the backlog is gone after 10.5 ms, and then work is done as it comes.
+/// 3 MiB plus 300 MB/s, processed at 600 MB/s: the backlog is empty after 10.5 ms, and then work is processed as it arrives.
 #[test]
 fn it_is_done_at_its_rate_until_nothing_is_left() {
     let scenario = scenario(0.0, &[class()]);
@@ -121,14 +120,14 @@ fn a_rate_of_none_stops_it_and_the_backlog_says_so() {
     let (first, last) = (known[0], known[known.len() - 1]);
     let (lowest, _) = known.iter().enumerate().min_by_key(|(_, bytes)| **bytes).unwrap();
     assert!(known[lowest] < first && known[lowest] < last, "{known:?}");
-    // Then it grows by what comes.
+    // Then it grows at the arrival rate.
     let grown = known.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap();
     assert_eq!(grown, 300_000, "in a window of a millisecond");
     let (outcome, _) = run(&scenario, script);
     assert!(outcome.background[0].backlog_bytes > last);
 }
 
-/// With many requests in progress on every I/O thread all the time, next to nothing is done; between two of one at a time there is room.
+/// With many requests always in progress on every I/O thread, almost no work is done; at depth 1, work runs between requests.
 #[test]
 fn none_is_started_while_a_request_is_in_progress() {
     let busy = |depth: u32| {
@@ -143,7 +142,7 @@ fn none_is_started_while_a_request_is_in_progress() {
     assert!(one > free / 2 && many < free / 50, "{free}, {one}, {many}");
 }
 
-/// A second I/O of a drive, one that is too large, one during a request, and one that ends too late after a request.
+/// A second I/O of a drive, a too large I/O, an I/O during a request, and one that ends too late after a request.
 #[test]
 fn the_auditor_finds_violations() {
     let scenario = scenario(300_000.0, &[class()]);
@@ -177,7 +176,7 @@ fn the_auditor_finds_violations() {
         all[at].b -= 1;
     });
     breaks("ns after a request was polled", &|all| {
-        // the first that begins on a drive without commands and is met by a request is over 2 ms later
+        // shift the first that begins on an idle drive and overlaps a request by over 2 ms
         let mut commands = [0_u64; 3];
         let mut alone = None;
         let met = all.iter().find_map(|record| {
@@ -213,7 +212,7 @@ fn the_auditor_finds_violations() {
     });
 }
 
-/// Of I/Os during which a request was polled: from the first such poll until each was over, in nanoseconds.
+/// For I/Os during which a request was polled: time from the first such poll to the end of the I/O, in nanoseconds.
 fn overlaps(trace: &[u8]) -> Vec<u64> {
     let mut in_progress: Vec<(u64, Option<u64>)> = Vec::new();
     let mut all = Vec::new();
@@ -244,7 +243,7 @@ fn what_is_in_progress_when_a_request_is_polled_is_over_within_a_millisecond() {
     }
 }
 
-/// With writes of hosts, which drives program meanwhile. Where the accountant has a bound it is kept; the longest of each profile is printed.
+/// With concurrent host writes, which drives program. The auditor's bound, where it has one, is kept; the maximum of each profile is printed.
 #[test]
 fn background_io_of_every_shipped_drive_keeps_the_accountant_s_bound() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/ssd");

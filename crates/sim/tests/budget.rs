@@ -1,4 +1,4 @@
-//! A power budget around `sandman`: its limits are ceilings, so that what `sandman` saves stays saved.
+//! A power budget around `sandman`: its limits are ceilings, so that `sandman`'s savings remain.
 
 mod support;
 
@@ -10,12 +10,12 @@ use pilotlight_sim::scenario::{Scenario, Sensors};
 
 const MS: u64 = 1_000_000;
 
-/// `sandman` and `pass` decide ten times as often as by default, so that a run of seconds has settled.
+/// `sandman` and `pass` decide ten times as often as by default, so that they settle within seconds.
 const SANDMAN: [(&str, &str); 1] = [("coarse_interval", "100ms")];
 const PASS: [(&str, &str); 4] =
     [("inner", "sandman"), ("inner_coarse_interval", "100ms"), ("interval", "100ms"), ("sample_interval", "10ms")];
 
-/// Requests a second.
+/// Requests per second.
 const RATE: f64 = 1_200_000.0;
 
 /// A load on eight cores of which `sandman` serves [`RATE`] with three.

@@ -1,4 +1,4 @@
-//! Bandwidth caps in a run: each holds what it caps to its rate and nothing else, and what policies and results are told of it.
+//! Bandwidth caps in a run: each limits only its scope, and policies and results report it.
 
 mod support;
 
@@ -72,7 +72,7 @@ struct Ran {
 }
 
 impl Ran {
-    /// MiB a second of each host.
+    /// MiB per second of each host.
     fn hosts(&self) -> Vec<u64> {
         let hosts = self.outcome.latency.iter();
         hosts.map(|(_, latency)| latency.count() * 16_384 * 1_000 / MIB / (DURATION_NS / MS)).collect()
@@ -117,7 +117,7 @@ fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
     let (free, held) = (capped(&[]), capped(&[(Scope::Host(0), 20 * MIB)]));
     assert_eq!(free.outcome.cap_waits.count(), 0);
     let (waits, latency) = (&held.outcome.cap_waits, &held.outcome.latency[0].1);
-    // Eight of 16 KiB at 20 MiB/s: 6.25 ms each.
+    // Eight requests of 16 KiB at 20 MiB/s: 6.25 ms each.
     assert!((waits.mean() / 1e6 - 6.2).abs() < 0.3, "{} ns", waits.mean());
     assert!(latency.mean() > waits.mean() && latency.mean() < waits.mean() + 300_000.0, "{} ns", latency.mean());
     let mean = held.reading(Scope::Server, Quantity::LatencyNs(Stat::Mean));
@@ -141,7 +141,7 @@ fn each_namespace_has_a_drive_of_its_own() {
     assert_eq!((capabilities.drive_of(1), capabilities.drive_of(2)), (Some(1), None));
 }
 
-/// Two hosts that read from a namespace, and its cap.
+/// Two hosts that read from a capped namespace.
 struct Simulated;
 
 impl Simulated {
@@ -167,7 +167,7 @@ impl Storage for Simulated {
         capabilities(&Self::scenario()).find_source(Scope::Namespace(0), Quantity::ReadBytesPerS).unwrap().0
     }
 
-    /// By windows of the sensor, one for each interval.
+    /// Admitted bytes by sensor window, one per interval.
     fn run(&mut self, policy: Box<dyn Policy>, board: &Board) -> Vec<Admitted> {
         run(&Self::scenario(), policy).unwrap();
         let (mut admitted, mut last_ns, mut bytes) = (Vec::new(), 0, 0);

@@ -1,5 +1,5 @@
-//! What changes during a run: knobs that come and go are told to the policy, and another policy takes over a plant on which nothing of the
-//! last one is set. Both engines do the same.
+//! Changes during a run: the policy is notified of knobs that become available or unavailable, and a successor policy starts on a plant without its
+//! predecessor's settings. Both engines agree.
 
 mod support;
 
@@ -15,21 +15,21 @@ use pilotlight_sim::scenario::{Change, Scenario, Sensors};
 
 const MS: u64 = 1_000_000;
 
-/// What a policy was told, in order.
+/// Notifications of a policy, in order.
 #[derive(Clone, Debug, PartialEq)]
 enum Told {
-    /// At its start: whether core 1 sleeps, the budget, and whether the quota takes values.
+    /// At its start: time, whether core 1 sleeps, the budget, and whether the quota can be set.
     Start(u64, bool, Option<u64>, bool),
-    /// Of the plant: whether the quota takes values.
+    /// A plant change: time, and whether the quota can be set.
     Plant(u64, bool),
     Refused(Command, Refusal),
-    /// In an interval: the reading, if it wants one and it has a value.
+    /// In an interval: time, and the reading, if wanted and available.
     Interval(u64, Option<u64>),
 }
 
 type Log = Arc<Mutex<Vec<Told>>>;
 
-/// Sets the quota to a fourth in every interval, and lets core 1 sleep at the start.
+/// Sets the quota to a quarter in every interval, and puts core 1 to sleep at the start.
 struct Caps {
     log: Log,
     reads: bool,
@@ -83,7 +83,7 @@ fn scenario() -> Scenario {
     scenario
 }
 
-/// In both engines; how long cores were awake in each stretch of 2 ms, in tenths of a millisecond.
+/// Runs both engines; returns the awake time of cores in each stretch of 2 ms, in tenths of a millisecond.
 fn run(scenario: &Scenario, policies: impl Fn() -> Vec<(u64, Box<dyn Policy>)>) -> (Outcome, Vec<u64>) {
     let (mut fast, mut plain) = (Vec::new(), Vec::new());
     let outcome = run_in_turn(scenario, policies(), &mut fast).unwrap();
@@ -93,7 +93,7 @@ fn run(scenario: &Scenario, policies: impl Fn() -> Vec<(u64, Box<dyn Policy>)>) 
     (outcome, awake)
 }
 
-/// Four cores, three of which have a fourth of their time.
+/// Awake time of four cores, three of which have a quota of a quarter.
 const CAPPED: u64 = 35;
 const FREE: u64 = 80;
 
@@ -143,7 +143,7 @@ fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
     assert!(values[1..].iter().all(|(_, value)| value.is_some()), "{values:?}");
 }
 
-/// Works on no plant, and is not to be asked anything then.
+/// Supports no plant, and must not be called.
 struct Unfit;
 
 impl Policy for Unfit {

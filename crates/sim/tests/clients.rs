@@ -1,4 +1,4 @@
-//! Clients: operations that need no request, and the backlog that their writes leave to others, by arithmetic on paper.
+//! Clients: operations without requests, and the backlog of their writes, against hand-computed values.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::policy;
 
 const MS: u64 = 1_000_000;
 
-/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow.
+/// 4 KiB take 4,096 ns at 1 GB/s, plus 5,000 ns.
 const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 5000\n\
     [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\n\
     [controller]\ncommand_ns = 1000\nbytes_per_s = 1000000000\nmost_bytes = 1048576\n";
@@ -41,7 +41,7 @@ fn scenario(jobs: Vec<Job>) -> Scenario {
     scenario
 }
 
-/// Runs it, and holds it to the laws.
+/// Runs the scenario and checks the laws.
 fn run(jobs: Vec<Job>) -> Jobs {
     let scenario = scenario(jobs);
     let mut audit = TraceAuditor::new(&scenario);
@@ -58,22 +58,22 @@ fn close(ours: f64, expected: f64, within: f64) {
     assert!((ours - expected).abs() <= within * expected, "{ours}, not {expected}");
 }
 
-/// A client whose cache has everything.
+/// A client with a hit ratio of 1.
 fn cached() -> Job {
     Job { hits_ppm: 1_000_000, write_hits_ppm: 1_000_000, cpu_ns: 9_900, ..Job::default() }
 }
 
-/// One that writes only, and adds 1,000 bytes each time.
+/// A write-only client that adds 1,000 bytes per write.
 fn writer() -> Job {
     Job { writes_ppm: 1_000_000, adds: 1_000, ..cached() }
 }
 
-/// Who works off `ppm` of what is added, on the other core.
+/// A worker that processes `ppm` of the added bytes, on the other core.
 fn worker(ppm: u32) -> Job {
     Job { cores: (1, 1), bytes: 4_096, writes_ppm: 1_000_000, sequential: true, backlog_ppm: ppm, ..Job::default() }
 }
 
-/// Bytes of requests of a job's kind over the whole run.
+/// Bytes of requests over the whole run.
 fn done_bytes(jobs: &Jobs) -> u64 {
     jobs.series.iter().map(|stretch| stretch.written_bytes + stretch.read_bytes).sum()
 }
@@ -131,7 +131,7 @@ fn without_a_backlog_nothing_is_done_in_the_background() {
     }
 }
 
-/// A worker that takes 100 us for 4,096 bytes, where 1,000 bytes come every 10 us.
+/// A worker that takes 100 us for 4,096 bytes, while 1,000 bytes arrive every 10 us.
 #[test]
 fn a_slow_worker_stays_behind_unless_writers_wait_for_it() {
     let slow = Job { cpu_ns: 100_000, ..worker(1_000_000) };
@@ -159,7 +159,7 @@ fn what_cannot_be_is_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// All laws hold, and each worker's backlog adds up, whatever clients and workers there are.
+    /// All laws hold, and each worker's backlog adds up, for any clients and workers.
     #[test]
     fn backlogs_add_up(
         writes_ppm in 0_u32..1_000_000,

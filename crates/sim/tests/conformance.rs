@@ -1,4 +1,4 @@
-//! The simulated plant understands commands as every plant does.
+//! The simulated plant passes the conformance suite of all plants.
 
 mod support;
 
@@ -13,10 +13,10 @@ use pilotlight_sim::trace::{Record, RecordKind};
 
 const INTERVAL_NS: u64 = 100_000;
 const FED_NS: u64 = 25_000_000;
-/// When the first goals come: just after the end of an interval.
+/// Time of the first goals: just after the end of an interval.
 const GOALS_NS: u64 = 5_001_000;
 
-/// Three cores that poll draw 342 W here, 313 W at the lowest frequency, 320 W with the least quota and one core 331 W.
+/// Three polling cores draw 342 W here, 313 W at the lowest frequency, 320 W with the minimum quota; one core draws 331 W.
 const BUDGET_UW: u64 = 334_000_000;
 
 struct Simulated;
@@ -71,7 +71,7 @@ impl Plant for Simulated {
 }
 
 impl Simulated {
-    /// When another policy takes over.
+    /// Time at which another policy takes over.
     const EXCHANGED_NS: u64 = 20_000_000;
 }
 

@@ -1,4 +1,4 @@
-//! One scenario and one seed give one trace, byte for byte: in two runs, in two processes, and in both engines.
+//! One scenario and one seed yield one trace, byte for byte: in two runs, in two processes, and in both engines.
 
 mod support;
 
@@ -47,7 +47,7 @@ fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> 
     outcome
 }
 
-/// A load that comes and goes.
+/// A bursty load.
 fn bursts(cores: u16, seed: u64) -> Scenario {
     let mut scenario = scenario(cores, 2, 0.0, 20_000_000, seed);
     for connection in &mut scenario.workload.connections {
@@ -67,7 +67,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
     assert_ne!(run(1).1, run(2).1);
 }
 
-/// Where a process that [`two_processes_write_the_same_trace`] starts leaves its trace.
+/// Path of the trace of the process that [`two_processes_write_the_same_trace`] starts.
 const TRACE: &str = "PILOTLIGHT_TRACE_OF_ANOTHER_PROCESS";
 
 #[test]
@@ -110,7 +110,7 @@ fn both_engines_move_threads_and_sleep_alike() {
     }
 }
 
-/// Every policy, at short intervals so that a small run shows them.
+/// Every policy, with short intervals for short runs.
 const POLICIES: [(&str, &[(&str, &str)]); 10] = [
     ("static", &[]),
     ("interrupt", &[]),
@@ -136,7 +136,7 @@ fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
             let (mut expected, eager) = traced(run_traced, &scenario, name, settings);
             assert!(lazy == eager, "{name} {settings:?}: {}", first_difference(&lazy, &eager));
             assert!(outcome.decisions.policy_calls <= expected.decisions.policy_calls);
-            // these two are of the ticks at which the policy is asked
+            // these two depend on the ticks with a policy call
             let Decisions { policy_calls, late_ns, .. } = outcome.decisions;
             expected.decisions = Decisions { policy_calls, late_ns, ..expected.decisions };
             let (decisions, view) = ((outcome.decisions, expected.decisions), (&outcome.view, &expected.view));
@@ -153,12 +153,11 @@ fn both_engines_agree_under_every_policy() {
         failing.machine.director.fails_ppm = 300_000;
         engines_agree(&failing, name, settings);
         engines_agree(&scenario(4, 1, 1_500_000.0, 3_000_000, 6), name, settings);
-        engines_agree(&scenario(4, 2, 300.0, 60_000_000, 7), name, settings); // long stretches in which nothing comes
+        engines_agree(&scenario(4, 2, 300.0, 60_000_000, 7), name, settings); // long stretches without events
     }
 }
 
-/// The engines' meters share no code: energy of every member of the family, frequencies and drives at their ceilings are the same to
-/// the last microjoule.
+/// The engines' meters share no code: energy of all family members, with frequencies and drives at their ceilings, is equal to the microjoule.
 #[test]
 fn both_meters_agree() {
     for (restarts, transition_ns, step_khz) in [(false, 450_000, 50_000), (true, 35_000, 70_000), (false, 0, 300_000)] {
@@ -190,7 +189,7 @@ fn both_meters_agree() {
     }
 }
 
-/// What makes quiet time cheap: that the result is the same is shown above, here that the moments are not walked through.
+/// Idle ticks are skipped; the equality of results is tested above.
 #[test]
 fn quiet_moments_are_passed_over() {
     let quiet = scenario(6, 2, 300.0, 60_000_000, 3); // 18 requests and 6,000 ticks of 10 us

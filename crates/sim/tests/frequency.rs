@@ -1,4 +1,4 @@
-//! An ordered frequency holds within its transition time plus an epoch, in both engines.
+//! A commanded frequency applies within its transition time plus an epoch, in both engines.
 
 mod support;
 
@@ -8,10 +8,10 @@ use pilotlight_sim::engine::{EPOCH_NS, run_naive, run_traced};
 use pilotlight_sim::scenario::{Rate, Scenario};
 use pilotlight_sim::trace::{Record, RecordKind};
 
-/// Orders frequencies of core 0 at given times and does nothing else.
+/// A policy that only sets frequencies of core 0 at given times.
 #[derive(Clone, Debug)]
 struct Orders {
-    /// When, in nanoseconds, and how many kHz; the first at 0.
+    /// Time in nanoseconds, and frequency in kHz; the first at 0.
     list: Vec<(u64, u32)>,
     next: usize,
 }
@@ -53,7 +53,7 @@ impl Policy for Orders {
     }
 }
 
-/// One core that polls for one I/O thread to which nothing comes.
+/// One core that polls for one I/O thread without requests.
 fn lone_core(restarts: bool) -> Scenario {
     let mut scenario = support::scenario(1, 1, 1.0, 20_000_000, 1);
     scenario.workload.connections[0].phases[0].rate = Rate::Off;
@@ -62,7 +62,7 @@ fn lone_core(restarts: bool) -> Scenario {
     scenario
 }
 
-/// When core 0 has which frequency, by the trace of either engine.
+/// Times and frequencies of core 0, from the trace of either engine.
 fn frequencies(scenario: &Scenario, list: &[(u64, u32)]) -> Vec<(u64, u64)> {
     let [fast, naive] = [run_traced, run_naive].map(|engine| {
         let mut trace = Vec::new();
@@ -89,7 +89,7 @@ fn an_order_at_the_start_holds_after_its_transition() {
     }
 }
 
-/// The second order comes within the transition that the first has begun.
+/// The second command arrives within the transition of the first.
 #[test]
 fn a_further_order_joins_the_transition_or_begins_it_anew() {
     for (restarts, from_ns) in [(false, 0), (true, 300_000)] {
@@ -97,12 +97,12 @@ fn a_further_order_joins_the_transition_or_begins_it_anew() {
         let transition_ns = from_ns + scenario.machine.speed.transition_ns;
         let held = frequencies(&scenario, &[(0, 400_000), (300_000, 2_000_000)]);
         let [(at_ns, 2_000_000)] = held[..] else { panic!("restarts {restarts}: {held:?}") };
-        // a tick is late by a loop and a decision, the order by its own time
+        // a tick is late by a loop and a decision, the command by its own cost
         assert!((transition_ns..=transition_ns + 3 * EPOCH_NS).contains(&at_ns), "restarts {restarts}: {at_ns} ns");
     }
 }
 
-/// A controller that acts once a second would else have no effect: each of its orders holds.
+/// Each command of a controller that acts once per second takes effect.
 #[test]
 fn orders_far_apart_all_hold() {
     let orders = [(0, 400_000), (5_000_000, 3_650_000), (10_000_000, 400_000), (15_000_000, 2_000_000)];
@@ -113,7 +113,7 @@ fn orders_far_apart_all_hold() {
     }
 }
 
-/// Random orders, also of frequencies between the steps and within transitions: both engines agree, energy included, and break no law.
+/// Random commands, including frequencies between the steps and within transitions: both engines agree, including energy, and break no law.
 #[test]
 fn random_orders_hold_alike_in_both_engines() {
     let mut state = 1_u64;

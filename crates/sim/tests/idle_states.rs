@@ -1,5 +1,4 @@
-//! Drives that go to idle states by themselves, as their power state lets them: when, what it costs to come back, and what they draw. Both engines
-//! do the same, and the accountant finds the same energy.
+//! Autonomous idle states of drives: entry times, exit latencies and power. Both engines agree, and the auditor finds the same energy.
 
 mod support;
 
@@ -16,7 +15,7 @@ use pilotlight_sim::trace::{Record, RecordKind};
 
 const MS: u64 = 1_000_000;
 
-/// PACER's Table I, with reads of 50 us and programs of 200 us; 0.1 uJ for each KiB.
+/// PACER's Table I, with reads of 50 us and programs of 200 us; 0.1 uJ per KiB.
 const DRIVE: &str = "name = 'd'\nsource = 'd'\n[flash]\ndies = 4\npage_bytes = 4096\nread_ns = 50000\n\
     [program]\nprogram_ns = 200000\nprogram_bytes = 16384\nbuffer_bytes = 524288\n\
     [rest]\nafter_ns = 1000000\nwake_ns = 0\nasleep_after_ns = 1000000\n\
@@ -42,14 +41,14 @@ fn scenario(rate: f64, writes_ppm: u32) -> Scenario {
 /// Wake-up limits that allow no idle state, the first, and both.
 const LIMITS_NS: [u64; 3] = [0, 1_000, 200_000];
 
-/// As many idle states as `states` are allowed.
+/// Command that allows `states` idle states.
 fn set(scenario: &Scenario, drive: u16, states: usize) -> Command {
     let all = capabilities(scenario);
     let (knob, _) = all.find_knob(Scope::Device(drive), Kind::WakeLimitNs).unwrap();
     Command::Set { knob, value: LIMITS_NS[states] }
 }
 
-/// Runs a script in both engines and past the accountant.
+/// Runs a script in both engines and checks it with the auditor.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> Outcome {
     let mut trace = Vec::new();
     let (policy, board) = script().reads().policy();
@@ -103,7 +102,7 @@ fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
     }
 }
 
-/// A state that takes too long to come back from is not entered, nor any beyond it.
+/// A state with a too long exit latency is not entered, nor any deeper one.
 #[test]
 fn no_wake_up_is_longer_than_the_limit() {
     let request = |at_ns| ToDrive { at_ns, op: Op::Read, offset: 0, bytes: 4_096, draw: 7, sequential: false };
@@ -184,7 +183,7 @@ fn a_drive_that_idles_too_long_is_found() {
     }
 }
 
-/// 0.1 uJ for each KiB come to more than a milliwatt that the profile allows.
+/// 0.1 uJ per KiB exceeds the milliwatt that the profile allows.
 #[test]
 fn what_load_takes_ends_at_the_ceiling() {
     let mut scenario = scenario(60_000.0, 500_000);

@@ -1,4 +1,4 @@
-//! Interrupts that other cores take for an I/O thread, its turn on its own core, and the thread of md: closed forms, laws, both engines.
+//! Interrupts taken by other cores, I/O threads' turns on their own core, and md's thread: closed forms, laws, both engines.
 
 mod support;
 
@@ -12,7 +12,7 @@ use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Step};
 use pilotlight_sim::trace::{Record, RecordKind};
 use support::{policy, scenario};
 
-/// With queues of drives and of network cards.
+/// Sets the numbers of queues of drives and network cards.
 fn shared(mut scenario: Scenario, drive_queues: u32, network_queues: u32) -> Scenario {
     let kernel = scenario.machine.kernel;
     scenario.machine.kernel = KernelCosts { drive_queues, network_queues, ipi_ns: 1_300, ..kernel };
@@ -29,7 +29,7 @@ fn records(trace: &[u8]) -> Vec<Record> {
     trace.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap()).collect()
 }
 
-/// The same trace twice, from both engines, and no law broken.
+/// Runs both engines: equal traces, and no law broken.
 fn holds(scenario: &Scenario, policy_of: impl Fn() -> Box<dyn Policy>) -> Outcome {
     let traced = || {
         let mut trace = Vec::new();
@@ -57,7 +57,7 @@ fn holds(scenario: &Scenario, policy_of: impl Fn() -> Box<dyn Policy>) -> Outcom
     outcome
 }
 
-/// A load that comes and goes.
+/// A bursty load.
 fn bursts(cores: u16, seed: u64) -> Scenario {
     let mut scenario = scenario(cores, 2, 0.0, 10_000_000, seed);
     for connection in &mut scenario.workload.connections {
@@ -126,7 +126,7 @@ fn mean_ns(outcome: &Outcome) -> u64 {
     (sum / count as f64) as u64
 }
 
-/// One request at a time, far apart, for the I/O thread on core 1 of 4.
+/// Sparse requests at depth 1 for the I/O thread on core 1 of 4.
 fn alone(drive_queues: u32, network_queues: u32) -> Scenario {
     let mut scenario = shared(scenario(4, 1, 2_000.0, 40_000_000, 3), drive_queues, network_queues);
     scenario.topology = Topology::flat(4).unwrap();
@@ -137,7 +137,7 @@ fn alone(drive_queues: u32, network_queues: u32) -> Scenario {
     scenario
 }
 
-/// From a packet's arrival until it is polled, and from a completion until the answer, of each request.
+/// Times from arrival to poll, and from completion to response, of each request.
 fn ways(scenario: &Scenario) -> Vec<(u64, u64)> {
     let mut trace = Vec::new();
     run_traced(scenario, interrupt(), &mut trace).unwrap();
@@ -200,7 +200,7 @@ fn a_slower_path_is_never_faster() {
     }
 }
 
-/// Requests that a busy core serves, while others have a load of their own on the first drive.
+/// Requests served by a busy core, while others load the first drive.
 fn served(drive_queues: u32, others: f64) -> usize {
     let mut scenario = shared(scenario(4, 2, 0.0, 10_000_000, 5), drive_queues, 0);
     scenario.machine.speed.sibling_gain_ppm = 0;
@@ -218,7 +218,7 @@ fn served(drive_queues: u32, others: f64) -> usize {
 #[test]
 fn interrupts_take_their_time_from_the_core_that_takes_them() {
     let (idle, busy) = (served(1, 1.0), served(1, 100_000.0));
-    // Three times 100,000 interrupts a second of 1.5 us each, some of which are taken together.
+    // Three times 100,000 interrupts per second of 1.5 us each, some of them coalesced.
     assert!(busy * 100 < idle * 85, "{busy} and {idle}");
     let (idle, busy) = (served(4, 1.0), served(4, 100_000.0));
     assert!(busy * 100 > idle * 95, "{busy} and {idle}");
@@ -259,7 +259,7 @@ fn an_array_of_md_is_as_fast_as_its_thread() {
         assert!(outcome.requests.answered < without.requests.answered);
         let mut only = md.clone();
         only.workload.connections.remove(0);
-        // 16 pages of 2 us each, one after the other, for 20 ms; what waits for drives at the two ends is not done.
+        // 16 pages of 2 us each, sequentially, for 20 ms, minus requests that wait for drives at both ends.
         let done = run(&only, interrupt()).unwrap().requests.answered;
         let most = 20_000 / 32;
         assert!(done <= most && done > most * 9 / 10, "{done} of {most}");

@@ -1,4 +1,4 @@
-//! A policy whose commands take longer than its interval: the main core decides all the time, and yet polls in between.
+//! A policy whose commands take longer than its interval: the main core still polls between decisions.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Latencies that a policy is told of in a run contain the time for which cores rest.
+//! Latency readings of a run include the idle time of cores.
 
 mod support;
 
@@ -11,7 +11,7 @@ use pilotlight_sim::scenario::{Rate, Scenario, Sensors};
 
 const MS: u64 = 1_000_000;
 
-/// One I/O thread, and a host that reads one block at a time.
+/// One I/O thread, and a host that reads at depth 1.
 struct Simulated;
 
 impl Simulated {

@@ -1,4 +1,4 @@
-//! Every [`pilotlight_sim::audit::Law`], checked by the accountant on runs of every policy.
+//! Every [`pilotlight_sim::audit::Law`], checked by the auditor on runs of every policy.
 
 mod support;
 
@@ -9,7 +9,7 @@ use pilotlight_sim::scenario::{Kind, Phase, Rate, Scenario, Spacing, Step};
 use pilotlight_sim::ssd::DrivePower;
 use support::{policy, scenario};
 
-/// Every policy, at short intervals so that a small run shows them.
+/// Every policy, with short intervals for short runs.
 const POLICIES: [(&str, &[(&str, &str)]); 10] = [
     ("static", &[]),
     ("interrupt", &[]),
@@ -34,7 +34,7 @@ fn audited(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Audit 
     panic!("{name} {settings:?} breaks {} laws:\n{}", violations.len(), lines.concat());
 }
 
-/// Every policy on a scenario; what it made happen, summed.
+/// Runs every policy on a scenario; returns the sum of their audits.
 fn all_policies(scenario: &Scenario) -> Audit {
     POLICIES.iter().fold(Audit::default(), |mut sum, (name, settings)| {
         let audit = audited(scenario, name, settings);
@@ -67,7 +67,7 @@ fn bursts_break_no_law() {
     }
 }
 
-/// Nobody polls a thread on its way to a core that software wakes: what it has waits for the wake-up.
+/// A thread on its way to a core that software wakes is not polled: its requests wait for the wake-up.
 #[test]
 fn threads_that_leave_at_once_break_no_law_and_are_late() {
     let mut scenario = bursts(6, 1);
@@ -136,7 +136,7 @@ fn raid_steps_break_no_law() {
     all_policies(&scenario);
 }
 
-/// Kernels that idle deep, packages, siblings and fans as the family of power models has them at its other end.
+/// The opposite end of the power family: kernel idle state, package, siblings and fans.
 #[test]
 fn every_end_of_the_power_family_breaks_no_law() {
     let ends = [(0, 0, true, true), (1_000_000, 500_000, true, false), (300_000, 250_000, false, true)];
@@ -153,7 +153,7 @@ fn every_end_of_the_power_family_breaks_no_law() {
     }
 }
 
-/// A governor that looks often and one that looks seldom, with transitions that begin anew and that do not, of several lengths.
+/// Governors with short and long periods, and transitions of several lengths, with and without restart.
 #[test]
 fn frequencies_are_what_was_ordered() {
     for (restarts, transition_ns) in [(false, 450_000), (true, 450_000), (true, 25_000), (false, 0)] {
@@ -182,7 +182,7 @@ fn drives_at_their_ceiling_break_no_law() {
     assert_eq!((expected.capped_uj, expected.latency), (0, outcome.latency), "the ceiling costs no time");
 }
 
-/// Every way in which a job has its requests done, beside connections that are polled: no wait is outside of all latencies.
+/// Every I/O method of a job, besides polled connections: all waits are included in latencies.
 #[test]
 fn every_way_of_doing_io_obeys_littles_law() {
     let ways = [

@@ -1,4 +1,4 @@
-//! The accountant finds every kind of lie: a true trace or outcome, changed in one place, breaks the law that it should.
+//! The auditor detects every kind of corruption: a correct trace or outcome, changed in one place, breaks the expected law.
 
 mod support;
 
@@ -52,7 +52,7 @@ impl Run {
         audit(bytes(&self.records).as_slice(), &self.scenario, &self.outcome).err().unwrap_or_default()
     }
 
-    /// The middle one of the records that `is` is true of.
+    /// The middle record that matches `is`.
     fn find(&self, is: impl Fn(&Record) -> bool) -> usize {
         let all: Vec<_> = (0..self.records.len()).filter(|&at| is(&self.records[at])).collect();
         assert!(!all.is_empty(), "the run has no such record");
@@ -76,7 +76,7 @@ impl Run {
     }
 }
 
-/// Changes a true run; `law` is to be broken, by a record where `by_record`.
+/// Corrupts a correct run and checks that `law` breaks, at a record if `by_record`.
 fn lie(law: Law, by_record: bool, change: impl FnOnce(&mut Run)) {
     lie_in(run(), law, by_record, change);
 }

@@ -1,4 +1,4 @@
-//! A quota of CPU time and a power limit: both engines agree under them, no law is broken, and each does what it is said to.
+//! CPU quota and power limit: both engines agree, no law is broken, and each has its documented effect.
 
 mod support;
 
@@ -16,7 +16,7 @@ use pilotlight_sim::trace::{Record, RecordKind, State, THROTTLED};
 
 const MS: u64 = 1_000_000;
 
-/// Commands of each interval, one after the other.
+/// A policy with a fixed list of commands per interval.
 struct Setter {
     interval_ns: u64,
     commands: std::vec::IntoIter<Vec<Command>>,
@@ -50,12 +50,12 @@ fn capabilities(scenario: &Scenario) -> Capabilities {
     pilotlight_sim::engine::capabilities(scenario)
 }
 
-/// The knob of a kind that there is one of.
+/// The only knob of a kind.
 fn knob(scenario: &Scenario, kind: Kind) -> KnobId {
     capabilities(scenario).knobs_of(kind).next().unwrap().0
 }
 
-/// Runs in both engines, whose traces are the same, and which breaks no law.
+/// Runs both engines: equal traces, and no law broken.
 fn checked(scenario: &Scenario, interval_ns: u64, commands: &[Vec<Command>]) -> Outcome {
     println!("{commands:?}");
     checked_under(scenario, || Setter::boxed(interval_ns, commands.to_vec()))
@@ -93,7 +93,7 @@ fn scenario(cores: u16, rate: f64, duration_ns: u64, seed: u64) -> Scenario {
     scenario
 }
 
-/// Numbers that look random and are the same for the same seed.
+/// Seeded pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -155,7 +155,7 @@ fn both_engines_agree_whatever_is_set() {
         }
         let commands: Vec<Vec<Command>> =
             (0..40).map(|_| (0..dice.below(3)).map(|_| dice.command(&scenario)).collect()).collect();
-        // The least quota is less than a loop in a period of 2 ms, and a main core that is throttled for so long commands nothing.
+        // The minimum quota is less than a loop in a period of 2 ms, and a main core throttled that long issues no commands.
         let least = if scenario.machine.limits.quota_of_main { 250_000 * scenario.topology.len() as u64 } else { 0 };
         let quota = knob(&scenario, Kind::QuotaPpm);
         let raised = |command: Command| match command {
@@ -175,7 +175,7 @@ fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
     let set = |ppm: u64| vec![vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value: 3 * ppm }]];
     let quarter = checked(&scenario, 50 * MS, &set(250_000));
     let awake_ns = |outcome: &Outcome| outcome.series.iter().map(|stretch| stretch.awake_ns).sum::<u64>();
-    // The main core is not limited: 40 ms, and a fourth of it for each of three workers.
+    // The main core is not limited: 40 ms, and a quarter of it for each of three workers.
     let expected_ns = 40 * MS + 3 * 10 * MS;
     assert!(awake_ns(&quarter).abs_diff(expected_ns) < MS / 2, "{} ns", awake_ns(&quarter));
     assert_eq!(awake_ns(&all), 4 * 40 * MS);
@@ -198,7 +198,7 @@ fn the_main_core_has_its_part_of_the_quota_where_the_machine_says_so() {
     }
 }
 
-/// The frequency at which each core ends, by the trace.
+/// Final frequency of each core, from the trace.
 fn last_khz(scenario: &Scenario, policy: Box<dyn Policy>) -> Vec<u64> {
     let mut trace = Vec::new();
     run_traced(scenario, policy, &mut trace).unwrap();
@@ -222,7 +222,7 @@ fn schedutil_slows_cores_that_a_quota_throttles_and_no_others() {
         ..scenario.clone()
     };
     let of_quota = knob(&scenario, Kind::QuotaPpm);
-    // The governor has no knob of a core's frequency, so the quota has another number.
+    // With the governor there is no frequency knob, so the quota knob has another number.
     let other = knob(&performance, Kind::QuotaPpm);
     let quota = |knob: KnobId, ppm: u64| vec![vec![Command::Set { knob, value: 3 * ppm }]];
     let ends = |ppm: u64| last_khz(&scenario, Setter::boxed(50 * MS, quota(of_quota, ppm)));
@@ -244,7 +244,7 @@ fn a_policy_that_sets_frequencies_is_refused_beside_schedutil() {
     assert!(error.contains("schedutil") && error.contains("governor"), "{error}");
 }
 
-/// How long workers were awake in each period, and how often one was throttled, by the trace.
+/// Awake time of workers in each period, and number of throttlings, from the trace.
 fn awake_by_period(scenario: &Scenario, commands: &[Vec<Command>]) -> (Vec<u64>, usize) {
     let mut trace = Vec::new();
     run_traced(scenario, Setter::boxed(MS, commands.to_vec()), &mut trace).unwrap();
@@ -271,7 +271,7 @@ fn awake_by_period(scenario: &Scenario, commands: &[Vec<Command>]) -> (Vec<u64>,
     (awake_ns, throttled)
 }
 
-/// Some wait in the kernel and wake again, one sleeps: a worker takes at most the loop in which its time ends beyond the quota.
+/// Some workers wait in the kernel and wake again, one sleeps: a worker exceeds the quota at most by its current loop.
 #[test]
 fn no_period_has_more_cpu_time_of_workers_than_the_quota() {
     for seed in 0..12 {
@@ -325,7 +325,7 @@ fn a_quota_that_is_lifted_ends_the_throttling_at_once() {
     assert!(awake_ns.abs_diff((40 + 4 + 30) * MS) < MS / 2, "{awake_ns} ns");
 }
 
-/// A tenth of a core in 2 ms is 0.2 ms at once, in 100 ms 10 ms at once: then all is used up in a run of 40 ms.
+/// A tenth of a core is 0.2 ms per period of 2 ms, and 10 ms per period of 100 ms, which a run of 40 ms uses up.
 #[test]
 fn the_period_of_the_quota_is_a_knob() {
     let scenario = scenario(2, 20_000.0, 40 * MS, 1);
@@ -364,7 +364,7 @@ fn a_power_limit_is_kept_by_lower_frequencies() {
     assert!((watts(&free) - 244.0).abs() < 0.1, "no limit: {} W", watts(&free));
 }
 
-/// The package draws 40 W beside its cores, less where its limit lowers their frequency; so with cores that hardly run a limit still saves.
+/// The package draws 40 W outside its cores, less if its limit lowers their frequency; a limit therefore saves power even with mostly idle cores.
 #[test]
 fn a_limit_lowers_what_the_package_draws_beside_its_cores() {
     let mut scenario = scenario(4, 1_000.0, 40 * MS, 1);
@@ -386,8 +386,8 @@ fn a_limit_lowers_what_the_package_draws_beside_its_cores() {
     assert!((limited.others_uj as f64 / 1e4 - line).abs() < 0.1, "others follow the CPU: {limited:?}");
 }
 
-/// Where the drives limit a closed loop, a power limit costs watts and hardly any requests; further down it costs both. PASS's machine has such a
-/// knee (Figure 6: 160 W and no limit have the same throughput).
+/// If drives limit a closed loop, a power limit reduces power but hardly throughput; a lower limit reduces both. PASS's machine has such a knee
+/// (Figure 6: 160 W and no limit have the same throughput).
 #[test]
 fn throughput_over_power_has_a_knee() {
     let mut scenario = scenario(8, 0.0, 40 * MS, 3);

@@ -1,4 +1,4 @@
-//! Cores that leave the system and come back: they draw nothing while they are off, take no I/O thread, and both engines do the same.
+//! CPU hotplug: offline cores draw no power and have no I/O threads; both engines agree.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn is_off(seen: &Seen, core: usize) -> bool {
     seen.cores[core].state == CoreState::Asleep(Depth::Offline)
 }
 
-/// Runs a script in both engines and past the accountant; what was refused, and what came of it.
+/// Runs a script in both engines and checks it with the auditor; returns refusals and outcome.
 fn run(scenario: &Scenario, script: impl Fn() -> Script) -> (Vec<(Command, Refusal)>, Outcome) {
     let (policy, board) = script().policy();
     let mut trace = Vec::new();
@@ -74,7 +74,7 @@ fn a_core_that_is_off_draws_nothing() {
     let all_off = |seen: &Seen| (1..4).all(|core| is_off(seen, core));
     let (refused, outcome) = run(&scenario, || every().command(&leave).until("cores off", all_off));
     assert!(refused.is_empty(), "{refused:?}");
-    // Table 2: what polls beyond deep sleep is that of one of 24 physical cores, and the package's half of shallow over deep.
+    // Table 2: polling power above deep sleep is one of 24 physical cores', plus the package's half of shallow minus deep.
     let power = scenario.machine.power;
     let core_uw = (power.cpu_uw.poll - power.cpu_uw.shallow) * 900_000 / 1_000_000 / 24;
     let shallow_uw = (power.cpu_uw.shallow - power.cpu_uw.deep) / 2;
@@ -141,7 +141,7 @@ fn orders_that_overtake_each_other_end_with_the_last() {
     let sleep = Command::Sleep { core: CoreId(2), goal: SleepGoal::SHALLOWEST };
     let (refused, _) = run(&scenario, || {
         let back = every().command(&[go(2, 0), off, on, off, on]).holds("awake", 60, |seen| !is_off(seen, 2));
-        // A core that sleeps leaves too, and is awake when it is back.
+        // A sleeping core can go offline too, and is awake when back online.
         let asleep = back.command(&[sleep]).until("asleep", |seen| seen.sleeps(2)).command(&[off]);
         let off_again = asleep.until("off", |seen| is_off(seen, 2)).command(&[on, go(2, 2)]);
         off_again.until("core 2 serves", |seen| seen.serves(2))

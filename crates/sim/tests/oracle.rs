@@ -1,4 +1,4 @@
-//! Brackets of small scenarios, with the policies between and above them.
+//! Brackets of small scenarios, compared with policies.
 
 mod support;
 
@@ -40,7 +40,7 @@ fn check(scenario: &Scenario, aim: BracketOptions) -> Bracket {
     bracket
 }
 
-/// A policy, its settings, and whether its main core rests too.
+/// A policy, its settings, and whether its main core sleeps too.
 type Entry = (&'static str, &'static [(&'static str, &'static str)], bool);
 
 const POLICIES: [Entry; 5] = [
@@ -84,7 +84,7 @@ fn the_family_and_the_topology_do_not_matter() {
             for (name, settings, _) in POLICIES {
                 let policy = pilotlight_policy::registry::build(name, settings).unwrap();
                 let energy = run(&scenario, policy).unwrap().energy.system_uj();
-                // Interrupts of a machine whose kernel rests deep use the deep state.
+                // With `kernel_idles_deep`, interrupts use the deep state.
                 assert!(
                     bracket.lower_uj <= energy || (name == "interrupt" && !deep),
                     "{name} burns {energy} uJ, {bracket}"
@@ -117,7 +117,7 @@ fn a_replay_is_the_same_with_and_without_quiet_ticks() {
     let (lazy, eager) = (outcome(false), outcome(true));
     assert!(lazy.decisions.policy_calls <= eager.decisions.policy_calls);
     assert_eq!((lazy.energy, lazy.latency, lazy.series), (eager.energy, eager.latency, eager.series));
-    // After the warm-up; deeper counts as a sleep too.
+    // After the warm-up; a deeper sleep counts as a sleep too.
     assert_eq!((lazy.decisions.sleeps, lazy.decisions.wakes, lazy.decisions.refused), (4, 3, 0));
 }
 
@@ -153,7 +153,7 @@ fn closed_loops_are_refused() {
 
 /// SANDMAN's machine under a stable load and under bursts (Figs 3 and 4, shortened): the figures of PROMISES.md.
 /// `cargo test --release -p pilotlight-sim --test oracle -- --ignored --nocapture`
-/// Drives have no power ceiling, which one of them reaches under bursts: then there is no bracket.
+/// Drives' power ceilings are removed: one of them is reached under bursts, which excludes a bracket.
 #[test]
 #[ignore = "seconds in the release profile, minutes in the dev profile"]
 fn the_paper_s_machine() {
@@ -201,7 +201,7 @@ fn paper_bursts() -> Scenario {
     scenario
 }
 
-/// What the lower bound alone costs: 48 cores, 1,000 slots of 10 ms, 20 cores' work in every tenth of them.
+/// Run time of the lower bound: 48 cores, 1,000 slots of 10 ms, 20 cores' work in every tenth slot.
 #[test]
 #[ignore = "a measurement"]
 fn what_the_program_costs() {

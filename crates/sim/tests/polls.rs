@@ -1,4 +1,4 @@
-//! The time between two polls of an I/O thread is what the machine's costs make of it.
+//! The time between two polls of an I/O thread follows from the machine's costs.
 
 mod support;
 
@@ -8,11 +8,11 @@ use pilotlight_sim::scenario::{Scenario, Workload};
 
 const MS: u64 = 1_000_000;
 
-/// No requests; two I/O threads a core, three drives, no siblings.
+/// No requests; two I/O threads per core, three drives, no siblings.
 fn idle() -> Scenario {
     let topology = Topology::flat(4).unwrap();
     let mut scenario = support::scenario(4, 3, 0.0, 20 * MS, 1);
-    scenario.machine.speed.sibling_gain_ppm = 0; // without it costs are those of the machine, to the nanosecond
+    scenario.machine.speed.sibling_gain_ppm = 0; // without it, costs equal the machine's to the nanosecond
     Scenario { topology, threads: 8, workload: Workload::default(), warm_up_ns: 5 * MS, series_ns: 5 * MS, ..scenario }
 }
 

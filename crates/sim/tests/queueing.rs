@@ -1,12 +1,11 @@
-//! The whole engine against closed forms of queueing theory, within 2 %: hosts, network, cores and drives are the shipped code; only
-//! the configuration makes all but one of them fast, so that the one left is the server. (`ssd_queueing.rs` does it for a drive
-//! alone.)
+//! The whole engine against closed forms of queueing theory, within 2 %: hosts, network, cores and drives are the shipped code; the configuration
+//! makes all but one of them fast, so that the remaining one is the server. (`ssd_queueing.rs` tests a drive alone.)
 //!
-//! **Drives as servers.** Latency less what is fixed is the time in M/M/1, M/D/1, M/G/1, M/M/8.
+//! **Drives as servers.** Latency minus its fixed part is the time in M/M/1, M/D/1, M/G/1, M/M/8.
 //!
-//! **A core as the server.** A poll step takes what was there when it began; what comes later waits for the next loop. So a core with
-//! one I/O thread is M/D/1 with *gated* service and a fixed vacation between two gates, and with several I/O threads a symmetric
-//! polling system with gates (Takagi, Analysis of Polling Systems, 1986).
+//! **A core as the server.** A poll step takes requests that arrived before it began; later ones wait for the next loop. A core with one I/O thread
+//! is therefore M/D/1 with *gated* service and a fixed vacation between two gates, and with several I/O threads a symmetric gated polling system
+//! (Takagi, Analysis of Polling Systems, 1986).
 //!
 //! **A port as the server.** Its wire is M/D/1.
 
@@ -28,7 +27,7 @@ const DRIVE_NS: u64 = 20_000;
 const SERVICE_NS: f64 = 50_000.0;
 const WARM_UP_NS: u64 = 50_000_000;
 
-/// Nothing takes time but the round trip, and a nanosecond for a loop.
+/// Zero cost except the round trip, and a nanosecond per loop.
 fn fast_machine() -> Machine {
     let mut machine = support::machine();
     let poll = &mut machine.poll;
@@ -42,7 +41,7 @@ fn fast_machine() -> Machine {
     machine
 }
 
-/// `drives` drives, each with a connection of its own that sends `each` requests a second, all served by one core.
+/// `drives` drives, each with its own connection at `each` requests per second, all served by one core.
 fn drives(flash: &str, drives: u16, each: f64, requests: u64) -> Scenario {
     let front = format!("[front]\nread_latency_ns = {DRIVE_NS}");
     let text =
@@ -91,7 +90,7 @@ fn scenario(
     }
 }
 
-/// Latencies of a trace, less what is fixed.
+/// Latencies of a trace minus the fixed part.
 struct Times {
     fixed_ns: u64,
     bytes: Vec<u8>,
@@ -209,7 +208,7 @@ fn m_m_c_with_eight_servers() {
     let flash = "dies = 8\nservice = 'exponential'\nplacement = 'first-free'";
     let times = Times::of(&drives(flash, 4, per_second(load) * f64::from(servers), 1_000_000), FIXED_NS);
     let waits = erlang_c(servers, load);
-    let free = f64::from(servers) * (1.0 - load); // by so many servers' rate what is there becomes less
+    let free = f64::from(servers) * (1.0 - load); // drain rate of the queue, in servers
     agree("M/M/8, mean wait", times.mean() - SERVICE_NS, waits / free * SERVICE_NS);
     for x in [1.0_f64, 2.0, 3.0] {
         // service alone, or service and an exponential wait

@@ -1,5 +1,4 @@
-//! What a policy is told of watts, bytes and latencies is what the run has measured, a window and a lag later; and measuring it changes
-//! nothing.
+//! Readings of power, bytes and latencies equal the run's values, a window and a lag later; measuring does not change the run.
 
 mod support;
 
@@ -18,10 +17,10 @@ const WINDOW_NS: u64 = 1_000_000;
 const LAG_NS: u64 = 2_000_000;
 const INTERVAL_NS: u64 = 300_000;
 
-/// What the policy was told: when, and every reading.
+/// The policy's readings: time, and all readings.
 type Told = Arc<Mutex<Vec<(u64, Vec<Reading>)>>>;
 
-/// Reads everything or nothing, and lets a core sleep now and then.
+/// A policy that wants all readings or none, and occasionally puts a core to sleep.
 #[derive(Default)]
 struct Reader {
     reads: bool,
@@ -133,7 +132,7 @@ fn power_is_that_of_the_run_a_lag_later() {
     assert!(stale > 3, "sensors were silent");
 }
 
-/// As IPMI's: a moving average of 3 ms, 2 ms late, every millisecond, in whole watts.
+/// Like IPMI's sensor: a moving average of 3 ms, 2 ms late, every millisecond, in whole watts.
 #[test]
 fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
     let exact = ran(true, false);

@@ -1,4 +1,4 @@
-//! What a trace says is what drives get, when it says so.
+//! Drives receive a trace's requests at the trace's times.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn arrivals(every_ns: u64) -> impl Iterator<Item = Arrival> {
 fn every_request_of_a_trace_is_answered() {
     let outcome = run_replay(&traced(u32::MAX), policy("static", &[]), Box::new(arrivals(50_000))).unwrap();
     assert_eq!((outcome.requests.issued, outcome.requests.answered), (100, 100));
-    // 75 reads and 25 writes of 4 KiB, above what the drives need without load.
+    // 75 reads and 25 writes of 4 KiB, above the drives' idle energy.
     let machine = support::machine();
     let moved_nj = 75 * machine.power.read_4k_nj + 25 * machine.power.write_4k_nj;
     let idle_uj = machine.power.drives_idle_uw * 10_000_000 / 1_000_000_000;
@@ -44,12 +44,12 @@ fn depth_makes_a_replay_dependent() {
     let (open, one) = (at_once(u32::MAX), at_once(1));
     assert_eq!(open.requests.answered, 100);
     assert_eq!(one.requests.answered, 100);
-    // One at a time, 50 requests on each connection: what waits at the host is no part of a request's latency.
+    // Depth 1, 50 requests per connection: waiting at the host is not part of a request's latency.
     let last = |outcome: &pilotlight_sim::outcome::Outcome| outcome.latency[0].1.max();
     assert!(last(&one) < last(&open), "{} {}", last(&one), last(&open));
 }
 
-/// What a dependent replay is, one request after the other: answers as they came, gaps as the trace has them.
+/// Dependent replay at depth 1: actual response times, gaps of the trace.
 #[test]
 fn a_dependent_replay_keeps_the_gaps_after_each_answer() {
     for (every_ns, service_ns) in [(50_000, 0), (50_000, 40_000), (50_000, 2_000_000), (1_000, 0), (300_000, 100_000)] {

@@ -1,4 +1,4 @@
-//! Cores that are scheduled: closed forms of jobs alone, quotas, background work, and the laws of the accountant.
+//! Scheduled cores: closed forms of single jobs, quotas, background work, and the auditor's laws.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::policy;
 
 const MS: u64 = 1_000_000;
 
-/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow.
+/// 4 KiB take 4,096 ns at 1 GB/s, plus 5,000 ns.
 const AWAY: f64 = 9_096.0;
 /// From the system call to the doorbell: 700 ns and 4 KiB at 10 ns.
 const INTO: f64 = 740.0;
@@ -35,7 +35,7 @@ fn job(method: IoMethod, depth: u32, core: u16) -> Job {
     Job { cores: (core, 1), helper: core, method, depth, ..Job::default() }
 }
 
-/// Two cores that poll and serve hosts, and two that are scheduled; the hosts' rate may be 0.
+/// Two polling cores that serve hosts, and two scheduled cores; the hosts' rate may be 0.
 fn scenario(jobs: Vec<Job>, quotas: Vec<Quota>, rate: f64) -> Scenario {
     let mut scenario = support::scenario(4, 1, rate, 20 * MS, 3);
     scenario.threads = 2;
@@ -54,7 +54,7 @@ fn scenario(jobs: Vec<Job>, quotas: Vec<Quota>, rate: f64) -> Scenario {
     scenario
 }
 
-/// Runs it, and holds it to the laws.
+/// Runs the scenario and checks the laws.
 fn run(scenario: &Scenario, name: &str) -> Outcome {
     let mut audit = TraceAuditor::new(scenario);
     let outcome = run_traced(scenario, policy(name, &[]), &mut audit).unwrap();
@@ -66,7 +66,7 @@ fn close(ours: f64, expected: f64, within: f64) {
     assert!((ours - expected).abs() <= within * expected.abs().max(1e-9), "{ours}, not {expected}");
 }
 
-/// Of one job: time at work and looking for each request, and the latency.
+/// Working time and polling time per request, and latency of a single job.
 fn each(method: IoMethod) -> (f64, f64, f64) {
     let outcome = run(&scenario(vec![job(method, 1, 2)], Vec::new(), 0.0), "static");
     let sum = |of: fn(&pilotlight_sim::outcome::JobStretch) -> u64| {
@@ -79,7 +79,7 @@ fn each(method: IoMethod) -> (f64, f64, f64) {
 #[test]
 fn a_job_alone_takes_the_sum_of_its_parts() {
     let (work, looks, latency) = each(IoMethod::Interrupt);
-    // Half a switch to leave, while the drive works already; out of light sleep; the interrupt; half a switch to come back.
+    // Half a switch away, concurrent with the drive; exit from light sleep; the interrupt; half a switch back.
     close(latency, INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
     close(work, 100.0 + INTO + 800.0 + 900.0 + 300.0 + 800.0, 1e-3);
     assert_eq!(looks, 0.0);
@@ -122,7 +122,7 @@ fn a_quota_is_what_a_group_gets_and_no_more() {
     let jobs = vec![busy, Job { cores: (3, 1), helper: 3, ..busy }];
     let quota = Quota { quota_ns: 500_000, period_ns: 2 * MS, slice_ns: 100_000 };
     let outcome = run(&scenario(jobs, vec![quota], 0.0), "static");
-    // Half a millisecond of the four that two cores have.
+    // Half a millisecond of the four available on two cores.
     let work: u64 = outcome.jobs.series.iter().map(|stretch| stretch.work_ns).sum();
     assert_eq!(work, 10 * 500_000);
     for period in outcome.jobs.series.chunks(2) {
@@ -136,7 +136,7 @@ fn background_work_takes_what_others_leave_and_makes_room() {
     let background = Job { background: true, bytes: 0, cpu_ns: 200_000, ..client };
     let alone = run(&scenario(vec![client], Vec::new(), 0.0), "static");
     let both = run(&scenario(vec![client, background], Vec::new(), 0.0), "static");
-    // The core is awake all the time, so that the interrupt finds it so.
+    // The core is always awake, so the interrupt has no exit latency.
     close(both.jobs.reads.mean(), alone.jobs.reads.mean() - 500.0, 1e-3);
     let work: u64 = both.jobs.series.iter().map(|stretch| stretch.work_ns).sum();
     close(work as f64, 20e6, 1e-3);
@@ -148,7 +148,7 @@ fn hosts_and_jobs_share_a_drive() {
     let shared = run(&scenario(vec![job(IoMethod::Uring, 4, 2)], Vec::new(), 100_000.0), "static");
     let hosts = shared.latency[0].1.count();
     close(hosts as f64, 100_000.0 * 19e-3, 0.1);
-    // The controller's 244 k commands a second are shared.
+    // The controller's 244 k commands per second are shared.
     assert!(alone.jobs.operations[0] as f64 / 19e-3 > 200e3, "{:?}", alone.jobs.operations);
     let rate = (shared.jobs.operations[0] + hosts) as f64 / 19e-3;
     assert!((200e3..250e3).contains(&rate), "{rate}");
@@ -174,7 +174,7 @@ fn what_cannot_be_run_is_refused() {
     assert!(refused(Job { drive: 1, ..job(IoMethod::Interrupt, 1, 2) }).contains("drive"));
 }
 
-/// A surge under SANDMAN looks for an empty core: one that runs programs is not empty, and the simulated server refuses it.
+/// SANDMAN moves a surging thread to an empty core: one that runs programs is not empty, and the simulated server refuses it.
 #[test]
 fn no_io_thread_comes_to_a_scheduled_core() {
     let mut scenario =
@@ -183,7 +183,7 @@ fn no_io_thread_comes_to_a_scheduled_core() {
     assert!(run(&scenario, "sandman").decisions.refused > 0, "the seed makes a surge");
 }
 
-/// A true trace, changed in one place, breaks the law that it should.
+/// A correct trace, changed in one place, breaks the expected law.
 #[test]
 fn the_accountant_sees_what_is_wrong_with_a_job() {
     let rests = |method, core| Job { think_after: 1, think_ns: 3 * MS, ..job(method, 1, core) };
@@ -273,7 +273,7 @@ const WAYS: [IoMethod; 8] = [
     IoMethod::Bypass,
 ];
 
-/// Way, depth, size, share of writes; sequential, in the background; place, rests, quota.
+/// Method, depth, size, share of writes; sequential, background; core, think time, quota.
 type Drawn = ((usize, u32, u32, u32), (bool, bool), (u16, u32, u16));
 
 fn jobs() -> impl Strategy<Value = Vec<Job>> {
@@ -325,7 +325,7 @@ proptest! {
         let outcome = run(&scenario, name);
         prop_assert_eq!(&outcome, &run(&scenario, name));
         let limited = scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs).all(|job| job.quota.is_some() && !job.method.spins());
-        // Interrupts and workers are nobody's, and slower on slower cores. (How many commands there were is in no outcome.)
+        // Interrupts and workers belong to no job, and are slower on slower cores. (No outcome has the number of commands.)
         if limited && name == "static" && command_bytes == 0 {
             for period in outcome.jobs.series.chunks(2) {
                 let used: u64 = period.iter().map(|stretch| stretch.work_ns + stretch.look_ns).sum();

@@ -1,4 +1,4 @@
-//! Hosts without cores that poll: how long requests of several jobs take, how cores share work and power, by arithmetic on paper.
+//! Hosts without polling cores: latencies of several jobs, and sharing of work and power, against hand-computed values.
 
 mod support;
 
@@ -14,7 +14,7 @@ use support::policy;
 
 const MS: u64 = 1_000_000;
 
-/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow.
+/// 4 KiB take 4,096 ns at 1 GB/s, plus 5,000 ns.
 const AWAY: f64 = 9_096.0;
 /// From the system call to the doorbell: 700 ns and 4 KiB at 10 ns.
 const INTO: f64 = 740.0;
@@ -26,12 +26,12 @@ const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\n
     gc_after_ns = 10000000\n[[state]]\nname = 'ps0'\nwrite_bytes_per_s = 500000000\ngc_bytes_per_s = 1000000000\n\
     [[state]]\nname = 'ps1'\nread_bytes_per_s = 100000000\nwrite_bytes_per_s = 50000000\ngc_bytes_per_s = 10000000\n";
 
-/// Two physical cores with two threads each; siblings are two apart, so that jobs come to both cores first.
+/// Two physical cores with two threads each; siblings are two apart, so that jobs fill both physical cores first.
 fn threads() -> Topology {
     Topology::new(CoreId(0), [2, 3, 0, 1].map(|sibling| Some(CoreId(sibling))).to_vec()).unwrap()
 }
 
-/// Jobs that are alike, one after the other on the cores.
+/// `count` equal jobs on consecutive cores.
 fn host(topology: Topology, physical_cores: u32, count: u16, job: Job) -> Scenario {
     let cores = topology.len() as u16;
     let mut scenario = support::scenario(4, 1, 0.0, 20 * MS, 3);
@@ -63,12 +63,12 @@ fn by(method: IoMethod, depth: u32) -> Job {
     Job { method, depth, ..Job::default() }
 }
 
-/// A controller that takes no time.
+/// Removes the controller.
 fn without_controller(scenario: &mut Scenario) {
     scenario.drives[0].controller = None;
 }
 
-/// Runs it, and holds it to the laws.
+/// Runs the scenario and checks the laws.
 fn run(scenario: &Scenario) -> Outcome {
     let mut audit = TraceAuditor::new(scenario);
     let outcome = run_traced(scenario, policy("static", &[]), &mut audit).unwrap();
@@ -76,7 +76,7 @@ fn run(scenario: &Scenario) -> Outcome {
     outcome
 }
 
-/// Of the measured 19 ms.
+/// Sum over the measured 19 ms.
 fn sum(outcome: &Outcome, of: fn(&JobStretch) -> u64) -> f64 {
     outcome.jobs.series.iter().skip(1).map(of).sum::<u64>() as f64
 }
@@ -91,20 +91,20 @@ fn close(ours: f64, expected: f64, within: f64) {
 
 #[test]
 fn what_each_engine_takes_of_its_processor() {
-    // With so much in progress that the processor never waits: its time for a request.
+    // CPU time of a request, at a depth that keeps the CPU busy.
     let busy = |method| {
         let mut scenario = host(threads(), 2, 1, by(method, 64));
         without_controller(&mut scenario);
         19e6 / sum(&run(&scenario), |stretch| stretch.requests)
     };
-    // An interrupt takes those with it that are done while it is handled.
+    // An interrupt also handles requests that complete during its handler.
     let (libaio, uring) = (busy(IoMethod::Libaio), busy(IoMethod::Uring));
     assert!((1_190.0..=2_090.0).contains(&libaio), "{libaio}");
     assert!((1_200.0..=2_100.0).contains(&uring), "{uring}");
     close(busy(IoMethod::Bypass), 500.0, 0.01);
-    // Of the two threads that share the work of polled io_uring, the one in the kernel has more.
+    // Of the two threads of polled io_uring, the kernel thread has more work.
     close(busy(IoMethod::UringPolled), INTO + 300.0, 0.01);
-    // A helper thread alone: the call, handing over, the drive, out of light sleep, the interrupt and coming back.
+    // A helper thread alone: the call, the hand-over, the drive, the exit from light sleep, the interrupt and the switch back.
     let helped = run(&host(threads(), 2, 1, by(IoMethod::PosixAio, 1)));
     close(helped.jobs.reads.mean(), INTO + 1_500.0 + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
 }
@@ -114,7 +114,7 @@ fn as_many_requests_are_in_progress_as_the_depth() {
     for method in [IoMethod::Libaio, IoMethod::Uring, IoMethod::UringPolled, IoMethod::PosixAio, IoMethod::Bypass] {
         for depth in [4, 32] {
             let outcome = run(&host(threads(), 2, 1, by(method, depth)));
-            // Little: rate x latency. What helpers and controllers make wait counts; what the program does between two requests does not.
+            // Little: rate x latency. Waits for helpers and controllers count; the program's time between two requests does not.
             let rate = sum(&outcome, |stretch| stretch.requests) / 19e6;
             let in_progress = rate * outcome.jobs.reads.mean();
             close(in_progress, f64::from(depth), 0.1);
@@ -129,9 +129,9 @@ fn a_core_is_paid_once_for_both_of_its_threads() {
     let awake = |outcome: &Outcome| sum(outcome, |stretch| stretch.work_ns + stretch.look_ns);
     close(awake(&two), 2.0 * 19e6, 1e-3);
     close(awake(&four), 4.0 * 19e6, 1e-3);
-    // Four threads work more of the time than two, and two cores that work all the time draw 244 W.
+    // Four threads work a larger share of the time than two, and two always working cores draw 244 W.
     assert!(watts(&two) < watts(&four) && watts(&four) < 244.0, "{} {}", watts(&two), watts(&four));
-    // A drive so slow that everybody sleeps nearly all the time, lightly.
+    // A slow drive: all cores are in light sleep nearly all the time.
     let slow = |jobs| {
         let mut scenario = host(threads(), 2, jobs, Job::default());
         scenario.drives[0].front.read_latency_ns = 150_000;
@@ -149,11 +149,11 @@ fn cores_draw_for_the_time_out_of_the_deep_state() {
         (watts(&outcome), 19e6 / sum(&outcome, |stretch| stretch.requests))
     };
     let work = 100.0 + INTO + 800.0 + 900.0 + 300.0 + 800.0;
-    // The package draws half of what shallow is over deep, each of the two cores a quarter: 41 W and 20.5 W; a core that works 55 W more.
+    // The package draws half of shallow minus deep, each of the two cores a quarter: 41 W and 20.5 W; a working core draws 55 W more.
     let expected = |not_deep: f64, cycle: f64| 52.0 + (41.0 + 20.5) * not_deep / cycle + 55.0 * work / cycle;
     let (light, cycle) = watts(150_000);
     close(light, expected(cycle, cycle), 2e-3);
-    // Deeply asleep but for its work and the way out of its sleep.
+    // In deep sleep except for its work and the exit.
     let (deep, cycle) = watts(400_000);
     close(cycle, 100.0 + INTO + 4_096.0 + 400_000.0 + 30_000.0 + 900.0 + 300.0 + 800.0, 0.03);
     close(deep, expected(work + 30_000.0, cycle), 0.01);
@@ -183,7 +183,7 @@ fn an_interrupt_takes_further_completions_with_it() {
         sum(&outcome, |stretch| stretch.interrupts) / sum(&outcome, |stretch| stretch.requests)
     };
     close(interrupts(1), 1.0, 1e-9);
-    // They are submitted 900 ns apart where nothing comes between, and an interrupt takes 1,200 ns.
+    // They are submitted 900 ns apart without interruption, and an interrupt takes 1,200 ns.
     assert!((0.5..0.9).contains(&interrupts(8)), "{}", interrupts(8));
 }
 
@@ -197,14 +197,14 @@ fn a_lock_is_held_as_long_as_its_scheduler_says() {
         let outcome = run(&scenario);
         let requests = sum(&outcome, |stretch| stretch.requests);
         close(19e6 / requests, hold_ns, 0.02);
-        // Fifteen wait for whoever holds it, and work.
+        // Fifteen spin for the lock, which counts as work.
         let waits = if scheduler == Scheduler::None { 0.0 } else { hold_ns };
         let work = sum(&outcome, |stretch| stretch.work_ns) / requests;
         assert!(work >= 100.0 + INTO + 1_600.0 + 300.0 + waits, "{work}");
     }
 }
 
-/// The same throughput with requests in the scheduler's queue: nobody works for longer than the lock is held for its own request.
+/// The same throughput with requests in the scheduler's queue: no job works longer than the lock is held for its own request.
 #[test]
 fn a_request_in_the_scheduler_s_queue_keeps_no_processor_busy() {
     let job = Job { scheduler: Scheduler::Kyber, ..Job::default() };
@@ -227,7 +227,7 @@ fn rests_begin_when_a_burst_is_back() {
     let each = 100.0 + INTO + AWAY + 40.0 + 300.0;
     let requests = sum(&outcome, |stretch| stretch.requests);
     close(requests, 3.0 * 19e6 / (3.0 * each + 1e6), 0.06);
-    // Spinning is a part of the rest, as fio has it.
+    // Spinning is a part of the think time, as in fio.
     let spins = run(&host(threads(), 2, 1, Job { think_spin_ns: MS / 4, ..rests }));
     close(sum(&spins, |stretch| stretch.requests), requests, 1e-9);
     assert!(sum(&spins, |stretch| stretch.work_ns) > 0.2 * 19e6);
@@ -256,7 +256,7 @@ fn latency_is_counted_in_the_measured_time_and_writes_have_their_share() {
     close(sum(&outcome, |stretch| stretch.written_bytes) / all / 4_096.0, writes / (reads + writes), 0.1);
 }
 
-/// A drive whose writes take no time at all, as that of a paper that does not write.
+/// A drive with zero write time, as for a paper without writes.
 #[test]
 fn reads_alone_are_simulated_in_windows_of_reads() {
     let mut scenario = host(Topology::flat(1).unwrap(), 1, 1, Job::default());

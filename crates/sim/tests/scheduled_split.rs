@@ -1,4 +1,4 @@
-//! Requests that are cut into several commands: what they cost, whom they wake, by arithmetic on paper.
+//! Requests split into several commands: costs and wake-ups, against hand-computed values.
 
 mod support;
 
@@ -13,14 +13,14 @@ use support::policy;
 
 const MS: u64 = 1_000_000;
 
-/// 4 KiB take 4,096 ns at 1 GB/s, and 5,000 ns follow the last.
+/// 4 KiB take 4,096 ns at 1 GB/s, plus 5,000 ns after the last.
 const DRIVE: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 5000\n\
     [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\n\
     [controller]\ncommand_ns = 1000\nbytes_per_s = 1000000000\nmost_bytes = 1048576\n";
 
 /// From the system call to the first doorbell, of 16 KiB: 700 ns and 16 KiB at 10 ns. Each further command takes 700 ns.
 const INTO: f64 = 860.0;
-/// The drive has four commands of 4 KiB done.
+/// Drive time of four commands of 4 KiB.
 const AWAY: f64 = 4.0 * 4_096.0 + 5_000.0;
 
 /// One job that reads 16 KiB at a time, in commands of at most `command_bytes`.
@@ -50,7 +50,7 @@ fn by(method: IoMethod, depth: u32) -> Job {
     Job { method, depth, ..Job::default() }
 }
 
-/// Runs it, and holds it to the laws.
+/// Runs the scenario and checks the laws.
 fn run(scenario: &Scenario) -> Outcome {
     let mut audit = TraceAuditor::new(scenario);
     let outcome = run_traced(scenario, policy("static", &[]), &mut audit).unwrap();
@@ -58,7 +58,7 @@ fn run(scenario: &Scenario) -> Outcome {
     outcome
 }
 
-/// Of the measured 19 ms, for each request.
+/// Mean per request over the measured 19 ms.
 fn each(outcome: &Outcome, of: fn(&JobStretch) -> u64) -> f64 {
     let sum = |of: fn(&JobStretch) -> u64| outcome.jobs.series.iter().skip(1).map(of).sum::<u64>() as f64;
     sum(of) / sum(|stretch| stretch.requests)
@@ -71,7 +71,7 @@ fn close(ours: f64, expected: f64, within: f64) {
 #[test]
 fn each_command_costs_an_interrupt_and_the_last_wakes_the_job() {
     let outcome = run(&cut(Job::default(), 4_096));
-    // The drive has them done 4,096 ns apart, and an interrupt takes 1,200 ns and the way out of light sleep.
+    // The drive completes them 4,096 ns apart, and an interrupt takes 1,200 ns plus the exit from light sleep.
     close(outcome.jobs.reads.mean(), INTO + AWAY + 500.0 + 900.0 + 300.0 + 800.0, 1e-3);
     close(each(&outcome, |stretch| stretch.interrupts), 4.0, 0.01);
     close(each(&outcome, |stretch| stretch.switches), 1.0, 0.01);
@@ -88,7 +88,7 @@ fn who_looks_has_a_request_with_its_last_command() {
 #[test]
 fn completions_that_are_there_at_one_interrupt_are_one_batch() {
     let mut scenario = cut(Job::default(), 4_096);
-    // Without a controller all are done as they were submitted, 700 ns apart, and an interrupt takes 1,200 ns.
+    // Without a controller, all complete as submitted, 700 ns apart, and an interrupt takes 1,200 ns.
     scenario.drives[0].controller = None;
     scenario.drives[0].front.read_latency_ns = 50_000;
     let outcome = run(&scenario);
@@ -103,7 +103,7 @@ fn a_request_within_the_limit_is_not_cut() {
     }
 }
 
-/// Every way of having requests done, behind a scheduler's lock or not: the accountant counts commands, bytes and time.
+/// Every I/O method, with and without a scheduler's lock: the auditor checks commands, bytes and time.
 #[test]
 fn cut_requests_obey_the_laws_in_every_way() {
     let ways = [

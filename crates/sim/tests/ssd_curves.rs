@@ -1,6 +1,6 @@
-//! The fitted profiles against measured curves of mixes they have not seen.
+//! The fitted profiles against measured curves of other mixes.
 //!
-//! The data (Sandook, MIT) is not in the repository: without `shared/data` beside it the test says so and passes.
+//! The data (Sandook, MIT) is not in the repository: without `shared/data` the test prints a notice and passes.
 
 #[path = "../examples/fit_ssd/curves.rs"]
 mod curves;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 const REQUESTS: usize = 60_000;
 const P99: usize = 2;
 
-/// The folder with the curves, in `shared` beside or above the repository.
+/// The folder with the curves, in `shared` next to or above the repository.
 fn folder() -> Option<PathBuf> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     above.map(|folder| folder.join("shared/data/sandook-ssd/data/ssd_profiles")).find(|folder| folder.is_dir())

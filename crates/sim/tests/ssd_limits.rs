@@ -1,10 +1,10 @@
-//! What limits a drive's requests by their size and by what it writes: units of the mapping, programs, reads of the mapping.
+//! Limits of a drive's requests: mapping units, programs, mapping reads.
 
 use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
 
 const MS: u64 = 1_000_000;
 
-/// A drive with one controller whose reads of a page take 50 us and whose writes end in the buffer.
+/// A drive with one controller, page reads of 50 us, and writes that stay in the buffer.
 fn drive(more: &str) -> Ssd {
     let text = "name = 'd'\nsource = 'd'\n[flash]\ndies = 64\npage_bytes = 16384\nread_ns = 50000\nplacement = 'scattered'\n\
         [controller]\ncommand_ns = 1000\nbytes_per_s = 4096000000\nmost_bytes = 524288\n";
@@ -20,7 +20,7 @@ fn write(at_ns: u64, offset: u64, bytes: u32, sequential: bool) -> Request {
     Request { at_ns, op: Op::Write, offset, bytes, draw: at_ns ^ offset << 20, sequential }
 }
 
-/// How many units each of these writes, one after the other, reads; and how long they take.
+/// Number of units that each of these consecutive writes reads, and its latency.
 fn reads(unit_bytes: u64, writes: &[(u64, u32, bool)]) -> Vec<(u64, u64)> {
     let mut drive = drive(&format!("unit_bytes = {unit_bytes}\n|{FAST}"));
     let one = |(index, &(offset, bytes, sequential)): (usize, &(u64, u32, bool))| {
@@ -39,7 +39,7 @@ fn a_write_of_a_part_of_a_unit_reads_it_first() {
     assert!(found[0].1 < 10_000 && found[2].1 > 50_000, "{found:?}");
     assert!(found[4].1 < 90_000, "two units lie on two dies: {found:?}");
     assert!(reads(0, &writes).iter().all(|one| one.0 == 0 && one.1 < 10_000));
-    // A request that the controller cuts is one write: only its ends are cut.
+    // A request that the controller splits is one write: only its ends are partial units.
     assert_eq!(reads(4096, &[(1024, 1 << 20, false)])[0].0, 2);
 }
 
@@ -54,7 +54,7 @@ fn sequential_writes_read_a_unit_once() {
 
 #[test]
 fn random_writes_of_a_part_send_whole_units_to_flash() {
-    // 20 MB/s to flash, of which 1 KiB writes to units of 4 KiB are a quarter.
+    // 20 MB/s to flash, a quarter of it for 1 KiB writes to units of 4 KiB.
     let slow = "write_bytes_per_s = 20000000\ngc_bytes_per_s = 1000000000\n";
     let mut drive = drive(&format!("unit_bytes = 4096\n|{slow}"));
     let mut at_ns = 0;
@@ -65,7 +65,7 @@ fn random_writes_of_a_part_send_whole_units_to_flash() {
     assert!(quiet_ns.abs_diff(expected_ns) < expected_ns / 50, "{quiet_ns} {expected_ns}");
 }
 
-/// A drive of eight dies whose buffer empties at 100 MB/s, in programs of 64 KiB that take 2 ms.
+/// A drive of eight dies whose buffer drains at 100 MB/s, in programs of 64 KiB that take 2 ms.
 fn programming(cache: &str, program: &str) -> Ssd {
     let text = format!(
         "name = 'd'\nsource = 'd'\n[flash]\ndies = 8\npage_bytes = 16384\nread_ns = 50000\nplacement = 'scattered'\n\
@@ -77,7 +77,7 @@ fn programming(cache: &str, program: &str) -> Ssd {
 
 const PROGRAM: &str = "[program]\nprogram_ns = 2000000\nprogram_bytes = 65536\nbuffer_bytes = 67108864\n";
 
-/// The mean and longest wait of reads, one each 0.1 ms, behind 32 MiB that were written at once; and how many programs there were.
+/// Mean and maximum wait of reads, one per 0.1 ms, behind 32 MiB written at once, and the number of programs.
 fn reads_behind_writes(cache: &str, program: &str) -> (u64, u64, u64) {
     let mut drive = programming(&format!("map_reads = false\n{cache}"), program);
     for at in 0..512 {

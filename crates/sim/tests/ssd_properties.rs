@@ -1,4 +1,4 @@
-//! What a simulated drive promises, whatever its profile and load.
+//! Properties of a simulated drive for any profile and load.
 
 use pilotlight_sim::rng::{Purpose, Stream};
 use pilotlight_sim::ssd::{Activity, Op, Request, Ssd, SsdModel};
@@ -113,22 +113,22 @@ proptest! {
         prop_assert!(5 * activity.erases + 5 * u64::from(drive.dies) >= programs, "{activity:?}");
     }
 
-    /// Dies are busy for what they were asked, no less in sum than their number times the time they were all busy.
+    /// The dies' busy time is the sum of their operations.
     #[test]
     fn work_is_conserved(drive in drives(), load in loads()) {
         let (_, activity, idle_at_ns) = run(&drive.model(), &load);
         let extra = if drive.suspend { 20_000 * activity.page_reads } else { 0 };
-        // The last die is done no later than if all work had waited for the last command and then gone to one die.
+        // Upper bound of the end: all work starts after the last command, on one die.
         let last = load.last().map_or(0, |request| request.at_ns);
         let entry = 1_000_000_000_u64.checked_div(u64::from(drive.max_iops)).unwrap_or(0).max(150_000) * load.len() as u64;
         prop_assert!(idle_at_ns <= last + entry + activity.die_busy_ns + extra);
-        // And no earlier than if it had been shared out evenly from the first.
+        // Lower bound: all work is distributed evenly from the first command on.
         let first = load[0].at_ns;
         prop_assert!(idle_at_ns >= first + activity.die_busy_ns / u64::from(drive.dies) || activity.die_busy_ns == 0);
     }
 }
 
-/// One die, no window: reads end in the order in which they came, and the die rests only when it has nothing to do.
+/// One die, no window: reads end in order of arrival, and the die is idle only without work.
 #[test]
 fn a_die_serves_in_order_and_never_rests_with_work() {
     let text = "name='d'\nsource='d'\n[flash]\ndies=1\npage_bytes=4096\nread_ns=50000\nread_spread_ns=20000";
@@ -161,7 +161,7 @@ fn read_at(ssd: &mut Ssd, at_ns: u64, draw: u64) -> u64 {
     ssd.submit(&Request { at_ns, op: Op::Read, offset: 0, bytes: 4096, draw, sequential: false })
 }
 
-/// Writes faster than programs fill the buffer, then go at the rate of the programs.
+/// Writes faster than programs fill the buffer, then proceed at the rate of programs.
 #[test]
 fn a_full_buffer_holds_writes_back_to_the_rate_of_programs() {
     let mut ssd = heavy_writer("");
@@ -174,7 +174,7 @@ fn a_full_buffer_holds_writes_back_to_the_rate_of_programs() {
     assert!((rate / programs - 1.0).abs() < 0.02, "{rate} bytes/ns against {programs}");
 }
 
-/// What comes in one moment is acknowledged at once as far as the buffer goes, and not a byte further.
+/// Simultaneous writes are acknowledged at once up to the size of the buffer, and no byte more.
 #[test]
 fn the_buffer_holds_what_the_profile_says() {
     let mut ssd = heavy_writer("");
@@ -197,7 +197,7 @@ fn completions_wait_for_those_a_window_earlier() {
 
 const GC: &str = "[gc]\nspare_permille=250\npool_bytes=3276800\nstart_permille=1000\nduty_permille=500";
 
-/// A spare share of 25 % costs 2.5 programs for each of the host's: random writes at two fifths of the rate.
+/// A spare share of 25 % costs 2.5 programs per host program: random writes at two fifths of the rate.
 #[test]
 fn garbage_collection_slows_writes_by_the_write_amplification() {
     let mut ssd = heavy_writer(GC);
@@ -210,7 +210,7 @@ fn garbage_collection_slows_writes_by_the_write_amplification() {
     assert!((amplification / 2.5 - 1.0).abs() < 0.02, "{amplification}");
 }
 
-/// After a burst of writes reads still meet copies; when the pool is full again they do not.
+/// After a burst of writes, reads still wait for copies, until the pool is full again.
 #[test]
 fn garbage_collection_goes_on_after_the_writes_and_then_ends() {
     let mut ssd = heavy_writer(GC);
@@ -229,12 +229,12 @@ fn garbage_collection_goes_on_after_the_writes_and_then_ends() {
     assert_eq!(read, 3_600_100_050_000);
 }
 
-/// A step from overload back to a light load: the backlog drains, and latency is again what it was before.
+/// A step from overload back to a light load: the backlog drains, and latency returns to its earlier value.
 #[test]
 fn after_a_step_the_backlog_drains() {
     let mut ssd = heavy_writer("");
     let draw = |index: u64| index.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    // 4 dies of 50 us do 80 k reads/s: 8 k/s, then 160 k/s for 10 ms, then 8 k/s.
+    // 4 dies of 50 us reach 80 k reads/s; load: 8 k/s, then 160 k/s for 10 ms, then 8 k/s.
     let mut slowest = |from: u64, gap: u64, count: u64, salt: u64| {
         let times = (0..count).map(|index| from + index * gap);
         times.map(|at| read_at(&mut ssd, at, draw(at + salt)) - at).max().unwrap_or(0)
@@ -249,7 +249,7 @@ fn after_a_step_the_backlog_drains() {
     assert!(after.abs_diff(before) <= 50_000, "{before} before, {after} after");
 }
 
-/// A read that meets a program waits for the suspension, and the program ends later by what the read took.
+/// A read during a program waits for the suspension, and the program ends later by the time of the read.
 #[test]
 fn a_read_suspends_a_program_and_pays_it_back() {
     let text = "name='s'\nsource='s'\n[flash]\ndies=1\npage_bytes=4096\nread_ns=50000\n[program]\nprogram_ns=400000\n\
@@ -298,7 +298,7 @@ fn every_profile_of_the_repository_is_a_drive() {
     }
 }
 
-/// GB/s and requests per second of reads that all come at once.
+/// GB/s and requests per second of simultaneous reads.
 fn flood(ssd: &mut Ssd, requests: u64, bytes: u32) -> (f64, f64) {
     let read = |index: u64| {
         let draw = Stream::new(1, Purpose::Devices, 0).at(index);

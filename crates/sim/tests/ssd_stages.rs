@@ -1,4 +1,4 @@
-//! What a drive's stages do: nothing where they limit nothing, and else what their figures say.
+//! A drive's stages: no effect without limits, otherwise the effect of their parameters.
 
 use pilotlight_sim::rng::{Purpose, Stream};
 use pilotlight_sim::ssd::{AutonomousActivity, Op, Request, Span, Ssd, SsdModel};
@@ -14,7 +14,7 @@ fn drive(text: &str) -> Ssd {
     Ssd::new(&SsdModel::parse(text).unwrap())
 }
 
-/// A drive of one die that takes no time by itself.
+/// A drive of one die with zero read time.
 fn bare(stages: &str) -> Ssd {
     drive(&format!("name = 'b'\nsource = 'b'\n[flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\n{stages}"))
 }
@@ -49,7 +49,7 @@ proptest! {
         prop_assert_eq!(plain.activity(), staged.activity());
     }
 
-    /// However often somebody asks, what the drive did when left alone is the same, and never two things at once.
+    /// Autonomous activity does not depend on the times of access, and spans do not overlap.
     #[test]
     fn spans_do_not_depend_on_who_asks(load in loads(), asks in prop::collection::vec(0..200_u64, 0..150)) {
         let stages = "[cache]\nbuffer_bytes = 65536\ncache_bytes = 1000000\nfull_bytes_per_s = 300000000\nmap_reads = false\n\
@@ -92,7 +92,7 @@ fn writes_that_programs_hold_up_are_limited_by_the_state_too() {
     assert!((rate / 50e6 - 1.0).abs() < 0.1, "{rate}");
 }
 
-/// The p99 over the median of reads that nobody else is in the way of.
+/// Ratio of p99 to the median of reads on an otherwise idle drive.
 fn tail(stages: &str) -> f64 {
     let profile = include_str!("../../../profiles/ssd/pm1743.toml");
     let mut drive = drive(&format!("{profile}\n{stages}"));
@@ -122,7 +122,7 @@ fn slow_pages_make_the_tail_of_a_drive_that_is_otherwise_idle() {
 
 const MS: u64 = 1_000_000;
 
-/// A drive with round figures, none like another, of which some are replaced.
+/// A drive with distinct round figures, some of them replaced.
 fn round(replaced: &[(&str, &str)]) -> Ssd {
     const TEXT: &str = "name = 'd'\nsource = 'd'\n[front]\nread_latency_ns = 5000\nwrite_latency_ns = 6000\n\
         [flash]\ndies = 1\npage_bytes = 4096\nread_ns = 0\nread_ns_per_kib = 0\nplacement = 'scattered'\n\
@@ -143,7 +143,7 @@ fn one_after_the_other(at_ns: u64, op: Op, bytes: u32) -> Request {
     Request { sequential: true, ..request(at_ns, op, bytes) }
 }
 
-/// The time of what it did of its own, by what.
+/// Time of autonomous activity, by kind.
 fn spent(drive: &mut Ssd) -> [u64; 3] {
     let spans: Vec<Span> = drive.spans().collect();
     [AutonomousActivity::Moves, AutonomousActivity::Rests, AutonomousActivity::Sleeps]
@@ -155,22 +155,21 @@ fn reads_queue_in_the_controller_and_wait_for_flash() {
     let mut drive = round(&[]);
     assert_eq!(drive.submit(&request(0, Op::Read, 4_096)), 4_096 + 5_000);
     assert_eq!(drive.submit(&request(1_000, Op::Read, 4_096)), 2 * 4_096 + 5_000);
-    // Small commands take what a command takes.
+    // Small commands take the minimum time of a command.
     assert_eq!(drive.submit(&request(100_000, Op::Read, 512)), 100_000 + 1_000 + 5_000);
-    // A larger request than a command may be is cut, and its parts follow each other.
+    // A request above the maximum command size is split, and its parts are sequential.
     assert_eq!(drive.submit(&request(200_000, Op::Read, 2 << 20)), 200_000 + 2 * 1_048_576 + 5_000);
-    // Of 8 KiB two pages wait for the one die.
+    // The two pages of 8 KiB wait for the one die.
     let mut drive = round(&[("read_ns", "30000"), ("read_ns_per_kib", "1000")]);
     assert_eq!(drive.submit(&request(0, Op::Read, 8_192)), 8_192 + 2 * 34_000 + 5_000);
     assert_eq!(drive.submit(&request(0, Op::Read, 1_024)), 8_192 + 3 * 34_000 - 3_000 + 5_000);
-    // What is read ahead does not, but has a rate of its own; writes have the link's.
+    // Data read ahead does not, but has its own rate; writes have the link's.
     let mut drive = round(&[("read_ns", "30000"), ("stream_bytes_per_s", "500000000")]);
     assert_eq!(drive.submit(&one_after_the_other(0, Op::Read, 4_096)), 8_192 + 5_000);
     assert_eq!(drive.submit(&one_after_the_other(0, Op::Write, 4_096)), 8_192 + 4_096 + 6_000);
 }
 
-/// Each stream has a window of its own; with one stream more than the drive follows, all wait for flash (a stream that comes back finds its
-/// place taken).
+/// Each stream has its own window; with one stream more than the maximum, all wait for flash (a returning stream has lost its place).
 #[test]
 fn more_streams_than_a_drive_follows_are_not_read_ahead() {
     let waits = |streams: u64, behind: u64| {
@@ -184,7 +183,7 @@ fn more_streams_than_a_drive_follows_are_not_read_ahead() {
                 let offset = stream * (1 << 30) + 4_096 * at;
                 let request = Request { offset, ..one_after_the_other(at_ns, Op::Read, 4_096) };
                 waits += u64::from(drive.submit(&request) - at_ns > 30_000);
-                // Another reader of the same blocks, which is behind.
+                // Another reader of the same blocks, further back.
                 if at >= behind && behind > 0 {
                     let request = Request { offset: offset - 4_096 * behind, ..request };
                     waits += u64::from(drive.submit(&request) - at_ns > 40_000);
@@ -216,12 +215,12 @@ fn a_sequence_pays_for_each_turn_once() {
 #[test]
 fn writes_are_done_in_the_buffer_until_it_is_full_and_then_at_flash_s_rate() {
     let mut drive = round(&[("buffer_bytes", "409600")]);
-    // It fills by what comes at 1 GB/s less what leaves at 0.5.
+    // It fills at 1 GB/s in minus 0.5 GB/s out.
     let done: Vec<u64> = (0..400).map(|_| drive.submit(&request(0, Op::Write, 4_096))).collect();
     assert_eq!((done[0], done[100]), (4_096 + 6_000, 101 * 4_096 + 6_000), "in the buffer");
-    // Each one more waits for one to leave: 8,192 ns.
+    // Each further write waits for one to drain: 8,192 ns.
     assert!(done[300..].windows(2).all(|two| two[1] - two[0] == 8_192), "{:?}", &done[300..310]);
-    // Before the last is done, all but what the buffer holds is in flash; it is empty when the rest has left.
+    // Before the last completes, all data except the buffer's is in flash; the buffer is empty once the rest has drained.
     assert_eq!(done[399] - 6_000, 4_096 + 400 * 8_192 - 100 * 8_192);
     assert_eq!(drive.quiet_ns(), 4_096 + 400 * 8_192);
 }
@@ -247,7 +246,7 @@ fn what_is_owed_is_moved_when_the_drive_is_left_alone_and_not_before() {
     let quiet_ns = drive.quiet_ns();
     drive.submit(&request(quiet_ns + 15 * MS, Op::Read, 512));
     assert_eq!(drive.to_move_ns(), owed_ns - 5 * MS, "5 ms of it");
-    // Then all of it; and the drive rests once it is done moving and has been left alone for 60 ms.
+    // Then all of it; the drive becomes idle once it has moved all data and had no requests for 60 ms.
     let quiet_ns = drive.quiet_ns();
     let last = drive.submit(&request(quiet_ns + 100 * MS, Op::Read, 512));
     assert_eq!((drive.to_move_ns(), last), (0, quiet_ns + 100 * MS + 90_000 + 1_000 + 5_000));
@@ -291,7 +290,7 @@ fn times_that_are_drawn_have_the_mean_that_is_said() {
         let takes: Vec<f64> = (1..=20_000).map(&mut took).collect();
         let mean = takes.iter().sum::<f64>() / takes.len() as f64;
         let deviation = (takes.iter().map(|ns| (ns - mean).powi(2)).sum::<f64>() / takes.len() as f64).sqrt();
-        // An exponential part has its mean as deviation.
+        // The standard deviation of an exponential part is its mean.
         assert!((mean / 4_096.0 - 1.0).abs() < 0.03, "{mean}");
         assert!((deviation / (4_096.0 * f64::from(random_ppm) / 1e6) - 1.0).abs() < 0.05, "{deviation}");
     }

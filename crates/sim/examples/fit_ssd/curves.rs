@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Which quantiles the files hold, in per cent; the last (99.99th) is left out: 2.5 s hold too few of them.
+/// Quantiles in the files, in per cent; the last (99.99th) is omitted: 2.5 s have too few samples.
 pub(crate) const QUANTILES: [f64; 4] = [50.0, 90.0, 99.0, 99.9];
 
 /// One measured load of one curve.
@@ -16,7 +16,7 @@ pub(crate) struct Point {
     pub(crate) latency_us: [f64; 4],
 }
 
-/// A curve: the loads that the drive kept up with, and the most it has done.
+/// A curve: the sustained loads, and the maximum rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Curve {
     /// In order of rate.

@@ -1,8 +1,8 @@
-//! From curves to a model: which parameters are searched, where they start, and what is minimised.
+//! Fit of a model to curves: searched parameters, starting values and loss.
 //!
-//! In three steps, each with the parameters of the steps before as they are: reads alone, writes alone, the mix; then all
-//! together. The loss is the mean of `|ln(simulated / measured)|` over points and quantiles, so a factor of two either way
-//! counts alike, and one bad point of a noisy measurement does not rule.
+//! In three steps, each with the parameters of earlier steps fixed: reads alone, writes alone, the mix; then all together. The loss is the mean of
+//! `|ln(simulated / measured)|` over points and quantiles, so that a factor of two in either direction counts equally, and one bad point of a noisy
+//! measurement does not dominate.
 
 use crate::curves::{Drive, Point};
 use crate::load::latency_us;
@@ -13,19 +13,19 @@ use pilotlight_sim::ssd::{Flash, Front, Placement, Program, Service, SsdModel};
 /// Write shares that models are fitted on, in permille.
 pub(crate) const FITTED: [u32; 3] = [0, 500, 1000];
 const POINTS: usize = 8;
-/// Requests simulated for each point, while looking around and at the end.
+/// Simulated requests per point, during screening and at the end.
 const ROUGH: usize = 20_000;
 const FINE: usize = 60_000;
 const SCREENED: u64 = 1_600;
 const KEPT: usize = 6;
 const POLISHED: usize = 2;
 const ROUNDS: usize = 8;
-/// Which of `NAMES` belong to reads, to writes and to what they do to each other.
+/// Indices in `NAMES` of the parameters of reads, writes and their interference.
 const READS: [usize; 5] = [0, 1, 2, 3, 15];
 const WRITES: [usize; 4] = [4, 5, 6, 16];
 const MIXES: [usize; 9] = [7, 8, 9, 10, 11, 12, 13, 14, 17];
 
-/// What is searched, in the units of the profile.
+/// Searched parameters, in the units of the profile.
 const NAMES: [&str; 18] = [
     "read_latency_ns",
     "read_ns",
@@ -71,7 +71,7 @@ const fn axis(start: f64, low: f64, high: f64) -> Axis {
     Axis { start, low, high }
 }
 
-/// A set of points to be met, with their write share.
+/// Points to fit, with their write share.
 type Wanted = Vec<(u32, Point)>;
 
 /// The model with these values. `suspends`: whether the last of them is used.
@@ -147,7 +147,7 @@ fn wanted(drive: &Drive, shares: &[u32], points: usize) -> Wanted {
     wanted
 }
 
-/// A step of the fit: the values at `chosen` are searched, the rest stays.
+/// A step of the fit: searches the values at `chosen`; the rest is fixed.
 fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wanted: &Wanted, requests: usize) -> f64 {
     let axes: Vec<Axis> = chosen.iter().map(|&index| Axis { start: values[index], ..AXES[index] }).collect();
     let with = |tried: &[f64]| {
@@ -161,7 +161,7 @@ fn step(values: &mut [f64], chosen: &[usize], rounds: usize, suspends: bool, wan
     least
 }
 
-/// What is being looked for: values, whether programs can be suspended, and how far off they are.
+/// A candidate: loss, values, and whether programs can be suspended.
 type Found = (f64, Vec<f64>, bool);
 
 /// Fits the full model to the curves of a drive at `FITTED`.
@@ -179,7 +179,7 @@ pub(crate) fn full(name: &str, drive: &Drive) -> SsdModel {
     model(name, &values, suspends)
 }
 
-/// Draws of the parameters of mixes over their whole range: the best few.
+/// The best random draws of the mix parameters over their whole range.
 fn screened(drive: &Drive, values: &[f64]) -> Vec<Found> {
     let few = wanted(drive, &[500, 1000], POINTS / 2);
     let stream = Stream::new(3, Purpose::Constants, 0);
@@ -196,7 +196,7 @@ fn best(mut found: Vec<Found>, count: usize) -> Vec<Found> {
     found
 }
 
-/// Searches on from what was found, among the parameters `chosen`.
+/// Continues the search from a candidate, among the parameters `chosen`.
 fn searched((_, mut values, suspends): Found, chosen: &[usize], wanted: &Wanted, requests: usize) -> Found {
     let unused = if suspends { AXES.len() } else { AXES.len() - 1 };
     let chosen: Vec<usize> = chosen.iter().copied().filter(|&index| index < unused).collect();
@@ -205,7 +205,7 @@ fn searched((_, mut values, suspends): Found, chosen: &[usize], wanted: &Wanted,
     (least, values, suspends)
 }
 
-/// `values` with those of the mix drawn, their logarithms uniform.
+/// `values` with log-uniform draws of the mix parameters.
 fn draw(values: &[f64], stream: &Stream, index: u64) -> Vec<f64> {
     let mut drawn = values.to_vec();
     for (nth, &at) in MIXES.iter().enumerate() {
@@ -215,8 +215,7 @@ fn draw(values: &[f64], stream: &Stream, index: u64) -> Vec<f64> {
     drawn
 }
 
-/// The baseline: uniform random dies, an M/D/1 each, three parameters, fitted to p99 and p99.9 of reads alone, over the loads
-/// that the table compares.
+/// The baseline: uniform random dies, an M/D/1 each, with three parameters, fitted to p99 and p99.9 of reads alone over the loads of the table.
 pub(crate) fn baseline(drive: &Drive) -> SsdModel {
     let chosen = [0, 1, 3];
     let dies = |tried: &[f64]| {

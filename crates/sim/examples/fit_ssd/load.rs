@@ -4,7 +4,7 @@ use crate::curves::QUANTILES;
 use pilotlight_sim::rng::{Purpose, Stream, below};
 use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
 
-/// 4 KiB requests at `rate` per second, `writes` of 1000 being writes; latency at `QUANTILES` in us, the first tenth cut.
+/// 4 KiB requests at `rate` per second, `writes` of 1000 being writes; latency at `QUANTILES` in us, without the first tenth.
 pub(crate) fn latency_us(model: &SsdModel, writes: u32, rate: f64, requests: usize) -> [f64; 4] {
     let mut ssd = Ssd::new(model);
     let mut arrivals = Stream::new(1, Purpose::Arrivals, 0);
@@ -23,7 +23,7 @@ pub(crate) fn latency_us(model: &SsdModel, writes: u32, rate: f64, requests: usi
     quantiles(&mut taken[requests / 10..])
 }
 
-/// From the highest to the lowest, each in what is left below the one before.
+/// Selects from the highest to the lowest, each among the values below the previous one.
 fn quantiles(taken: &mut [u32]) -> [f64; 4] {
     let mut found = [0.0; 4];
     let count = taken.len();

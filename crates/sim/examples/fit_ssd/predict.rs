@@ -1,8 +1,8 @@
-//! Predictions that need no model: curves of other mixes, interpolated.
+//! Predictions without a model, by interpolation between curves of other mixes.
 
 use crate::curves::{Curve, Drive};
 
-/// Latency at `rate` on a curve, linear between its points, and level beyond its ends.
+/// Latency at `rate` on a curve, linear between its points, and constant beyond its ends.
 fn at_rate(curve: &Curve, rate: f64) -> [f64; 4] {
     let points = &curve.points;
     let above = points.partition_point(|point| point.rate < rate).min(points.len() - 1);
@@ -11,7 +11,7 @@ fn at_rate(curve: &Curve, rate: f64) -> [f64; 4] {
     std::array::from_fn(|index| low.latency_us[index] + share * (high.latency_us[index] - low.latency_us[index]))
 }
 
-/// What is linear in the write share between two curves.
+/// Quantity that is linear in the write share between two curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
     /// Latency.
@@ -21,7 +21,7 @@ pub(crate) enum Scale {
 }
 
 /// Latency at `rate` with `writes` of 1000, from the nearest curves on either side among those that `usable` allows, at equal
-/// rate. Nothing where one side is missing.
+/// rate. `None` if one side is missing.
 pub(crate) fn interpolate(
     drive: &Drive,
     usable: impl Fn(u32) -> bool,

@@ -1,6 +1,6 @@
-//! A deterministic search: each parameter in turn a step up or down, steps growing where they help and shrinking where not.
+//! Deterministic coordinate search: each parameter in turn moves a step up or down; successful steps grow, others shrink.
 
-/// What is searched: starting values and bounds, all above 0. Steps are factors.
+/// A search axis: starting value and bounds, all above 0. Steps are factors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Axis {
     pub(crate) start: f64,
@@ -8,7 +8,7 @@ pub(crate) struct Axis {
     pub(crate) high: f64,
 }
 
-/// The values with the least loss found, and that loss.
+/// The best values found, and their loss.
 pub(crate) fn search(axes: &[Axis], rounds: usize, loss: impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
     let mut best: Vec<f64> = axes.iter().map(|axis| axis.start).collect();
     let mut least = loss(&best);
@@ -22,7 +22,7 @@ pub(crate) fn search(axes: &[Axis], rounds: usize, loss: impl Fn(&[f64]) -> f64)
     (best, least)
 }
 
-/// One step along an axis, in the direction that helped last time first.
+/// One step along an axis, first in the last successful direction.
 fn try_both(
     best: &mut Vec<f64>,
     least: &mut f64,

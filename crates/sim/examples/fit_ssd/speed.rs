@@ -1,4 +1,4 @@
-//! How long a 4 KiB request takes the simulator.
+//! CPU time of the simulator per 4 KiB request.
 
 use pilotlight_sim::rng::{Purpose, Stream};
 use pilotlight_sim::ssd::{Op, Request, Ssd, SsdModel};
@@ -8,7 +8,7 @@ use std::time::Instant;
 const REQUESTS: usize = 1 << 16;
 const ROUNDS: u64 = 100;
 
-/// Prints ns of CPU for each request, at four fifths of what the dies can do: reads, and reads with a fifth of writes.
+/// Prints CPU ns per request, at four fifths of the dies' capacity: reads, and reads with a fifth of writes.
 pub(crate) fn print(model: &SsdModel) {
     let gap_ns = model.flash.read_ns as f64 / f64::from(model.flash.dies) / 0.8;
     let reads = load(|_| Op::Read, gap_ns);
@@ -21,7 +21,7 @@ pub(crate) fn print(model: &SsdModel) {
     );
 }
 
-/// Ready-made requests, so that only the drive is measured.
+/// Precomputed requests, so that only the drive is measured.
 fn load(op: impl Fn(usize) -> Op, gap_ns: f64) -> Vec<Request> {
     let mut stream = Stream::new(1, Purpose::Arrivals, 0);
     let mut at = 0.0;
@@ -39,7 +39,7 @@ fn load(op: impl Fn(usize) -> Op, gap_ns: f64) -> Vec<Request> {
     (0..REQUESTS).map(&mut next).collect()
 }
 
-/// The fastest of many rounds: what else runs on the machine only makes rounds longer.
+/// The fastest of many rounds: other load on the machine only makes rounds longer.
 fn ns(model: &SsdModel, load: &[Request]) -> f64 {
     let mut ssd = Ssd::new(model);
     let span = load[load.len() - 1].at_ns;

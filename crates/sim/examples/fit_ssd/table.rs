@@ -1,4 +1,4 @@
-//! The table of errors: drive, mix, and how far each prediction is off.
+//! Table of prediction errors by drive and mix.
 
 use crate::curves::{Curve, Drive};
 use crate::fit::{self, FITTED};
@@ -8,7 +8,7 @@ use pilotlight_sim::ssd::SsdModel;
 use std::collections::BTreeMap;
 
 const REQUESTS: usize = 300_000;
-/// Which of the quantiles the table shows: the median, p99 and p99.9.
+/// Indices of the table's quantiles: the median, p99 and p99.9.
 const SHOWN: [usize; 3] = [0, 2, 3];
 
 /// Median errors in per cent of one prediction, at `SHOWN`.
@@ -76,7 +76,7 @@ fn rows(
     rows
 }
 
-/// Median over the loads from 25 to 95 % of the highest; nothing where the prediction has none.
+/// Median over the loads from 25 to 95 % of the highest; `None` without a prediction.
 fn errors(curve: &Curve, predict: impl Fn(f64) -> Option<[f64; 4]>) -> Option<Errors> {
     let mut each: Vec<Errors> = Vec::new();
     for point in curve.between(0.25, 0.95) {

@@ -24,7 +24,7 @@ pub(crate) struct CommandOwner {
     pub(crate) namespace: usize,
 }
 
-/// A waiting command; the least goes first.
+/// A waiting command; the smallest is admitted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Waiting {
     /// Start tag of fair queuing.

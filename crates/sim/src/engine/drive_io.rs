@@ -10,8 +10,8 @@ use crate::ssd::{Ssd, SsdModel};
 use crate::trace::RecordKind;
 
 impl Simulation<'_> {
-    /// A command of an I/O thread, where caps hold.
-    #[inline(never)] // beside the hot path
+    /// Submits a command of an I/O thread, through caps.
+    #[inline(never)] // outside the hot path
     pub(super) fn offer(&mut self, submission: &Submission) {
         if submission.job >= background::FIRST {
             return self.submit_any(submission);
@@ -25,7 +25,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// What caps do next.
+    /// Submits the next command that caps admit.
     pub(super) fn advance_caps(&mut self) {
         let Some(caps::Admitted { submission, waited_ns }) = self.shared.caps.advance() else { return };
         self.collector.waited(submission.at_ns, waited_ns);
@@ -35,13 +35,13 @@ impl Simulation<'_> {
         self.submit_any(&submission);
     }
 
-    /// Whether all commands that wait for drives are of requests, drives have no orders to obey, and none interrupts.
+    /// Whether all pending drive commands are of requests, without pending drive settings and interrupts.
     pub(super) fn submits_requests_only(&self) -> bool {
         self.shared.background.is_empty() && self.shared.drive_orders.is_empty() && !self.shared.interrupts.is_active()
     }
 
-    /// A command reaches its drive, after the orders that the drive had before.
-    #[inline(never)] // beside the hot path
+    /// Submits any command, after earlier settings of its drive.
+    #[inline(never)] // outside the hot path
     pub(super) fn submit_any(&mut self, submission: &Submission) {
         if !self.shared.drive_orders.is_empty() {
             self.order_drives(submission.at_ns);
@@ -52,7 +52,7 @@ impl Simulation<'_> {
         self.submit::<true>(submission);
     }
 
-    /// What drives did of their own until a stretch, or a window of the sensors, ends.
+    /// Records drives' autonomous activity until the end of a stretch or of a sensor window.
     pub(super) fn advance_drives(&mut self, end_ns: u64) {
         if !self.collector.needs_drive_spans() {
             return;
@@ -64,7 +64,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Drives obey what was ordered before `now_ns`.
+    /// Applies drive settings commanded before `now_ns`.
     pub(super) fn order_drives(&mut self, now_ns: u64) {
         let due = self.shared.drive_orders.partition_point(|&(at_ns, ..)| at_ns < now_ns);
         for (at_ns, drive, order) in self.shared.drive_orders.drain(..due) {
@@ -77,7 +77,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Tells of what a drive did of its own in the present stretch.
+    /// Records a drive's autonomous activity in the current stretch.
     fn spans(&mut self, index: usize, at_ns: u64) {
         let moving_uw = self.drives[index].moving_uw();
         for span in self.drives[index].spans() {
@@ -90,8 +90,8 @@ impl Simulation<'_> {
         }
     }
 
-    /// Background I/O reaches its drive.
-    #[inline(never)] // beside the hot path
+    /// Submits background I/O to its drive.
+    #[inline(never)] // outside the hot path
     pub(super) fn submit_background(&mut self, submission: &Submission) {
         let at_ns = submission.at_ns;
         let BackgroundIo { class, drive, thread, request } = self.shared.background.io(submission.job, at_ns);
@@ -108,7 +108,7 @@ impl Simulation<'_> {
         self.shared.complete_beside(done_ns, thread, u64::MAX - u64::from(drive), submission.job);
     }
 
-    /// A request of a job reaches its drive.
+    /// Submits a request of a job to its drive.
     pub(super) fn submit_io(&mut self, scheduled: &mut Scheduled, io: &Io) {
         let (drive, request) = scheduled.command(io);
         let (name, done_ns) = (scheduled.name(io), self.drives[drive].submit(&request));
@@ -120,7 +120,7 @@ impl Simulation<'_> {
     }
 }
 
-/// A drive in the state that the scenario wants.
+/// A drive in the scenario's power state.
 pub(super) fn drive(model: &SsdModel, scenario: &Scenario) -> Ssd {
     let mut drive = Ssd::new(model);
     if let Some(scheduled) = &scenario.scheduled {

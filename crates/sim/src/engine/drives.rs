@@ -3,7 +3,7 @@
 use crate::scenario::Scenario;
 use crate::ssd::{AutonomousActivity, DriveEnergy, Span};
 
-/// Femtojoule in a microjoule.
+/// Femtojoules per microjoule.
 const FJ: u128 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl OwnDrive {
 }
 
 impl OwnDrives {
-    /// `None` if a drive has no figures of its own.
+    /// `None` if a drive has no energy figures.
     pub(crate) fn new(scenario: &Scenario, stretch_ns: u64) -> Option<Self> {
         let own = |drive: &crate::ssd::SsdModel| {
             let idle_uw: Vec<u64> = drive.idle.iter().map(|state| state.uw).collect();

@@ -154,7 +154,7 @@ impl Host {
         self.next_ns().min(self.phase_end_ns)
     }
 
-    /// An answer has come.
+    /// Handles a response.
     #[inline]
     pub(crate) fn answered(&mut self, at_ns: u64) {
         if self.depth != u32::MAX {

@@ -1,17 +1,16 @@
-//! Interrupts that the kernel takes on another core than that of the I/O thread that they are for.
+//! Interrupts that the kernel handles on a core other than that of their I/O thread.
 //!
-//! **Problem.** A drive with fewer completion queues than there are cores interrupts one of the cores that share a queue, whatever that
-//! core does, also while the I/O thread works. That core pays, and has to tell the core of the I/O thread.
+//! **Problem.** A drive with fewer completion queues than there are cores interrupts one of the cores that share a queue, also while the I/O thread
+//! works. That core spends the time, and notifies the core of the I/O thread.
+//! **Terms.** The *taker* of a queue's interrupts is one of the cores that share it; queues of several drives are distributed over them ([`taker`]).
 //!
-//! **Words.** The *taker* of a queue's interrupts is one of the cores that share it: queues of several drives are dealt over them ([`taker`]).
+//! **Algorithm.** An event for an I/O thread that waits for interrupts is an [`Interrupt`] of its taker. An idle taker exits its idle state, a busy
+//! one is interrupted at once; either spends the interrupt's time. The event then reaches the I/O thread, on another core `ipi_ns` later. The handler
+//! also processes all events of the same queue that arrived before it began. Packets are coalesced for `coalesce_ns` first. On its core the I/O
+//! thread waits for its turn and spends the time of a context switch (`core/kernel.rs`).
 //!
-//! **Algorithm.** What comes for an I/O thread that waits by interrupts is an [`Interrupt`] of its taker. An idle taker leaves its rest,
-//! a busy one is interrupted at once; either spends the interrupt's time, and what came is with the I/O thread then, on
-//! another core `ipi_ns` later. What has come to the same queue when the handler begins is taken with it. Packets are gathered for `coalesce_ns`
-//! first. On its core the I/O thread waits for its turn and pays for the switch (`core/kernel.rs`).
-//!
-//! **Properties.** Windows are no longer than `ipi_ns` where an interrupt can be for another core, so that each core advances alone
-//! (`tests/interrupts.rs`: both engines write the same trace). Polled cores do none of it.
+//! **Properties.** Windows are at most `ipi_ns` long if an interrupt can target another core, so that each core advances independently
+//! (`tests/interrupts.rs`: both engines write the same trace). Polled cores are not affected.
 //!
 //! **Sources** (Linux 6.8). A drive gets one queue for each core if it has as many, else cores share them, and the vector of a shared queue has one
 //! target, on the core of these that has the fewest (`drivers/nvme/host/pci.c` `nvme_setup_irqs`, `kernel/irq/matrix.c` `irq_matrix_alloc_managed`). A completion ends on the core that took it, if that shares a
@@ -19,7 +18,7 @@
 //! in a bound worker on the core of the queue's vector, until it is empty (`drivers/nvme/target/rdma.c` `IB_POLL_WORKQUEUE`,
 //! `drivers/infiniband/core/cq.c`); over TCP it queues `io_work` on the core that received last (`drivers/nvme/target/tcp.c`
 //! `queue_cpu`: `sk_incoming_cpu`). So a packet's interrupt and its worker share a core by default: `network_queues` = 0.
-//! The answer is the I/O thread's here, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
+//! Here the I/O thread sends the response, as over TCP (`nvmet_tcp_queue_response`); over RDMA the taker posts it (`nvmet_rdma_queue_response`), and a worker
 //! runs later, when it has been sent.
 
 use pilotlight_plant::CompletionMode;
@@ -30,38 +29,38 @@ use super::shared::Shared;
 use crate::machine::KernelCosts;
 use crate::trace::RecordKind;
 
-/// What interrupts a core.
+/// An interrupt of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Interrupt {
     pub(crate) at_ns: u64,
     /// The drive, or [`NETWORK`].
     pub(crate) source: u16,
-    /// The I/O thread that it is for.
+    /// The target I/O thread.
     thread: u16,
-    /// The command that a drive has completed, by number and by place.
+    /// The completed command: number and slot.
     name: u64,
     place: u32,
 }
 
-/// The source of packets.
+/// Source number of packets.
 const NETWORK: u16 = u16::MAX;
 
-/// Interrupts that will be taken.
+/// Pending interrupts.
 #[derive(Debug)]
 pub(crate) struct Interrupts {
-    /// Whether any I/O thread has waited by them, on a machine that takes them elsewhere.
+    /// Whether any I/O thread has waited for interrupts, on a machine with takers on other cores.
     is_active: bool,
     kernel: KernelCosts,
     cores: u32,
     /// By taker.
     pending: Vec<DueQueue<Interrupt>>,
-    /// Packets that wait for an interrupt, by I/O thread: since when, which request.
+    /// Packets that wait for an interrupt, by I/O thread: arrival time, request.
     packets: Vec<Fifo<(u64, u32)>>,
-    /// When the network card interrupts for an I/O thread next.
+    /// Next interrupt of the network card, by I/O thread.
     gathers_until_ns: Vec<u64>,
 }
 
-/// Which of the cores that share a queue of `device` with `core` takes its interrupts.
+/// The core that takes the interrupts of the queue of `device` that `core` uses.
 pub(crate) fn taker(core: u16, device: u16, queues: u32, cores: u32) -> u16 {
     if queues == 0 || queues >= cores {
         return core;
@@ -86,13 +85,13 @@ impl Interrupts {
         }
     }
 
-    /// Whether cores take interrupts for I/O threads.
+    /// Whether cores take interrupts for I/O threads on other cores.
     #[inline]
     pub(crate) fn is_active(&self) -> bool {
         self.is_active
     }
 
-    /// An I/O thread waits in this way from now on; whether cores begin to take interrupts.
+    /// Sets the completion mode of an I/O thread; returns whether cores begin to take interrupts.
     pub(crate) fn begin(&mut self, mode: CompletionMode) -> bool {
         let begins = !self.is_active && mode == CompletionMode::Interrupt && !self.pending.is_empty();
         self.is_active |= begins;
@@ -109,29 +108,29 @@ impl Interrupts {
         self.is_active && self.kernel.drive_queues > 0
     }
 
-    /// The longest window in which cores can advance alone.
+    /// The longest window in which cores can advance independently.
     pub(crate) fn window_ns(&self) -> u64 {
-        // With a queue for each core too: an I/O thread that has moved gets what it has begun before from its old core.
+        // Also with a queue per core: a moved I/O thread receives earlier commands' completions from its old core.
         if self.is_active { self.kernel.ipi_ns } else { u64::MAX }
     }
 
-    /// When a core is interrupted next, as far as is known.
+    /// The next known interrupt of a core.
     pub(crate) fn next_ns(&self, core: u16) -> u64 {
         let first = self.pending.get(usize::from(core)).and_then(DueQueue::first);
         first.map_or(u64::MAX, |interrupt| interrupt.at_ns)
     }
 
-    /// When any core is.
+    /// The next known interrupt of any core.
     pub(crate) fn first_ns(&self) -> u64 {
         self.pending.iter().filter_map(DueQueue::first).map(|interrupt| interrupt.at_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// The next interrupt of a core, if it comes at `until_ns` or before.
+    /// Removes the next interrupt of a core, if it is at `until_ns` or earlier.
     pub(crate) fn pop(&mut self, core: u16, until_ns: u64) -> Option<Interrupt> {
         self.pending[usize::from(core)].pop_if(|interrupt| interrupt.at_ns <= until_ns)
     }
 
-    /// What has come from the same source when the handler of an interrupt begins.
+    /// Removes an interrupt of the same source that arrived before the handler begins.
     pub(crate) fn pop_same(&mut self, core: u16, source: u16, begins_ns: u64) -> Option<Interrupt> {
         let same = |interrupt: &Interrupt| interrupt.source == source && interrupt.at_ns <= begins_ns;
         self.pending[usize::from(core)].pop_if(same)
@@ -139,7 +138,7 @@ impl Interrupts {
 }
 
 impl Shared<'_> {
-    /// A request is at the network card, which interrupts for it.
+    /// Adds a request that has reached the network card.
     #[cold]
     #[inline(never)]
     pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
@@ -163,7 +162,7 @@ impl Shared<'_> {
         }
     }
 
-    /// A drive will have completed a command that `core` has submitted, and interrupts then, if it does.
+    /// Adds the interrupt for a completion of a command that `core` submitted, if the drive interrupts.
     #[cold]
     #[inline(never)]
     pub(crate) fn complete_by_interrupt(
@@ -183,7 +182,7 @@ impl Shared<'_> {
         pending[usize::from(taker)].push(Interrupt { at_ns, source: drive, thread, name, place });
     }
 
-    /// A core has taken an interrupt: its handler ran from `begins_ns` to `ends_ns`.
+    /// Delivers an interrupt's event; its handler ran on `core` from `begins_ns` to `ends_ns`.
     pub(crate) fn taken(&mut self, core: u16, interrupt: &Interrupt, begins_ns: u64, ends_ns: u64) {
         let Interrupt { source, thread, name, place, .. } = *interrupt;
         let io = usize::from(thread);

@@ -1,13 +1,13 @@
-//! One direction of a network port: packets leave one after the other, at the port's rate.
+//! One direction of a network port: packets are sent sequentially at the port's rate.
 
-/// A first-in, first-out queue, as the time at which its wire is free.
+/// A FIFO queue, represented by the time at which its wire is free.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
     mbit_s: u64,
     free_ns: u64,
-    /// What is left of the last nanosecond, in bit/Mbit.
+    /// Remainder of the last nanosecond, in bit/Mbit.
     fraction: u64,
-    /// The packet before: its bytes, and how many nanoseconds and what fraction of one it takes.
+    /// The previous packet: bytes, and its duration in nanoseconds and fraction.
     known: (u32, u64, u64),
 }
 
@@ -16,14 +16,14 @@ impl Link {
         Self { mbit_s: u64::from(mbit_s), free_ns: 0, fraction: 0, known: (0, 0, 0) }
     }
 
-    /// When the last byte of a packet that is ready at `at_ns` has left.
+    /// Sends a packet that is ready at `at_ns`; returns when its last byte is sent.
     #[inline]
     pub(crate) fn send(&mut self, at_ns: u64, bytes: u32) -> u64 {
         if at_ns >= self.free_ns {
             self.free_ns = at_ns;
             self.fraction = 0;
         }
-        // Packets are alike: hardly ever a division.
+        // Most packets have the same size, which avoids the division.
         if self.known.0 != bytes {
             let work = u64::from(bytes) * 8_000;
             self.known = (bytes, work / self.mbit_s, work % self.mbit_s);
@@ -31,7 +31,7 @@ impl Link {
         let (_, whole_ns, fraction) = self.known;
         self.free_ns += whole_ns;
         self.fraction += fraction;
-        let carry = u64::from(self.fraction >= self.mbit_s); // no branch: nobody could predict it
+        let carry = u64::from(self.fraction >= self.mbit_s); // no branch, as it would be unpredictable
         self.fraction -= carry * self.mbit_s;
         self.free_ns += carry;
         self.free_ns

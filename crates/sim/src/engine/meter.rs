@@ -1,11 +1,11 @@
 //! Time awake, speed and energy of cores, on the grid of epochs.
 //!
-//! What happens within an epoch is seen at its end: a core's speed in the next one follows from how long its sibling was awake and from
-//! its own frequency; energy follows from how long each was awake (see [`crate::power`]). While nothing changes, many epochs
-//! count as one, with the same result; [`super::plain`] does without that.
+//! Changes within an epoch take effect at its end: a core's speed in the next epoch depends on its sibling's awake time and on its own frequency;
+//! energy depends on the awake times (see [`crate::power`]). While nothing changes, many epochs are computed as one, with the same result;
+//! [`super::plain`] computes each.
 //!
-//! An order of a frequency counts from the moment at which it is given. It begins a transition, or joins the one under way; the
-//! frequency holds from the first epoch that begins at or after the end of the transition.
+//! A frequency command takes effect when it is issued. It begins a transition, or joins the current one; the frequency applies from the first epoch
+//! that begins at or after the end of the transition.
 
 use std::collections::VecDeque;
 
@@ -23,48 +23,48 @@ use crate::trace::{RecordKind, State};
 /// Length of an epoch in nanoseconds.
 pub const EPOCH_NS: u64 = 10_000;
 
-/// What an engine asks of its meter.
+/// Interface of the meter to the engine.
 pub(crate) trait Metering {
-    /// Every core fills statistics for `fill_ns`, once in `every_ns` (SANDMAN, Table 3).
+    /// Every core spends `fill_ns` per `every_ns` on statistics (SANDMAN, Table 3).
     fn fill(&mut self, fill_ns: u32, every_ns: u64, cores: &mut [Core]);
 
-    /// A core is ordered to a frequency, at `at_ns`. Orders of a core come in the order of time.
+    /// Commands a core's frequency at `at_ns`. Calls for a core are in time order.
     fn order(&mut self, at_ns: u64, core: usize, khz: u32);
 
-    /// The package is limited to so many microwatts, from `at_ns` on; `None` for no limit. Limits come in the order of time.
+    /// Sets the package's power limit from `at_ns` on, in microwatts; `None` for no limit. Calls are in time order.
     fn limit(&mut self, at_ns: u64, limit_uw: Option<u64>);
 
-    /// Accounts for the time until `to_ns`, a whole number of epochs, and sets the speed of every core from then on.
+    /// Accounts for the time until `to_ns`, a multiple of epochs, and sets the speed of every core from then on.
     fn account(&mut self, to_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>);
 
-    /// Until when all is accounted for.
+    /// End of the accounted time.
     fn until_ns(&self) -> u64;
 
-    /// What was spent since the last call.
+    /// Totals since the last call.
     fn take(&mut self) -> Total;
 
-    /// Whether cores are as they were for some epochs, and will be unless something is ordered or answered; `changed_ns` is when
-    /// one last changed its state.
+    /// Whether cores have been unchanged for some epochs, and remain so unless a command or response occurs; `changed_ns` is the last state change of
+    /// any core.
     fn is_calm(&self, changed_ns: u64) -> bool;
 }
 
-/// One core as the meter sees it.
+/// The meter's state of a core.
 #[derive(Clone, Debug)]
 struct TrackedCore {
     state: State,
     low: State,
     khz: u32,
-    /// Orders that are still to come: when, and which frequency.
+    /// Future frequency commands: time, frequency.
     orders: VecDeque<(u64, u32)>,
-    /// The frequency that a transition leads to, and when it ends.
+    /// Target frequency and end of the current transition.
     transition: Option<(u32, u64)>,
-    /// When it has left the state that it last rested in.
+    /// End of the exit from the last idle state.
     exited_ns: u64,
     spent: Spent,
 }
 
 impl TrackedCore {
-    /// Has been in its state from `from_ns` until `at_ns`, which it returns.
+    /// Accounts for its state from `from_ns` until `at_ns`; returns `at_ns`.
     fn pass(&mut self, from_ns: u64, at_ns: u64) -> u64 {
         match self.state {
             State::Awake => {
@@ -77,7 +77,7 @@ impl TrackedCore {
         at_ns
     }
 
-    /// The same as parts of an epoch.
+    /// The same, as parts of an epoch.
     fn part(&self, from_ns: u64, at_ns: u64, parts: &mut Vec<Part>) {
         let exited_ns = self.exited_ns.min(at_ns);
         if self.state == State::Awake && exited_ns > from_ns {
@@ -98,13 +98,13 @@ impl TrackedCore {
         }
     }
 
-    /// When orders or a transition next make a difference: an epoch that ends before is like the one before it.
+    /// The next effect of a command or transition; epochs that end earlier are unaffected.
     fn due_ns(&self) -> u64 {
         let order_ns = self.orders.front().map_or(u64::MAX, |&(at_ns, _)| at_ns + 1);
         self.transition.map_or(order_ns, |(_, end_ns)| order_ns.min(end_ns))
     }
 
-    /// Follows the orders given before `now_ns`; whether a frequency holds that did not.
+    /// Applies commands issued before `now_ns`; returns whether the frequency changed.
     fn follow(&mut self, now_ns: u64, speed: &Speed) -> bool {
         let mut ended = false;
         while let Some(&(at_ns, khz)) = self.orders.front().filter(|&&(at_ns, _)| at_ns < now_ns) {
@@ -129,43 +129,43 @@ impl TrackedCore {
 }
 
 pub(crate) struct Meter {
-    /// The machine's power, and further members of its family.
+    /// Power models of the machine and of further members of its family.
     models: Vec<PowerModel>,
     speed: Speed,
-    /// Share of each core's time that goes into filling statistics for the policy, in millionths.
+    /// Share of each core's time spent on statistics for the policy, in millionths.
     filling_ppm: u64,
     siblings: Vec<Option<usize>>,
     cores: Vec<TrackedCore>,
-    /// What each core did in the epoch, where that counts moment by moment.
+    /// Parts of the epoch by core, for machines with scheduled cores.
     parts: Option<Vec<Vec<Part>>>,
     limiter: Limiter,
-    /// The highest frequency that the limit of the package allows.
+    /// The highest frequency that the package's power limit allows.
     ceiling_khz: u32,
-    /// When it can change next; never without a limit.
+    /// Its next possible change; `u64::MAX` without a limit.
     limit_ns: u64,
-    /// The kernel's governor, if it chooses frequencies, and when it looks at cores next; never without it.
+    /// The kernel's frequency governor, if any, and its next update; `u64::MAX` without one.
     governor: Option<Schedutil>,
     governor_ns: u64,
     until_ns: u64,
-    /// Since the last time that it was asked.
+    /// Totals since the last [`Metering::take`].
     total: Total,
-    /// What the last epoch took.
+    /// Totals of the last epoch.
     unit: Total,
-    /// The last moment at which anything has changed.
+    /// Time of the last change.
     calm_ns: u64,
-    /// When an order or a transition next makes a difference; `u64::MAX` if there is none.
+    /// The next effect of a command or transition; `u64::MAX` for none.
     due_ns: u64,
-    /// Whether the next epoch takes the same, if it ends before `due_ns` and no core changes its state.
+    /// Whether the next epoch has the same totals, if it ends before `due_ns` and no core changes its state.
     steady: bool,
 }
 
-/// What has been spent.
+/// Totals of a time span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
     /// By member of the family.
     pub(crate) epochs: Vec<Epoch>,
     pub(crate) awake_ns: u64,
-    /// Time awake times frequency over the highest one.
+    /// Awake time times frequency over the highest frequency.
     pub(crate) capacity_ns: u64,
 }
 
@@ -191,7 +191,7 @@ impl Total {
     }
 }
 
-/// The machine's own power, and further members of its family.
+/// Power of the machine, and of further members of its family.
 pub(crate) fn members<'a>(machine: &'a Machine, family: &'a [Power]) -> impl Iterator<Item = &'a Power> {
     std::iter::once(&machine.power).chain(family)
 }
@@ -253,7 +253,7 @@ impl Meter {
         self.steady = settled && self.calm_ns == before_ns && !exits;
     }
 
-    /// What the kernel's governor makes of as many epochs as the last one, which end now.
+    /// Applies the kernel's governor to `epochs` epochs equal to the last one, which end now.
     fn govern(&mut self, epochs: u64, shared: &mut Shared<'_>) {
         let Some(mut governor) = self.governor.take() else { return };
         for (index, core) in self.cores.iter().enumerate() {
@@ -267,12 +267,12 @@ impl Meter {
         (self.governor_ns, self.governor) = (Schedutil::due_ns(now_ns), Some(governor));
     }
 
-    /// When something next makes a difference that does not come from cores: an order, a limit, or the governor.
+    /// The next effect of a command, limit or the governor.
     fn next_ns(&self) -> u64 {
         self.due_ns.min(self.limit_ns).min(self.governor_ns)
     }
 
-    /// What a limit makes of the epoch that ends now; whether cores have another frequency.
+    /// Applies the power limit to the epoch that ends now; returns whether frequencies changed.
     fn follow_limit(&mut self, now_ns: u64, shared: &mut Shared<'_>) -> bool {
         self.limiter.spend(self.unit.epochs[0].cpu_fj);
         let changed = self.limiter.look(now_ns);
@@ -285,12 +285,12 @@ impl Meter {
         changed
     }
 
-    /// The frequency that a core runs at.
+    /// The frequency of a core.
     fn khz(&self, index: usize) -> u32 {
         self.cores[index].khz.min(self.ceiling_khz)
     }
 
-    /// How a core spent the time until `to_ns`.
+    /// Collects a core's states until `to_ns`.
     fn drain(&mut self, index: usize, core: &mut Core, to_ns: u64) {
         let above = self.khz(index) - self.speed.min_khz;
         let watched = &mut self.cores[index];
@@ -316,7 +316,7 @@ impl Meter {
         watched.pass(from_ns, to_ns);
     }
 
-    /// What the epoch took.
+    /// Computes the totals of the epoch.
     fn sum(&mut self) {
         let Self { models, cores, siblings, unit, speed, ceiling_khz, limiter, .. } = self;
         unit.clear();
@@ -347,8 +347,8 @@ impl Meter {
         }
     }
 
-    /// The same of a machine with scheduled cores.
-    #[inline(never)] // beside the hot path
+    /// The same for a machine with scheduled cores.
+    #[inline(never)] // outside the hot path
     fn sum_moments(&mut self) {
         let Self { models, cores, siblings, unit, speed, ceiling_khz, limiter, parts, until_ns, .. } = self;
         let Some(parts) = parts else { return };
@@ -376,7 +376,7 @@ impl Meter {
         }
     }
 
-    /// Frequencies that hold now, and the speed that follows; whether no speed has changed.
+    /// Applies current frequencies and the resulting speeds; returns whether all speeds are unchanged.
     fn settle(&mut self, now_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) -> bool {
         let mut same = true;
         let follows = self.due_ns <= now_ns;

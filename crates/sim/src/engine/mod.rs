@@ -1,21 +1,20 @@
-//! The engine: simulated time, and the order in which things happen in it.
+//! The engine: simulated time and the order of events.
 //!
-//! **Problem.** Ten million requests a second and core, and yet every decision at its exact moment: which requests an I/O thread
-//! had polled when the policy looked, which command came first at a drive.
+//! **Problem.** Ten million requests per second and core, with every decision at its exact time: the requests an I/O thread had polled at a policy
+//! call, the order of commands at a drive.
 //!
-//! **Words.** A *window* is a stretch of time in which cores cannot influence each other: it is no longer than the least time from
-//! a command at a drive to its completion, nor, where hosts wait for answers, than a round trip over the network, and it ends
-//! where the policy is asked. An *epoch* is the grid on which speed and energy are looked at ([`meter`]).
+//! **Terms.** A *window* is a time span in which cores cannot influence each other: it is no longer than the minimum time from a command at a drive
+//! to its completion, nor, if hosts wait for responses, than a network round trip, and it ends at a policy call. An *epoch* is the grid for speed and
+//! energy ([`meter`]).
 //!
-//! **Algorithm** ([`window`]). In each window: what hosts send arrives; the main core advances, up to where it asks the policy; every
-//! other core advances alone; commands for drives and answers are sorted by (time, core, number) and go through the
-//! first-in, first-out recursions of drives and ports; then the policy is asked. While an I/O thread is on its way between two cores,
-//! they advance step by step in the order of time. Where nothing is due, a window reaches to what comes next.
+//! **Algorithm** ([`window`]). In each window: hosts' requests arrive; the main core advances up to its policy call; every other core advances
+//! independently; commands for drives and responses are sorted by (time, core, number) and pass the FIFO recursions of drives and ports; then the
+//! policy is called. While an I/O thread moves between two cores, they advance step by step in time order. Without due events, a window extends to
+//! the next event.
 //!
-//! **Properties.** The order of events is that of a plain list of events ordered by time ([`naive`], which shares what a core,
-//! a drive, a policy do, but neither the order nor the meter): the traces are the same, byte for byte. One scenario and one seed give one trace.
-//! No random number depends on the order of draws ([`crate::rng`]). Nothing is lost: requests in are answers out and what
-//! is in progress.
+//! **Properties.** The order of events is that of a single event list ordered by time ([`naive`], which shares the code of cores, drives and
+//! policies, but neither the order nor the meter): the traces are equal, byte for byte. One scenario and one seed yield one trace. No random number
+//! depends on the order of draws ([`crate::rng`]). No request is lost: requests in equal responses out plus requests in progress.
 
 mod abilities;
 mod background;
@@ -75,10 +74,10 @@ use shared::{Answer, IoThread, Shared, Submission};
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// A part of it does not fit the rest.
+    /// The scenario is inconsistent.
     #[error("the scenario cannot be run: {0}")]
     Scenario(String),
-    /// The policy needs what the machine cannot do.
+    /// The policy needs an unsupported capability.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The trace could not be written.
@@ -100,11 +99,11 @@ pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunE
     Simulation::new(scenario, policy, None)?.run(window::run)
 }
 
-/// Runs a scenario under a policy, walks through every loop of every core, and measures the time between two polls of each I/O thread, after
-/// the warm-up, in nanoseconds. Slow: [`run`] passes over loops that find nothing.
+/// Runs a scenario under a policy, simulates every loop of every core, and measures the time between two polls of each I/O thread, after the warm-up,
+/// in nanoseconds. Slow: [`run`] skips empty loops.
 ///
 /// # Errors
-/// As [`run`]. Cores that are scheduled have no loop.
+/// As [`run`]. Scheduled cores have no loop.
 pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcome, Histogram), RunError> {
     if scenario.scheduled.is_some() {
         return Err(RunError::Scenario("only cores that poll have a time between polls".to_owned()));
@@ -121,7 +120,7 @@ pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcom
     Ok((outcome, intervals))
 }
 
-/// Runs a scenario and writes everything that happens to `out` ([`crate::trace`]).
+/// Runs a scenario and writes its events to `out` ([`crate::trace`]).
 ///
 /// # Errors
 /// As [`run`], or if `out` fails.
@@ -129,8 +128,7 @@ pub fn run_traced(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wr
     Simulation::new(scenario, policy, Some(out))?.run(window::run)
 }
 
-/// Runs a scenario under one policy after the other, each from its time on, in their order; the first from the beginning. Writes everything that
-/// happens to `out`.
+/// Runs a scenario under several policies in sequence, each from its start time on; the first from the beginning. Writes all events to `out`.
 ///
 /// # Errors
 /// As [`run_traced`], or if there is no policy.
@@ -139,7 +137,7 @@ pub fn run_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write)
     Simulation::with_meter(scenario, policies, Some(out), meter)?.run(window::run)
 }
 
-/// As [`run_in_turn`], by the engine that is only there to check the other.
+/// As [`run_in_turn`], by the naive engine, for comparison only.
 ///
 /// # Errors
 /// As [`run_in_turn`].
@@ -151,11 +149,10 @@ pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn 
     Simulation::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
 }
 
-/// Policies, each with the moment from which it is in charge, in nanoseconds.
+/// Policies, each with its start time in nanoseconds.
 pub type Policies = Vec<(u64, Box<dyn Policy>)>;
 
-/// Runs a scenario whose connections of kind [`crate::scenario::Kind::Traced`] send what `source` says, in its order, which must be
-/// that of time.
+/// Runs a scenario whose connections of kind [`crate::scenario::Kind::Traced`] send the requests of `source`, in time order.
 ///
 /// # Errors
 /// As [`run`].
@@ -169,7 +166,7 @@ pub fn run_replay<'a>(
     sim.run(window::run)
 }
 
-/// As [`run_replay`], and writes everything that happens to `out`.
+/// As [`run_replay`], and writes all events to `out`.
 ///
 /// # Errors
 /// As [`run_traced`].
@@ -184,10 +181,10 @@ pub fn run_replay_traced<'a>(
     sim.run(window::run)
 }
 
-/// Requests of a trace, in the order of time.
+/// Requests of a trace, in time order.
 pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
 
-/// As [`run_traced`], by the engine that is only there to check the other.
+/// As [`run_traced`], by the naive engine, for comparison only.
 ///
 /// # Errors
 /// As [`run_traced`].
@@ -196,7 +193,7 @@ pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Wri
     run_naive_in_turn(scenario, vec![(0, policy)], out)
 }
 
-/// How often a run has looked whether the policy is to be asked: moments that were passed over are not among them.
+/// Number of checks for a policy call in a run, without skipped ticks.
 ///
 /// # Errors
 /// As [`run`].
@@ -207,10 +204,10 @@ pub fn looks(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<u64, RunErr
     Ok(sim.director.looks)
 }
 
-/// Windows end after this time at the latest, so that what happens in one is little.
+/// Maximum length of a window; bounds the number of its events.
 const LONGEST_WINDOW_NS: u64 = 1_000_000;
 
-/// Everything there is.
+/// State of a simulation.
 pub(crate) struct Simulation<'a> {
     scenario: &'a Scenario,
     main: usize,
@@ -218,26 +215,26 @@ pub(crate) struct Simulation<'a> {
     shared: Shared<'a>,
     hosts: Vec<Host>,
     source: Option<Source<'a>>,
-    /// The next request of the source.
+    /// The next request of the trace.
     next_arrival: Option<Arrival>,
     drives: Vec<Ssd>,
-    /// Time from a host to the target or back, without waiting.
+    /// One-way time between host and target, without queueing.
     half_trip_ns: u64,
-    /// Towards the target, and towards the hosts.
+    /// Links towards the target, and towards the hosts.
     ingress: Vec<Link>,
     egress: Vec<Link>,
-    /// Whether requests carry data, so that the way in matters.
+    /// Whether requests carry data, so that the ingress rate matters.
     data_comes_in: bool,
-    /// Whether requests have to arrive in the order of time over connections: they share a port, or an I/O thread.
+    /// Whether requests must arrive in time order across connections, because they share a port or an I/O thread.
     in_order: bool,
     meter: Box<dyn Metering>,
     director: Director,
     collector: Collector,
-    /// How many cores poll; those that follow are scheduled.
+    /// Number of polling cores; later cores are scheduled.
     polls: usize,
     scheduled: Option<Box<Scheduled>>,
     md: Option<Box<Md>>,
-    /// Scratch.
+    /// Reused buffers.
     sent: Vec<Sent>,
     submissions: Vec<Submission>,
     answers: Vec<Answer>,
@@ -335,8 +332,7 @@ impl<'a> Simulation<'a> {
         self.director.refused_policy.map_or(Ok(outcome), |error| Err(error.into()))
     }
 
-    /// The longest time in which nothing that happens can influence another core: no drive completes what it gets, and no host
-    /// that waits for an answer sends the next request.
+    /// The longest time without influence between cores: no drive completes a new command, and no host sends a request after a response.
     fn window_ns(&self) -> u64 {
         let connections = &self.scenario.workload.connections;
         let jobs = self.scenario.scheduled.iter().flat_map(|scheduled| &scheduled.jobs);
@@ -350,7 +346,7 @@ impl<'a> Simulation<'a> {
         drives.min(hosts).clamp(1, LONGEST_WINDOW_NS)
     }
 
-    /// Hosts are told what a trace has for them before `until_ns`.
+    /// Passes the trace's requests before `until_ns` to their hosts.
     fn read_trace(&mut self, until_ns: u64) {
         while let Some(Arrival { at_ns, connection, what }) =
             self.next_arrival.filter(|arrival| arrival.at_ns < until_ns)
@@ -361,21 +357,21 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// What hosts have sent arrives, in the order in which it was sent.
-    #[inline(always)] // into both loops over what was sent
+    /// Requests arrive in the order in which they were sent.
+    #[inline(always)] // into both loops over sent requests
     fn arrive(&mut self, sent: &Sent) {
         let (at_ns, job) = self.bring(sent);
         self.shared.arrive(at_ns, job);
     }
 
-    /// The same where packets may interrupt.
-    #[inline(never)] // beside the hot path
+    /// The same if packets may interrupt.
+    #[inline(never)] // outside the hot path
     fn arrive_any(&mut self, sent: &Sent) {
         let (at_ns, job) = self.bring(sent);
         self.shared.arrive_by_interrupt(at_ns, job);
     }
 
-    /// When a request is at the target's network card, and what it is.
+    /// Arrival of a request at the target's network card, and its job.
     #[inline(always)] // as above
     fn bring(&mut self, sent: &Sent) -> (u64, Job) {
         let plan = &self.shared.plans[sent.connection as usize];
@@ -391,7 +387,7 @@ impl<'a> Simulation<'a> {
         (at_ns, job)
     }
 
-    /// A command of a request reaches its drive, which has obeyed its orders, and may interrupt when it has completed it.
+    /// A command reaches its drive, whose earlier commands of the policy have been applied; its completion may interrupt.
     #[inline(always)] // into the loop over the commands of a window; the compiler else calls it, because of its second caller
     fn submit<const INTERRUPTS: bool>(&mut self, submission: &Submission) {
         let job = self.shared.job(submission.job);
@@ -411,7 +407,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// An answer reaches the network card.
+    /// A response reaches the network card.
     #[inline]
     fn answer(&mut self, answer: &Answer) {
         let job = self.shared.finish(answer.job);
@@ -427,7 +423,7 @@ impl<'a> Simulation<'a> {
         self.hosts[connection].answered(received_ns);
     }
 
-    /// Hands messages to the cores that they are for.
+    /// Delivers messages to their cores.
     fn deliver(&mut self) {
         for (to, message) in self.shared.messages.drain(..) {
             self.cores[usize::from(to)].deliver(message);
@@ -438,7 +434,7 @@ impl<'a> Simulation<'a> {
         self.director.call_policy(&mut self.cores, &mut *self.meter, &mut self.shared);
     }
 
-    /// Speed and energy until `to_ns`, which is on the grid.
+    /// Accounts for speed and energy until `to_ns`, which is on the grid.
     fn account(&mut self, to_ns: u64) {
         let step = self.collector.stretch_ns();
         while self.meter.until_ns() < to_ns {
@@ -468,7 +464,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// When the window of the sensors ends that is open.
+    /// End of the sensors' open window.
     fn sensed_ns(&self) -> u64 {
         self.director.sensors.as_ref().map_or(u64::MAX, sensors::Sensors::end_ns)
     }

@@ -1,8 +1,8 @@
-//! What logical cores do at the same time, moment by moment within an epoch: for machines with scheduled cores.
+//! Simultaneous states of logical cores within an epoch, for machines with scheduled cores.
 //!
-//! Cores that poll are awake for long, and siblings can be taken as independent ([`crate::power`]). Programs that wait for one drive are not:
-//! it completes their requests one after the other, so that siblings work in turn; and thousands of times a second a core leaves the deep
-//! state for a few microseconds.
+//! Polling cores are awake for long periods, and siblings can be assumed independent ([`crate::power`]). Programs that wait for one drive are not: it
+//! completes their requests sequentially, so that siblings alternate, and a core exits the deep state for a few microseconds thousands of times per
+//! second.
 
 use crate::power::Together;
 use crate::trace::State;
@@ -12,7 +12,7 @@ use crate::trace::State;
 pub(crate) struct Part {
     pub(crate) until_ns: u64,
     pub(crate) state: State,
-    /// The same where leaving a state counts as rest in it.
+    /// The same with exits counted as idle time.
     pub(crate) at_rest: State,
 }
 
@@ -22,7 +22,7 @@ impl Part {
     }
 }
 
-/// How long two siblings were in which states at the same time; a core without a sibling is beside one that is always deep.
+/// Durations of each combination of states of two siblings; a missing sibling counts as always deep.
 pub(crate) fn together(from_ns: u64, first: &[Part], second: Option<&[Part]>, at_rest: bool) -> Together {
     let mut ns = [[0; 4]; 4];
     let alone = [Part { until_ns: u64::MAX, state: State::Deep, at_rest: State::Deep }];
@@ -40,7 +40,7 @@ pub(crate) fn together(from_ns: u64, first: &[Part], second: Option<&[Part]>, at
     Together { ns, steps: [0; 2] }
 }
 
-/// How long some core was not deep.
+/// Time in which at least one core was not deep.
 pub(crate) fn not_deep_ns(from_ns: u64, cores: &[Vec<Part>], at_rest: bool) -> u64 {
     let mut stretches = Vec::new();
     for parts in cores {
@@ -69,7 +69,7 @@ mod tests {
 
     const STATES: [State; 4] = [State::Awake, State::Shallow, State::Deep, State::Spins];
 
-    /// Parts of 100 ns, and the state in each of them.
+    /// Parts of 100 ns in total, and the state in each nanosecond.
     fn parts() -> impl Strategy<Value = (Vec<Part>, Vec<State>)> {
         prop::collection::vec((0..STATES.len(), 1..40_u64), 1..8).prop_map(|all| {
             let mut moments: Vec<State> =
@@ -89,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against moments that are counted one by one.
+        /// Against a count nanosecond by nanosecond.
         #[test]
         fn every_moment_counts_once(first in parts(), second in parts(), third in parts()) {
             let together = together(1_000, &first.0, Some(&second.0), false);

@@ -1,32 +1,32 @@
-//! What happens in a window, in the order of time.
+//! Time order of the events of a window.
 //!
-//! Every core and every connection hands over its own in order; equal times are ordered by core, then as handed over. Time, core
-//! and place are packed into one word, because sorting words is the cheapest there is.
+//! Every core and every connection supplies its events in order; equal times are ordered by core, then as supplied. Time, core and index are packed
+//! into one word, because words sort fastest.
 //!
-//! Events are spread over their window nearly evenly, so they are dealt by time into up to twice as many buckets as there are; what then
-//! is not in order stands close together ([`insert`]). That takes 93 instructions for each request, both orders together; sorting by
-//! comparison took 124, with a quarter of the events in a window. Where events crowd, the sort by comparison takes over.
+//! Events are distributed nearly uniformly over their window, so they are sorted by time into up to twice as many buckets as events; the remaining
+//! inversions are local ([`insert`]). That takes 93 instructions for each request, both orders together; sorting by comparison took 124, with a
+//! quarter of the events in a window. Clustered events are sorted by comparison.
 
-/// Places in order; kept for its memory.
+/// Indices in order; reused to avoid allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     keys: Vec<u64>,
     dealt: Vec<u64>,
-    /// What comes after the window.
+    /// Indices of events after the window.
     later: Vec<u32>,
 }
 
 const PLACE_BITS: u32 = 20;
 const CORE_BITS: u32 = 16;
-/// Most buckets that a window is dealt into, as a power of two.
+/// Maximum buckets of a window, as a power of two.
 const BUCKET_BITS: u32 = 10;
-/// Fewer events than this are sorted at once.
+/// Fewer events than this are sorted by comparison.
 const FEW: usize = 32;
-/// Most events in a bucket.
+/// Maximum events in a bucket.
 const CROWD: u16 = 32;
 
 impl Order {
-    /// Puts those of `items` first that come before `until_ns`, as places in order; `from_ns` is not after any of them.
+    /// Sorts the indices of `items` before `until_ns`; `from_ns` is not after any of them.
     pub(crate) fn until<T>(&mut self, items: &[T], from_ns: u64, until_ns: u64, at: impl Fn(&T) -> (u64, u16)) {
         assert!(items.len() <= 1 << PLACE_BITS, "a window holds at most a million events");
         self.keys.clear();
@@ -46,7 +46,7 @@ impl Order {
         }
     }
 
-    /// Puts keys in order by dealing them into buckets; `false` if there are too many, or too many in one.
+    /// Sorts keys by buckets; `false` if there are too many keys, or too many in one bucket.
     fn deal(&mut self, length_ns: u64) -> bool {
         if self.keys.len() > usize::from(u16::MAX) {
             return false;
@@ -77,18 +77,18 @@ impl Order {
         true
     }
 
-    /// The places, in order.
+    /// The sorted indices.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> + '_ {
         self.keys.iter().map(|key| (key & ((1 << PLACE_BITS) - 1)) as usize)
     }
 
-    /// The places of what comes after the window, as they are.
+    /// The indices after the window, unsorted.
     pub(crate) fn later(&self) -> impl Iterator<Item = usize> + '_ {
         self.later.iter().map(|&place| place as usize)
     }
 }
 
-/// Sorts keys that are nearly in order.
+/// Insertion sort, for nearly sorted keys.
 fn insert(keys: &mut [u64]) {
     for sorted in 1..keys.len() {
         let key = keys[sorted];

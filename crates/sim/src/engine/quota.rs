@@ -8,7 +8,7 @@
 //! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), usage is exact (the kernel samples at timer
 //! ticks), and time in a wait instruction is not charged.
 //!
-//! Calls must be in order of time.
+//! Calls must be in time order.
 
 use std::collections::VecDeque;
 
@@ -26,22 +26,22 @@ pub(crate) struct QuotaPool {
     filled_ns: u64,
     fills: u64,
     end_ns: u64,
-    /// Throttled workers and what each used beyond its slice, the first to be throttled first.
+    /// Throttled workers and their overuse, in order of throttling.
     waiting: VecDeque<(u16, u64)>,
-    /// Workers that may run again: which, when, with what slice.
+    /// Workers that may run again: core, time, slice.
     released: Vec<(u16, u64, u64)>,
 }
 
 /// A worker's part of the pool.
 #[derive(Debug, Default)]
 pub(crate) struct CoreQuota {
-    /// Whether a quota counts for this core.
+    /// Whether the core is under the quota.
     is_limited: bool,
-    /// What is left of its slice, below 0 where it used more.
+    /// Remaining slice; negative after overuse.
     left_ns: i64,
-    /// Time awake of the core that is accounted for.
+    /// Accounted awake time of the core.
     awake_ns: u64,
-    /// The filling of the pool that the slice is from.
+    /// Number of the refill that the slice is from.
     fill: u64,
 }
 
@@ -61,17 +61,17 @@ impl QuotaPool {
         }
     }
 
-    /// From `at_ns` on each period of this length allows so much; `None` for any time.
+    /// Sets quota and period from `at_ns` on; `None` for no limit.
     pub(crate) fn order(&mut self, at_ns: u64, quota_ns: Option<u64>, period_ns: u64) {
         self.orders.push_back((at_ns, quota_ns, period_ns.max(1)));
     }
 
-    /// Whether there is a quota, or will be.
+    /// Whether a quota is set or pending.
     pub(crate) fn is_active(&self) -> bool {
         self.quota_ns.is_some() || !self.orders.is_empty()
     }
 
-    /// Fills it as often as it is due until `now_ns`.
+    /// Applies all refills and changes due until `now_ns`.
     pub(crate) fn advance(&mut self, now_ns: u64) {
         loop {
             let at_ns = self.until_ns();
@@ -106,19 +106,19 @@ impl QuotaPool {
         }
     }
 
-    /// A slice, and what was used before it, as far as there is any left.
+    /// Takes a slice plus the overuse, limited to the remaining time.
     fn take(&mut self, debt_ns: u64) -> u64 {
         let taken_ns = self.left_ns.min(self.slice_ns + debt_ns);
         self.left_ns -= taken_ns;
         taken_ns
     }
 
-    /// When it is filled next.
+    /// Time of the next refill or change.
     pub(crate) fn until_ns(&self) -> u64 {
         self.end_ns.min(self.orders.front().map_or(u64::MAX, |&(at_ns, ..)| at_ns))
     }
 
-    /// When a throttled core can run again, or has to look again.
+    /// Time at which a throttled core can run again, or must check again.
     pub(crate) fn release_ns(&self, core: u16) -> u64 {
         let released = self.released.iter().find(|&&(of, ..)| of == core);
         released.map_or(self.until_ns(), |&(_, at_ns, _)| at_ns)
@@ -152,7 +152,7 @@ impl CoreQuota {
         Some(pool.until_ns().min(now_ns + self.left_ns.unsigned_abs()))
     }
 
-    /// Charges the time awake since the last call. Slices of an earlier period are void.
+    /// Charges the awake time since the last call. Slices of an earlier period are void.
     fn charge(&mut self, pool: &QuotaPool, now_ns: u64, awake_ns: u64) {
         let mut used_ns = awake_ns - std::mem::replace(&mut self.awake_ns, awake_ns);
         if self.fill != pool.fills {

@@ -146,7 +146,7 @@ proptest! {
     }
 }
 
-/// Runs cores in loops of some length for so many milliseconds; the time that each was awake, in nanoseconds.
+/// Runs cores with the given loop lengths for `ms` milliseconds; returns the awake time of each, in nanoseconds.
 fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool, ms: u64) -> Vec<u64> {
     let mut pool = QuotaPool::new(5 * MS);
     pool.order(0, Some(quota_ns), 100 * MS);

@@ -1,7 +1,7 @@
-//! What a policy is told of watts, bytes and latencies: the readings of a simulated machine.
+//! Readings of power, bytes and latencies of a simulated machine.
 //!
-//! Sensors measure one window after the other, on a grid. A window's values are known when it has ended and the sensors' lag has passed;
-//! they come from the meter and from what goes to drives and hosts, exactly. Nothing is gathered where the policy wants no readings.
+//! Sensors measure consecutive windows on a time grid. A window's values are available after its end plus the sensors' lag; they are exact, from the
+//! meter and from the commands of drives and responses to hosts. Nothing is collected if the policy wants no readings.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,33 +17,33 @@ use crate::scenario::{self, Background, Scenario};
 use crate::sensor::{Sensor, SensorReading};
 use crate::ssd::Span;
 
-/// The sources that a policy wants, and what they have measured.
+/// The readings that a policy wants, and their values.
 pub(crate) struct Sensors {
     wanted: Vec<(ReadingId, Source)>,
     config: scenario::Sensors,
     power: Member,
     ceilings_uw: Vec<Option<u64>>,
-    /// What drives take in the open window that have figures of their own.
+    /// Energy in the open window of drives with their own power figures.
     own: Option<OwnDrives>,
     hosts: usize,
-    /// Classes of background work, and how much of each was done before the open window, in bytes.
+    /// Classes of background work, and bytes completed of each before the open window.
     background: Vec<(Background, u64)>,
-    /// What reads the server's power, where it is not as exact as the rest.
+    /// The server's power meter, if it is less exact than the other sensors.
     meter: Option<Sensor>,
-    /// How long requests in progress have waited for a bandwidth cap, by place, in nanoseconds.
+    /// Waits of requests in progress for a bandwidth cap, by slot, in nanoseconds.
     waited_ns: BTreeMap<u32, u64>,
-    /// What the open window has taken so far.
+    /// Totals of the open window.
     spent: Total,
-    /// What happened in the open window, and in those after it.
+    /// Events of the open window and of later ones.
     windows: VecDeque<WindowTotals>,
-    /// When the open window ends.
+    /// End of the open window.
     end_ns: u64,
-    /// By wanted source, for the last window that is known and those that will be.
+    /// Values by wanted source, for the last available window and later ones.
     measured: VecDeque<Measured>,
     readings: Vec<Reading>,
 }
 
-/// Femtojoules in a microjoule.
+/// Femtojoules per microjoule.
 const FJ_IN_UJ: u128 = 1_000_000_000;
 
 struct Measured {
@@ -64,7 +64,7 @@ struct WindowTotals {
 }
 
 impl Sensors {
-    /// Those that are wanted; `None` if there are none, unless others may be wanted later.
+    /// Sensors for the wanted readings; `None` if there are none and none may be wanted later.
     pub(crate) fn new(wanted: &[ReadingId], sources: &[Source], scenario: &Scenario, later: bool) -> Option<Self> {
         let wanted = known(wanted, sources);
         let config = scenario.sensors.clone();
@@ -86,7 +86,7 @@ impl Sensors {
         })
     }
 
-    /// These are wanted from now on; what was measured before of others is not known of them.
+    /// Replaces the wanted readings; new ones have no earlier values.
     pub(crate) fn want(&mut self, wanted: &[ReadingId], sources: &[Source]) {
         let wanted = known(wanted, sources);
         if wanted != self.wanted {
@@ -95,12 +95,12 @@ impl Sensors {
         }
     }
 
-    /// When the open window ends.
+    /// End of the open window.
     pub(crate) fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    /// What the meter has accounted for.
+    /// Adds the meter's totals.
     pub(crate) fn spend(&mut self, total: &Total) {
         self.spent.add(total, 1);
     }
@@ -112,37 +112,37 @@ impl Sensors {
         }
     }
 
-    /// Background work was done until `at_ns`.
+    /// Records background work completed at `at_ns`.
     pub(crate) fn did_background(&mut self, at_ns: u64, class: u16, bytes: u64) {
         self.at(at_ns).background[usize::from(class)] += bytes;
     }
 
-    /// A drive moves data for background work.
+    /// Records a drive's data transfer for background work.
     pub(crate) fn moved(&mut self, at_ns: u64, drive: u16, bytes: u32, write: bool) {
         let (read, written) = &mut self.at(at_ns).own[usize::from(drive)];
         *if write { written } else { read } += u64::from(bytes);
     }
 
-    /// A drive did something of its own in the open window.
+    /// Records a drive's autonomous activity in the open window.
     pub(crate) fn span(&mut self, drive: usize, span: &Span, moving_uw: u64) {
         if let Some(own) = &mut self.own {
             own.span(drive, span, moving_uw);
         }
     }
 
-    /// A command of a request has waited for a cap; of several the longest wait counts.
+    /// Records a command's wait for a cap; the longest wait of a request counts.
     pub(crate) fn waited(&mut self, job: u32, waited_ns: u64) {
         let longest_ns = self.waited_ns.entry(job).or_default();
         *longest_ns = waited_ns.max(*longest_ns);
     }
 
-    /// A latency is told without the wait for caps, as the server tells it.
+    /// Records a latency without the wait for caps, as the server reports it.
     pub(crate) fn answered(&mut self, at_ns: u64, job: u32, latency_ns: u64) {
         let waited_ns = if self.waited_ns.is_empty() { None } else { self.waited_ns.remove(&job) };
         self.at(at_ns).latency.record(latency_ns.saturating_sub(waited_ns.unwrap_or(0)));
     }
 
-    /// What happens in the window of a moment that is not past.
+    /// Totals of the window that contains `at_ns`, which is open or later.
     fn at(&mut self, at_ns: u64) -> &mut WindowTotals {
         let open = self.end_ns / self.config.window_ns - 1;
         let later = (at_ns / self.config.window_ns).saturating_sub(open) as usize;
@@ -159,10 +159,10 @@ impl Sensors {
         &mut self.windows[later]
     }
 
-    /// The open window has ended, and all that was spent in it is accounted for.
+    /// Closes the open window; its totals are complete.
     pub(crate) fn close(&mut self) {
         let ended_ns = self.end_ns;
-        self.at(ended_ns - 1); // where nothing has happened
+        self.at(ended_ns - 1); // creates a window without events
         let Some(totals) = self.windows.pop_front() else { return };
         let values = self.values(&totals);
         self.spent = Total::new(1);
@@ -224,7 +224,7 @@ impl Sensors {
         self.wanted.iter().map(|(_, source)| value(source)).collect()
     }
 
-    /// What is known at `now_ns`, in the order in which it is wanted.
+    /// Readings available at `now_ns`, in the wanted order.
     pub(crate) fn read(&mut self, now_ns: u64) -> &[Reading] {
         let is_known = |measured: &&Measured| measured.ended_ns + self.config.lag_ns <= now_ns;
         while self.measured.get(1).filter(is_known).is_some() {
@@ -242,7 +242,7 @@ impl Sensors {
         &self.readings
     }
 
-    /// What the meter of the server's power says at `now_ns`.
+    /// Reading of the server's power meter at `now_ns`.
     pub(crate) fn metered(&self, now_ns: u64) -> Option<Window> {
         let SensorReading { power_uw, age_ns } = self.meter.as_ref()?.read(now_ns)?;
         let ended_ns = now_ns - age_ns;

@@ -285,7 +285,7 @@ impl<'a> Shared<'a> {
     }
 
     /// Schedules the completion of a command.
-    #[inline(always)] // into the hot path; the compiler else calls it, and what it calls, because of its second caller
+    #[inline(always)] // into the hot path; otherwise the compiler does not inline it and its callees, because of its second caller
     pub(crate) fn complete(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
         let thread = usize::from(thread);
         self.threads[thread].completed.push((at_ns, name, place));

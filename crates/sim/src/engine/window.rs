@@ -1,4 +1,4 @@
-//! The fast order of events: by windows.
+//! The fast engine: events are processed by windows.
 
 use super::Simulation;
 use super::core::Core;
@@ -17,11 +17,11 @@ pub(crate) fn run(sim: &mut Simulation<'_>) {
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         sim.account(grid_ns);
         let half_ns = sim.half_trip_ns;
-        sim.shared.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts have sent before it arrives
+        sim.shared.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts send before requests arrive
     }
 }
 
-/// How far a window may reach that begins at `from_ns`.
+/// The latest end of a window that begins at `from_ns`.
 fn limit(sim: &mut Simulation<'_>, from_ns: u64, longest_ns: u64) -> u64 {
     let calm = calm(sim);
     let epoch_ns = (from_ns / EPOCH_NS + 1) * EPOCH_NS;
@@ -30,20 +30,20 @@ fn limit(sim: &mut Simulation<'_>, from_ns: u64, longest_ns: u64) -> u64 {
         until_ns = until_ns.min(epoch_ns);
     }
     if calm != Calm::None && !sim.shared.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
-        until_ns = until_ns.max(next_event(sim)); // looked for among all, but only where it may be far
+        until_ns = until_ns.max(next_event(sim)); // costly search, only if the next event may be distant
     }
     let step = sim.scenario.series_ns;
     until_ns.min((from_ns / step + 1) * step).min(sim.sensed_ns())
 }
 
-/// Whether cores stay in the states in which they are.
+/// How long cores remain in their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calm {
-    /// Some core may change its state by itself, or by what it has been told.
+    /// Some core may change its state by itself or by a pending command.
     None,
-    /// Until something comes for a core that waits for it in the kernel.
+    /// Until an event for a core that waits in the kernel.
     UntilSomethingComes,
-    /// Whatever comes, unless the policy commands: all that have I/O threads poll.
+    /// Until a command of the policy: all cores with I/O threads poll.
     Lasting,
 }
 
@@ -58,7 +58,7 @@ fn calm(sim: &mut Simulation<'_>) -> Calm {
     if scheduled.is_some() || cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
 }
 
-/// The next moment at which anything comes to a core.
+/// The next event of any core.
 fn next_event(sim: &Simulation<'_>) -> u64 {
     let half_ns = sim.half_trip_ns;
     let sent = sim.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
@@ -73,7 +73,7 @@ fn next_event(sim: &Simulation<'_>) -> u64 {
     sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped).min(interrupt).min(stripes)
 }
 
-/// One window, from `from_ns` until `until_ns` or until the policy is asked; where it has ended.
+/// Runs one window, from `from_ns` until `until_ns` or a policy call; returns its end.
 fn window(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(sim, until_ns);
     let needs_order = sim.shared.moving > 0 || uses_quota(sim, until_ns);
@@ -98,7 +98,7 @@ fn window(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) -> u64 {
     until_ns
 }
 
-/// Passes over moments at which the policy would be left out: it has been, and nothing comes for some time.
+/// Skips ticks at which the policy is not called, because no event occurs.
 fn pass(sim: &mut Simulation<'_>, now_ns: u64) {
     let walks = sim.shared.polls.is_some();
     if walks || !sim.director.may_skip() || sim.shared.moving > 0 || calm(sim) == Calm::None {
@@ -134,12 +134,12 @@ fn arrivals(sim: &mut Simulation<'_>, until_ns: u64) {
     sim.sent = sent;
 }
 
-/// Every core alone: the main core first, for where it asks is the end for the others.
+/// Advances every core independently; the main core first, because its policy call ends the window of the others.
 fn alone(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
     let Simulation { cores, shared, main, polls, .. } = sim;
     let cores = &mut cores[..*polls];
     if *main >= cores.len() {
-        return (until_ns, false); // nobody polls
+        return (until_ns, false); // no polling cores
     }
     let calls_policy = cores[*main].advance(shared, until_ns, true);
     let until_ns = if calls_policy { cores[*main].now_ns } else { until_ns };
@@ -151,14 +151,14 @@ fn alone(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
     (until_ns, calls_policy)
 }
 
-/// Whether cores may take CPU time from the quota, or return any, before `until_ns`.
+/// Whether cores may take CPU time from the quota, or return it, before `until_ns`.
 fn uses_quota(sim: &mut Simulation<'_>, until_ns: u64) -> bool {
     let Simulation { cores, shared, .. } = sim;
     shared.quota.is_active() && cores.iter_mut().any(|core| core.uses_quota(shared, until_ns))
 }
 
-/// Some I/O threads are on their way, or some cores take CPU time from the quota: the cores between which they are, or all that the
-/// quota counts for, go step by step in the order of time, the others alone.
+/// With moving I/O threads, or CPU time taken from the quota: advances the cores involved in moves, or all in the quota's group, step by step in time
+/// order, the others independently.
 fn together(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
     let mut involved = std::mem::take(&mut sim.involved);
     let quota = uses_quota(sim, until_ns);
@@ -179,7 +179,7 @@ fn together(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
     end
 }
 
-/// The cores that can send each other I/O threads, or get any; with `quota` all for which it counts.
+/// Collects the cores involved in moves; with `quota`, all in the quota's group.
 fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.clear();
     let moving = sim.shared.threads.iter().filter(|thread| thread.home != Some(thread.destination));
@@ -190,7 +190,7 @@ fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.dedup();
 }
 
-/// Goes on with the earliest of some cores, up to where the next one begins or one sends another something.
+/// Repeatedly advances the earliest of the involved cores, up to the next core's time or until it sends a message.
 fn in_turn(sim: &mut Simulation<'_>, involved: &[usize], (until_ns, calls_policy): (u64, bool)) -> (u64, bool) {
     loop {
         let Simulation { cores, shared, main, .. } = &mut *sim;
@@ -211,8 +211,8 @@ fn in_turn(sim: &mut Simulation<'_>, involved: &[usize], (until_ns, calls_policy
     }
 }
 
-/// Scheduled cores, and then all drives: what jobs and I/O threads submit goes in the order of time.
-#[inline(never)] // the loop over windows is for cores that poll
+/// Advances scheduled cores, then all drives with the submissions of jobs and I/O threads in time order.
+#[inline(never)] // keeps the loop over windows small for polling cores
 fn jobs(sim: &mut Simulation<'_>, scheduled: &mut Scheduled, from_ns: u64, until_ns: u64) {
     scheduled.advance(from_ns, until_ns, &sim.cores, &mut sim.shared);
     let mut ios = scheduled.take_ios();
@@ -238,7 +238,7 @@ fn jobs(sim: &mut Simulation<'_>, scheduled: &mut Scheduled, from_ns: u64, until
     scheduled.settle(until_ns, &mut sim.cores, &mut sim.shared);
 }
 
-/// What the thread of md gets before `until_ns`, and what it hands to drives by then, in the order of time with the rest.
+/// Processes md's commands before `until_ns`, and its submissions to drives, in time order with all others.
 #[inline(never)]
 fn stripes(sim: &mut Simulation<'_>, until_ns: u64) {
     let Simulation { md, shared, .. } = sim;
@@ -273,8 +273,8 @@ fn drives(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) {
     sim.order = order;
 }
 
-/// Commands of I/O threads while something is capped, in the order of time with those that have waited.
-#[inline(never)] // the loop over windows is for what nobody caps
+/// Processes I/O threads' commands under caps, in time order with delayed ones.
+#[inline(never)] // keeps the loop over windows small without caps
 fn capped(sim: &mut Simulation<'_>, until_ns: u64) {
     let mut submissions = std::mem::take(&mut sim.shared.submissions);
     submissions.sort_unstable();

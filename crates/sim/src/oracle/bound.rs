@@ -1,26 +1,26 @@
-//! The least energy of any schedule, by dynamic programming over counts of cores.
+//! Minimum energy of any schedule, by dynamic programming over counts of cores.
 //!
-//! A *level* is `(awake, not deep)`: so many cores are held awake (they work or poll), so many are not in the deep state, through a
-//! slot. [`super`] says why a path of levels that costs no more belongs to every schedule. Here is what a path costs.
+//! A *level* is `(awake, not deep)`: the numbers of cores that are awake (working or polling) and not in the deep state throughout a slot. [`super`]
+//! explains why every schedule has a path of levels that costs no more. This module computes the cost of a path.
 //!
-//! **A slot**, under one line of prices: `length x (base + awake x held + not_deep x held) + work x done`. Where the level is just what
-//! the work needs, the time awake is what the work needs and not a whole number of cores: the last core may sleep in between, and its wake-ups
-//! within the slot are free. Each line is a bound, so the largest over all lines of a family counts.
+//! **A slot**, under one line of prices: `length x (base + awake x held + not_deep x held) + work x done`. If the level is exactly what the work
+//! needs, the awake time is that of the work and not a whole number of cores: the last core may sleep in between, and its wake-ups within the slot
+//! are free. Each line is a bound, so the maximum over all lines of a family applies.
 //!
-//! **Between slots**, each core more awake costs a wake-up from the shallow state, each core more that is not deep what waking from
-//! the deep state costs beyond that. Both depend on one count each, so the cheapest way from any level to any other is two passes
-//! along each axis: a slot costs as many steps as there are levels.
+//! **Between slots**, each additional awake core costs a wake-up from the shallow state, and each additional core that is not deep costs the extra of
+//! waking from the deep state. Both depend on one count each, so the minimum over all transitions takes two passes along each axis: a slot takes as
+//! many steps as there are levels.
 //!
-//! **Work.** What is done in a slot lies between what must be done by its end without having been done before its beginning could have seen
-//! it, and what can have arrived less what must have been done. Over all slots it adds up to what must be done by the end: that sum enters
-//! with a price of its own (a Lagrange multiplier; every value gives a bound, a few are tried).
+//! **Work.** The work done in a slot is at least the work due by its end minus the most that can be done before its beginning, and at most the work
+//! arrived by its end minus the work due by its beginning. Over all slots it sums to the work due by the end; that sum has its own price (a Lagrange
+//! multiplier; every value yields a bound, several are tried).
 
 use super::OracleError;
 use super::demand::{Span, WorkBounds};
 use super::limits::{LONGEST_NS, Limits, PPM};
 use super::prices::{Family, Prices, families};
 
-/// Cores held through a slot.
+/// Numbers of cores held throughout a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
     /// Cores awake.
@@ -32,13 +32,13 @@ pub struct Level {
 /// A bound and the path that attains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// No schedule burns less, in femtojoules (microwatts times nanoseconds).
+    /// Lower bound on the energy of any schedule, in femtojoules (microwatts times nanoseconds).
     pub least_fj: i128,
-    /// The level of each span on the cheapest path.
+    /// Level of each span on the cheapest path.
     pub levels: Vec<Level>,
 }
 
-/// Least and most work of a slot, in nanoseconds of a core.
+/// Minimum and maximum work of a slot, in nanoseconds of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) length_ns: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Work {
     pub(crate) most_ns: u64,
 }
 
-/// What can be done in each span.
+/// Minimum and maximum work of each span.
 pub(crate) fn works(plan: &WorkBounds) -> Vec<Work> {
     let mut before = plan.before;
     let each = |span: &Span| {
@@ -58,10 +58,10 @@ pub(crate) fn works(plan: &WorkBounds) -> Vec<Work> {
     plan.spans.iter().map(each).collect()
 }
 
-/// Never less than any schedule can do with.
+/// Lower bound on the energy of any schedule.
 ///
 /// # Errors
-/// If the cores cannot do the work, whatever they burn.
+/// If the cores cannot do the work at any energy.
 pub fn lower_bound(all_limits: &[Limits], plan: &WorkBounds) -> Result<Bound, OracleError> {
     let works = works(plan);
     if works.iter().any(|work| work.length_ns > LONGEST_NS) {
@@ -104,7 +104,7 @@ impl<'a> Best<'a> {
     }
 }
 
-/// Prices of all work together that are worth trying: what a core's worth of work costs under one of the lines.
+/// Prices of total work to try: the cost of a core's worth of work under one of the lines.
 fn totals(limits: &Limits, family: &Family) -> Vec<i128> {
     let alone_ppm = i128::from(limits.alone_ppm);
     let each = |prices: &Prices| prices.work_uw + prices.awake_uw * i128::from(PPM) / alone_ppm;
@@ -116,7 +116,7 @@ fn totals(limits: &Limits, family: &Family) -> Vec<i128> {
 
 const NEVER: i128 = i128::MAX / 4;
 
-/// One dynamic program: one family of lines, one price of all work together.
+/// One dynamic program: one family of lines, one price of total work.
 #[derive(Clone, Debug)]
 pub(crate) struct Program<'a> {
     pub(crate) limits: Limits,
@@ -126,7 +126,7 @@ pub(crate) struct Program<'a> {
     pub(crate) works: &'a [Work],
 }
 
-/// What a slot costs by awake count, under the lines that share one price for cores that are not deep.
+/// Cost of a slot by awake count, under the lines that share one price for cores that are not deep.
 struct Row {
     not_deep_uw: i128,
     held: Vec<i128>,
@@ -134,7 +134,7 @@ struct Row {
 }
 
 impl Program<'_> {
-    /// The bound that it gives.
+    /// The resulting bound.
     pub(crate) fn least_fj(&self) -> Result<i128, OracleError> {
         let mut values = Vec::new();
         self.run(|slot, now| {
@@ -163,7 +163,7 @@ impl Program<'_> {
         Ok(levels)
     }
 
-    /// Calls `each` with every slot and what reaching each level at its end costs.
+    /// Calls `each` with every slot and the costs of reaching each level at its end.
     fn run(&self, mut each: impl FnMut(usize, &[i128])) -> Result<(), OracleError> {
         let mut values = vec![0; self.width() * self.height()];
         let mut costs = values.clone();
@@ -179,12 +179,12 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Levels of cores awake.
+    /// Number of levels of awake cores.
     fn height(&self) -> usize {
         usize::from(self.limits.cores()) + 1
     }
 
-    /// Levels of cores that are not deep.
+    /// Number of levels of cores that are not deep.
     fn width(&self) -> usize {
         if self.limits.states.deep { self.height() } else { 1 }
     }
@@ -195,8 +195,8 @@ impl Program<'_> {
         Level { awake, not_deep }
     }
 
-    /// What a core that wakes between the beginning of the slot before and the end of this one has burnt at least since the measured
-    /// time began: from the shallow state, and from the deep state beyond that.
+    /// Minimum energy, since the start of the measured time, of a core that wakes between the beginning of the previous slot and the end of this one:
+    /// from the shallow state, and the extra from the deep state.
     pub(crate) fn wakes_fj(&self, slot: usize) -> (i128, i128) {
         let before = &self.works[..slot.saturating_sub(1)];
         let since_ns: u64 = before.iter().take(1_000).map(|work| work.length_ns).sum();
@@ -211,7 +211,7 @@ impl Program<'_> {
         shallow * up(from.awake, to.awake) + deep * up(from.not_deep, to.not_deep)
     }
 
-    /// From what reaching each level costs to what reaching it costs if other levels may be left for it.
+    /// Updates the cost of each level with transitions from all other levels.
     fn climb(&self, values: &mut [i128], (shallow, deep): (i128, i128)) {
         let (width, all) = (self.width(), values.len());
         for at in width..all {
@@ -230,7 +230,7 @@ impl Program<'_> {
         }
     }
 
-    /// What each level costs through a slot.
+    /// Cost of each level in a slot.
     fn slot_costs(&self, work: &Work, costs: &mut [i128]) {
         costs.fill(NEVER);
         let Some(needed) = self.limits.needed(work.least_ns, work.length_ns) else { return };
@@ -266,7 +266,7 @@ impl Program<'_> {
         rows
     }
 
-    /// What a level costs through a slot: the dearest line, the cheaper of held and just enough.
+    /// Cost of a level in a slot: maximum over lines, minimum of the held and the tight cost.
     pub(crate) fn level_fj(&self, work: &Work, level: Level) -> i128 {
         let Level { awake, not_deep } = level;
         let length = i128::from(work.length_ns);
@@ -283,7 +283,7 @@ impl Program<'_> {
         if least > NEVER / 2 { NEVER } else { least }
     }
 
-    /// `awake` cores awake all the time, without those that are not deep; the package is on.
+    /// Cost of `awake` cores held awake, without cores that are not deep; the package is on.
     fn held_fj(&self, prices: &Prices, work: &Work, awake: u16) -> i128 {
         let most = self.limits.capacity_ns(awake, work.length_ns).min(work.most_ns);
         if most < work.least_ns {
@@ -295,7 +295,7 @@ impl Program<'_> {
         i128::from(work.length_ns) * each_ns + margin * i128::from(done)
     }
 
-    /// `awake` cores are just enough for the work. `also`: the cores awake are also all that are not deep, at this price each.
+    /// Cost if the work needs exactly `awake` cores. `also`: price per core if the awake cores are the only ones not deep.
     fn tight_fj(&self, prices: &Prices, work: &Work, awake: u16, also: Option<i128>) -> i128 {
         if awake <= self.limits.min_awake() {
             return NEVER;

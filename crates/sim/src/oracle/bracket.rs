@@ -1,10 +1,9 @@
-//! The bracket: no schedule of sleeping cores takes less energy than the lower bound, and one takes the upper.
+//! The bracket: a lower bound on the energy of all schedules of sleeping cores, and the energy of one schedule as upper bound.
 //!
-//! Static polling is run once, and what arrived and was answered when is read from its trace. From that comes the least energy
-//! ([`super::lower_bound`]) and a schedule of counts. The schedule is replayed ([`super::Replay`]) with so many cores that none would be
-//! busy for more than a share of the time. The largest share at which requests come in time is searched by halving the list
-//! [`UTILISATIONS_PERMILLE`]; that fewer cores make more requests late is assumed there, so a share above the one found may hold too. Where
-//! none does, static polling itself is the schedule.
+//! Static polling is run once, and arrival and response times are read from its trace. They determine the minimum energy ([`super::lower_bound`]) and
+//! a schedule of counts. The schedule is replayed ([`super::Replay`]) with enough cores that none exceeds a given utilisation. A binary search over
+//! [`UTILISATIONS_PERMILLE`] finds the largest utilisation at which requests are in time; it assumes that fewer cores delay more requests, so a
+//! larger utilisation may also be feasible. If none is feasible, static polling itself is the schedule.
 
 use std::fmt;
 
@@ -21,30 +20,30 @@ use crate::machine::Machine;
 use crate::outcome::Outcome;
 use crate::scenario::{Connection, Kind, Rate, Scenario};
 
-/// How busy the cores of a schedule may be at most, from the fewest cores to the most.
+/// Maximum utilisations of a schedule's cores, from the fewest cores to the most.
 pub const UTILISATIONS_PERMILLE: [u64; 11] = [950, 900, 850, 800, 700, 600, 500, 400, 300, 200, 100];
-/// Femtojoule in a microjoule.
+/// Femtojoules per microjoule.
 const FJ: i128 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// What is asked of the oracle.
+/// Parameters of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BracketOptions {
     /// The sleep states.
     pub states: States,
-    /// How much later than under static polling a request may be answered, in nanoseconds.
+    /// Allowed delay of a response relative to static polling, in nanoseconds.
     pub epsilon_ns: u64,
-    /// Whether each request must be in time by itself in the upper bound's schedule, or the n-th answer of all beside static
-    /// polling's n-th, as the lower bound has it (a saturated drive changes the order of requests whatever cores do).
+    /// Whether each request must be in time in the upper bound's schedule, or the n-th response relative to static polling's n-th, as in the lower
+    /// bound (a saturated drive reorders requests regardless of cores).
     pub each_request: bool,
-    /// How many may be later all the same in the upper bound's schedule, in millionths. The lower bound allows none.
+    /// Allowed share of late responses in the upper bound's schedule, in millionths. The lower bound allows none.
     pub late_ppm: u64,
-    /// The longest slot of the lower bound, in nanoseconds.
+    /// Maximum slot of the lower bound, in nanoseconds.
     pub slot_ns: u64,
 }
 
 impl BracketOptions {
-    /// No answer more than 200 us later, but for one in a hundred of the upper bound's; slots of at most 10 ms.
+    /// Responses at most 200 us later, except 1 % of the upper bound's; slots of at most 10 ms.
     #[must_use]
     pub fn new(states: States) -> Self {
         Self { states, epsilon_ns: 200_000, each_request: false, late_ppm: 10_000, slot_ns: 10 * MS }
@@ -54,40 +53,40 @@ impl BracketOptions {
 /// Bounds on the energy of schedules of sleeping cores over the measured time of a scenario; energy of the whole machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bracket {
-    /// What was asked.
+    /// Parameters.
     pub options: BracketOptions,
     /// Measured time in nanoseconds.
     pub measured_ns: u64,
-    /// No schedule burns less, in microjoules.
+    /// Lower bound, in microjoules.
     pub lower_uj: u64,
-    /// A schedule burns this, in microjoules.
+    /// Upper bound: energy of a schedule, in microjoules.
     pub upper_uj: u64,
-    /// Static polling burns this, in microjoules.
+    /// Energy of static polling, in microjoules.
     pub static_uj: u64,
-    /// Every core in the shallow state all the time, and the drives as they were, in microjoules.
+    /// Energy with every core in the shallow state and unchanged drives, in microjoules.
     pub floor_shallow_uj: u64,
-    /// Every core in the deep state all the time, and the drives as they were, in microjoules.
+    /// Energy with every core in the deep state and unchanged drives, in microjoules.
     pub floor_deep_uj: u64,
-    /// The upper bound's answers beside static polling's.
+    /// Delays of the upper bound's responses relative to static polling.
     pub lateness: Lateness,
-    /// 99 % of requests are answered within this under static polling, in nanoseconds.
+    /// 99th percentile of latency under static polling, in nanoseconds.
     pub static_p99_ns: u64,
     /// The same under the upper bound's schedule, in nanoseconds.
     pub upper_p99_ns: u64,
-    /// How busy the schedule's cores were to be at most, in thousandths; `None` where only static polling was in time.
+    /// Maximum utilisation of the schedule's cores, in thousandths; `None` if only static polling was in time.
     pub utilisation_permille: Option<u64>,
-    /// Slots of the lower bound: length in nanoseconds, and the counts on its cheapest path.
+    /// Slots of the lower bound: length in nanoseconds, and level on its cheapest path.
     pub slots: Vec<(u64, Level)>,
 }
 
 impl Bracket {
-    /// Joules of a run above every core in the shallow state, in microjoules.
+    /// Energy of a run above that with every core in the shallow state, in microjoules.
     #[must_use]
     pub fn above_shallow_uj(&self, energy_uj: u64) -> i64 {
         energy_uj.cast_signed() - self.floor_shallow_uj.cast_signed()
     }
 
-    /// Joules of a run above every core in the deep state, in microjoules.
+    /// Energy of a run above that with every core in the deep state, in microjoules.
     #[must_use]
     pub fn above_deep_uj(&self, energy_uj: u64) -> i64 {
         energy_uj.cast_signed() - self.floor_deep_uj.cast_signed()
@@ -133,7 +132,7 @@ impl fmt::Display for Bracket {
     }
 }
 
-/// The bracket of a scenario, asked as [`BracketOptions::new`] does.
+/// The bracket of a scenario with the parameters of [`BracketOptions::new`].
 ///
 /// # Errors
 /// As [`bracket_of`].
@@ -144,7 +143,7 @@ pub fn bracket(scenario: &Scenario, states: States) -> Result<Bracket, OracleErr
 /// The bracket of a scenario.
 ///
 /// # Errors
-/// If the scenario is a closed loop or cannot be run, the machine's figures contradict each other, the cores cannot do the work, or a drive reaches its
+/// If the scenario is a closed loop or cannot be run, the machine's parameters are inconsistent, the cores cannot do the work, or a drive reaches its
 /// power ceiling under static polling.
 pub fn bracket_of(scenario: &Scenario, options: BracketOptions) -> Result<Bracket, OracleError> {
     let search = BracketSearch::new(scenario, options)?;
@@ -172,19 +171,19 @@ pub fn bracket_of(scenario: &Scenario, options: BracketOptions) -> Result<Bracke
     })
 }
 
-/// A run and what was written down of it.
+/// A run and its ledger.
 struct RecordedRun {
     outcome: Outcome,
     ledger: Ledger,
 }
 
-/// A schedule's run.
+/// The run of a schedule.
 struct ReplayedRun {
     outcome: Outcome,
     lateness: Lateness,
 }
 
-/// Everything that the bounds are worked out from.
+/// Inputs of the bounds.
 struct BracketSearch<'a> {
     scenario: &'a Scenario,
     options: BracketOptions,
@@ -220,7 +219,7 @@ impl<'a> BracketSearch<'a> {
         Ok(Self { scenario, options, bin_ns, limits, base, plan, before })
     }
 
-    /// The replay with the fewest cores that is in time.
+    /// The feasible replay with the fewest cores.
     fn search(&self, bound: &Bound) -> Result<(ReplayedRun, Option<u64>), OracleError> {
         let mut best = None;
         let (mut from, mut to) = (0, UTILISATIONS_PERMILLE.len());
@@ -256,7 +255,7 @@ impl<'a> BracketSearch<'a> {
         u128::from(delays.late) * 1_000_000 <= u128::from(late.answers) * u128::from(self.options.late_ppm)
     }
 
-    /// The counts of the cheapest path, or more where cores would be busier than `permille` of the time.
+    /// The levels of the cheapest path, raised where the utilisation would exceed `permille`.
     fn schedule(&self, bound: &Bound, permille: u64) -> Schedule {
         let limits = &self.limits[0];
         let cores = limits.cores();
@@ -285,8 +284,7 @@ impl<'a> BracketSearch<'a> {
         )
     }
 
-    /// How long before they are needed cores are woken: a tick may be that late, and where the way out of sleep is long, I/O threads
-    /// follow at the next.
+    /// Lead time of wake-ups: a tick may be that late, and with a long exit latency, I/O threads follow at the next tick.
     fn lead_ns(&self) -> u64 {
         let capabilities = crate::engine::capabilities(self.scenario);
         let goal = if self.options.states.deep { SleepGoal::DEEPEST } else { SleepGoal::SHALLOWEST };
@@ -294,14 +292,14 @@ impl<'a> BracketSearch<'a> {
         2 * self.bin_ns + wake_ns
     }
 
-    /// CPU and others at this power for the measured time, and the drives as they were under static polling.
+    /// Energy with CPU and others at this power for the measured time, and the drives as under static polling.
     fn with_drives_uj(&self, uw: u64) -> u64 {
         let Outcome { measured_ns, energy, .. } = &self.base.outcome;
         (u128::from(uw) * u128::from(*measured_ns) / FJ.unsigned_abs()) as u64 + energy.drives_uj
     }
 
-    /// The bound on CPU and others, and on the drives: those of static polling less what requests in progress at either end may
-    /// shift out of the measured time. The simulator rounds each component of each entry of the series down.
+    /// Lower bound of CPU and others plus that of drives: static polling's minus the share that requests in progress at either end may shift out of
+    /// the measured time. The simulator rounds each component of each entry of the series down.
     fn lower_uj(&self, least_fj: i128) -> u64 {
         let (begin_ns, end_ns) = (self.scenario.warm_up_ns, self.scenario.duration_ns);
         let open = |at_ns| self.base.ledger.open_requests(at_ns, self.options.epsilon_ns);
@@ -330,7 +328,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// CPU and others with every unit in one sleep state, in microwatts.
+/// Power of CPU and others with every unit in one sleep state, in microwatts.
 fn floor_uw(machine: &Machine, units: u16, deep: bool) -> u64 {
     let (cpu, others) = (machine.power.cpu_uw, machine.power.others_uw);
     if deep {
@@ -343,7 +341,7 @@ fn floor_uw(machine: &Machine, units: u16, deep: bool) -> u64 {
     cpu.deep + others.deep + package_uw + each
 }
 
-/// Energy of the drives for the dearest request, in nanojoules.
+/// Drive energy of the most expensive request, in nanojoules.
 fn most_drive_nj(scenario: &Scenario) -> u64 {
     let power = &scenario.machine.power;
     let each = |bytes: u32, writes: bool| {
@@ -360,7 +358,7 @@ fn most_drive_nj(scenario: &Scenario) -> u64 {
     scenario.workload.connections.iter().map(of).max().unwrap_or(0)
 }
 
-/// Whether times of requests depend on answers. A limited depth does not count: it may never be reached.
+/// Whether request times depend on responses. A limited depth is ignored: it may never be reached.
 fn is_closed(scenario: &Scenario) -> bool {
     let has_jobs = scenario.scheduled.as_ref().is_some_and(|scheduled| !scheduled.jobs.is_empty());
     let mut connections = scenario.workload.connections.iter();

@@ -1,4 +1,4 @@
-//! The bound against every schedule of up to three cores, pairings included, and against every path of levels.
+//! Test of the bound against all schedules of up to three cores, including pairings, and against all paths of levels.
 
 use proptest::prelude::*;
 
@@ -6,11 +6,11 @@ use super::bound::{Level, Program, Work, lower_bound, works};
 use super::prices::{families, line, unit_ppm, unit_uw};
 use super::{Limits, OracleError, Span, States, UnitPower, WorkBounds};
 
-/// What a core does in a step.
+/// Action of a core in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CoreAction {
     Works,
-    /// Burns as if it worked; so many steps more.
+    /// Waking, at the power of a working core; remaining steps.
     Wakes(u64),
     Shallow,
     Deep,
@@ -42,7 +42,7 @@ impl Case {
         }
     }
 
-    /// Everything that one core can do over all steps. A wake-up may have begun before the first.
+    /// All histories of one core. A wake-up may have begun before the first step.
     fn histories(&self, is_main: bool) -> Vec<Vec<CoreAction>> {
         let mut all = vec![CoreAction::Works];
         if !is_main {
@@ -73,7 +73,7 @@ impl Case {
         histories
     }
 
-    /// Watts and capacity of one step. Cores are numbered pairs first.
+    /// Power and capacity of one step. Cores are numbered pairs first.
     fn step(&self, does: &[CoreAction]) -> (i128, i128) {
         let pairs = usize::from(self.limits.pairs);
         let mut uw = i128::from(self.limits.power.fixed_uw);
@@ -90,7 +90,7 @@ impl Case {
         (uw + if any { i128::from(self.limits.power.package_uw) } else { 0 }, ppm)
     }
 
-    /// The energy of a schedule, if it does the work in time. What arrives in a span is there from its beginning.
+    /// The energy of a schedule, if it does the work in time. Arrivals of a span are available from its beginning.
     fn energy(&self, schedule: &[&Vec<CoreAction>]) -> Option<i128> {
         let (mut done, mut fj, mut at) = (i128::from(self.plan.before.most_ns) * 1_000_000, 0, 0);
         for (span, &steps) in self.plan.spans.iter().zip(&self.steps) {
@@ -108,7 +108,7 @@ impl Case {
         Some(fj)
     }
 
-    /// The least energy of all schedules.
+    /// The minimum energy of all schedules.
     fn least(&self) -> Option<i128> {
         let main = if self.limits.main_paired { 0 } else { usize::from(self.limits.cores()) - 1 };
         let each: Vec<Vec<Vec<CoreAction>>> = (0..usize::from(self.limits.cores()))
@@ -139,7 +139,7 @@ impl Case {
     }
 }
 
-/// The cheapest of every path of levels, without any shortcut.
+/// The minimum over all paths of levels, by enumeration.
 fn every_path(program: &Program<'_>, works: &[Work], from: Option<Level>, slot: usize) -> i128 {
     let Some(work) = works.get(slot) else { return 0 };
     let limits = &program.limits;
@@ -182,7 +182,7 @@ fn any_limits() -> impl Strategy<Value = Limits> {
     })
 }
 
-/// Spans of one or two steps, with arrivals up to what all cores can do and some time to do it.
+/// Spans of one or two steps, with arrivals up to the capacity of all cores and some slack.
 fn any_case() -> impl Strategy<Value = Case> {
     (any_limits(), prop::collection::vec((1..=2_u64, 0..=1_000_u64), 1..=3), 0..=150_u64, 0..=60_u64).prop_map(
         |(limits, spans, slack_ns, before_ns)| {
@@ -205,7 +205,7 @@ fn any_case() -> impl Strategy<Value = Case> {
     )
 }
 
-/// One step a span, work for whole cores, every core at work first: nothing is relaxed then.
+/// One step per span, work for whole cores, all cores working at first: the bound is exact.
 fn exact_case() -> impl Strategy<Value = Case> {
     (any_limits(), 2..=3_u16, prop::collection::vec(0..=3_u16, 2..=3)).prop_map(|(limits, singles, counts)| {
         let power = UnitPower { package_uw: 0, ..limits.power };
@@ -261,7 +261,7 @@ proptest! {
     }
 }
 
-/// What a core may be: works, wakes from the shallow state, wakes from the deep state, shallow, deep.
+/// Number of core states: working, waking from shallow, waking from deep, shallow, deep.
 const STATES: u32 = 5;
 
 proptest! {

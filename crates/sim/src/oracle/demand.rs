@@ -1,11 +1,11 @@
-//! What has to be done by when: work as a fluid, in nanoseconds of a core at full speed.
+//! Work and its deadlines, as a fluid in nanoseconds of a core at full speed.
 
 /// Work over a run, slot by slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// The slots, in the order of time.
+    /// The slots, in time order.
     pub slots: Vec<Slot>,
-    /// How much later than under static polling a request may be answered, in nanoseconds.
+    /// Allowed delay of a response relative to static polling, in nanoseconds.
     pub epsilon_ns: u64,
 }
 
@@ -16,11 +16,11 @@ pub struct Slot {
     pub length_ns: u64,
     /// Work that arrives in it, in nanoseconds of a core.
     pub work_ns: u64,
-    /// Work that static polling has finished in it, in nanoseconds of a core.
+    /// Work that static polling completes in it, in nanoseconds of a core.
     pub done_static_ns: u64,
 }
 
-/// A slot of the oracle: what must and what can have been done by its end, since the beginning.
+/// A slot of the oracle, with bounds on the cumulative work by its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Its length in nanoseconds.
@@ -31,12 +31,12 @@ pub struct Span {
     pub most_ns: u64,
 }
 
-/// The spans of a measured time, and what held when it began.
+/// The spans of a measured time, and the work before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkBounds {
-    /// What must and what can have been done before, as the end of a span of no length.
+    /// Bounds on the work before the measured time, as a span of zero length.
     pub before: Span,
-    /// The spans, in the order of time.
+    /// The spans, in time order.
     pub spans: Vec<Span>,
 }
 
@@ -54,17 +54,17 @@ impl WorkBounds {
     }
 }
 
-/// How slots are gathered into spans.
+/// Limits for merging slots into spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotLimits {
-    /// A span is at least so long, in nanoseconds.
+    /// Minimum length of a span, in nanoseconds.
     pub least_ns: u64,
-    /// And at most so long, in nanoseconds.
+    /// Maximum length of a span, in nanoseconds.
     pub most_ns: u64,
 }
 
 impl Demand {
-    /// From what arrived and what static polling has finished in each stretch of `length_ns`, in requests that need `request_ns` each.
+    /// Demand from the numbers of requests arrived and completed by static polling per stretch of `length_ns`, at `request_ns` per request.
     #[must_use]
     pub fn of_requests(length_ns: u64, arrived: &[u64], finished: &[u64], request_ns: u64, epsilon_ns: u64) -> Self {
         let slot = |(arrived, finished): (&u64, &u64)| Slot {
@@ -75,10 +75,9 @@ impl Demand {
         Self { slots: arrived.iter().zip(finished).map(slot).collect(), epsilon_ns }
     }
 
-    /// The slots gathered into spans: one ends where the next slot's work differs from its own mean by more than a core, once it has
-    /// the least length, or at the most length. What must be done by an end is what static polling had done at the
-    /// last end of a slot that is epsilon or more before it: never too much. Slots that begin before `from_ns` are no part of a span;
-    /// what they leave is in [`WorkBounds::before`].
+    /// Merges slots into spans: a span ends where the next slot's work differs from its own mean by more than a core, once it has the minimum length,
+    /// or at the maximum length. The work due by an end is static polling's at the last end of a slot that is epsilon or more earlier: never an
+    /// overestimate. Slots that begin before `from_ns` are in no span; their work is in [`WorkBounds::before`].
     #[must_use]
     pub fn plan(&self, from_ns: u64, grain: SlotLimits) -> WorkBounds {
         let mut plan = WorkBounds::default();
@@ -112,7 +111,7 @@ fn differs(work_ns: u64, length_ns: u64, next: &Slot) -> bool {
     mine.abs_diff(its) > product(length_ns, next.length_ns)
 }
 
-/// What static polling had done some time ago.
+/// Static polling's work at an earlier time.
 struct DueWork<'a> {
     slots: std::slice::Iter<'a, Slot>,
     next: Option<&'a Slot>,

@@ -1,4 +1,4 @@
-//! What arrived and what was answered when, read from a run's trace as it is written.
+//! Arrival and response times, read from a run's trace while it is written.
 
 use std::io::{self, Write};
 
@@ -15,13 +15,13 @@ pub(crate) struct Ledger {
     /// Work of a request, by connection, in nanoseconds of a core.
     work_ns: Vec<u64>,
     pub(crate) arrived: Vec<Bin>,
-    /// Counted when the answer must have left the target at the latest for the host to have it when it had it.
+    /// Counted at the latest time at which the response can have left the target, given its arrival at the host.
     pub(crate) answered: Vec<Bin>,
     /// Requests that arrived, by I/O thread.
     pub(crate) threads: Vec<u64>,
-    /// When hosts had an answer, in the order of time.
+    /// Times of responses at hosts, in ascending order.
     answers_ns: Vec<u64>,
-    /// The same by connection and number, where it is asked for.
+    /// The same by connection and number, if requested.
     received_ns: Option<Vec<Vec<u64>>>,
     part: Vec<u8>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Bin {
 /// No answer yet.
 const UNANSWERED: u64 = u64::MAX;
 
-/// Least time of a core at full speed that a request takes, in nanoseconds: what its steps cost, without loops, queues and threads.
+/// Minimum core time of a request at full speed, in nanoseconds: its steps, without loops, queues and threads.
 pub(crate) fn request_ns(costs: &PollCosts, connection: &Connection) -> u64 {
     let command = u64::from(costs.submit_ns + costs.complete_ns);
     let commands = match &connection.request {
@@ -69,7 +69,7 @@ impl Ledger {
         }
     }
 
-    /// As work over slots of a bin each.
+    /// The work, with one slot per bin.
     pub(crate) fn demand(&self, epsilon_ns: u64) -> Demand {
         let slot = |(arrived, answered): (&Bin, &Bin)| Slot {
             length_ns: self.bin_ns,
@@ -79,7 +79,7 @@ impl Ledger {
         Demand { slots: self.arrived.iter().zip(&self.answered).map(slot).collect(), epsilon_ns }
     }
 
-    /// Requests between arrival and answer, or late by less than epsilon, at a moment of the grid.
+    /// Requests between arrival and response, or late by less than epsilon, at a time on the grid.
     pub(crate) fn open_requests(&self, at_ns: u64, epsilon_ns: u64) -> u64 {
         let until =
             |bins: &[Bin], ns: u64| bins.iter().take((ns / self.bin_ns) as usize).map(|bin| bin.requests).sum::<u64>();
@@ -137,17 +137,17 @@ impl Write for Ledger {
     }
 }
 
-/// Answers that came later in one run than in another.
+/// Delays of one run's responses relative to another run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delays {
-    /// How many came later by more than epsilon.
+    /// Responses delayed by more than epsilon.
     pub late: u64,
     /// The largest delay in nanoseconds.
     pub most_ns: u64,
 }
 
 impl Delays {
-    /// An answer that has not come counts from the end.
+    /// Adds a delay; a missing response counts as received at the end.
     fn add(&mut self, before_ns: u64, after_ns: Option<&u64>, epsilon_ns: u64, end_ns: u64) {
         let seen_ns = after_ns.copied().filter(|&ns| ns != UNANSWERED).unwrap_or(end_ns);
         let delay_ns = seen_ns.saturating_sub(before_ns);
@@ -156,18 +156,18 @@ impl Delays {
     }
 }
 
-/// How much later than in one run requests were answered in another.
+/// Delays of responses in a run relative to a base run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lateness {
-    /// Answers of the first run.
+    /// Responses of the base run.
     pub answers: u64,
-    /// The n-th answer of all against the n-th.
+    /// Delays of the n-th response relative to the n-th.
     pub by_rank: Delays,
-    /// Each request against itself, where that was asked for.
+    /// Delays by request, if requested.
     pub by_request: Option<Delays>,
 }
 
-/// Answers of `other` against those of `base`.
+/// Delays of `other`'s responses relative to `base`.
 pub(crate) fn lateness(base: &Ledger, other: &Ledger, epsilon_ns: u64, end_ns: u64) -> Lateness {
     let mut by_rank = Delays::default();
     for (rank, &before_ns) in base.answers_ns.iter().enumerate() {

@@ -1,9 +1,8 @@
-//! What any schedule of sleeping cores is bound by: how much cores can do, what they burn at least, how long they take to wake.
+//! Limits of any schedule of sleeping cores: capacity, minimum power and exit latencies.
 //!
-//! Power is a sum over *units* (physical cores) and what all share: `fixed + package (while any unit is not deep) + not_deep (each
-//! unit that is not deep) + alone or both (each unit of which one or two logical cores are awake)`. A core that is waking counts as
-//! awake. Capacity is in millionths of a core at full speed whose sibling is busy: a unit with one core awake has
-//! `alone_ppm`, with both `both_ppm`.
+//! Power is a sum over *units* (physical cores) and shared parts: `fixed + package (while any unit is not deep) + not_deep (each unit that is not
+//! deep) + alone or both (each unit with one or two awake logical cores)`. A waking core counts as awake. Capacity is in millionths of a core at full
+//! speed with a busy sibling: a unit with one core awake has `alone_ppm`, with both `both_ppm`.
 
 use pilotlight_plant::Topology;
 
@@ -12,47 +11,47 @@ use crate::machine::Machine;
 
 /// One million, for shares.
 pub(crate) const PPM: u64 = 1_000_000;
-/// A slot longer than this would not fit the arithmetic, in nanoseconds.
+/// Maximum slot that the arithmetic supports, in nanoseconds.
 pub(crate) const LONGEST_NS: u64 = 10_000_000_000;
-/// What rounding inside the simulator may take away, in microwatts.
+/// Maximum rounding of power in the simulator, in microwatts.
 const ROUNDING_UW: i64 = 1_000;
-/// What rounding inside the simulator may add to a core's speed, in millionths: a core's factor is rounded down to 1/65536.
+/// Maximum rounding of a core's speed in the simulator, in millionths: a core's factor is rounded down to 1/65536.
 const ROUNDING_PPM: u32 = 50;
-/// Places at which a convex curve of the other components is replaced by its tangent, in shares of all cores polling.
+/// Points at which a convex curve of the other components is replaced by its tangent, as shares of polling cores.
 const TANGENTS: [f64; 6] = [0.05, 0.15, 0.3, 0.5, 0.75, 1.0];
 
-/// Which sleep states a schedule may use.
+/// Sleep states that a schedule may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct States {
-    /// The deep state too, not the shallow one alone.
+    /// Whether the deep state is allowed too.
     pub deep: bool,
-    /// Whether the main core may sleep too (a whole server at rest); else it polls all the time, as the contract says.
+    /// Whether the main core may sleep too (server-sleep); otherwise it always polls, as the contract says.
     pub main_rests: bool,
 }
 
 impl States {
-    /// Shallow sleep of workers: what SANDMAN's cores have (4.3).
+    /// Shallow sleep of workers, as in SANDMAN (4.3).
     pub const SHALLOW: Self = Self { deep: false, main_rests: false };
     /// Shallow and deep sleep of workers.
     pub const ALL: Self = Self { deep: true, main_rests: false };
 }
 
-/// What units burn, in microwatts.
+/// Power of units, in microwatts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitPower {
-    /// Whatever happens.
+    /// Constant part.
     pub fixed_uw: i64,
     /// While any unit is not deep.
     pub package_uw: i64,
     /// Each unit that is not deep.
     pub not_deep_uw: i64,
-    /// Each unit of which one core is awake, beyond `not_deep_uw`.
+    /// Each unit with one core awake, beyond `not_deep_uw`.
     pub alone_uw: i64,
-    /// Each unit of which both cores are awake, beyond `not_deep_uw`.
+    /// Each unit with both cores awake, beyond `not_deep_uw`.
     pub both_uw: i64,
 }
 
-/// What any schedule is bound by.
+/// Limits of any schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Physical cores with two logical cores in use.
@@ -63,27 +62,26 @@ pub struct Limits {
     pub main_paired: bool,
     /// The states.
     pub states: States,
-    /// Time from the order until a core in shallow sleep works, for which it burns what a polling core does, in nanoseconds; none where
-    /// it burns no more than at rest (`exit_at_rest`).
+    /// Time from the command until a core in shallow sleep works, at the power of a polling core, in nanoseconds; 0 if it draws only the power of its
+    /// sleep state (`exit_at_rest`).
     pub shallow_exit_ns: u64,
     /// The same for deep sleep.
     pub deep_exit_ns: u64,
-    /// Work that a unit does with one core awake, in millionths of a core at full speed.
+    /// Capacity of a unit with one core awake, in millionths of a core at full speed.
     pub alone_ppm: u32,
-    /// The same with both awake.
+    /// The same with both cores awake.
     pub both_ppm: u32,
-    /// What is burnt.
+    /// Power of units.
     pub power: UnitPower,
 }
 
 impl Limits {
-    /// The limits of a machine with these cores, from below: one for each place at which a convex curve of the other components
-    /// (`others_exponent` above 1) is replaced by its tangent; and where there are more physical cores than were measured, of which
-    /// the first that are not deep may burn nothing for it, one that counts those beyond and one that counts none. Each is a valid
-    /// limit, so the best bound of all counts.
+    /// Lower limits of a machine with these cores: one per tangent of a convex curve of the other components (`others_exponent` above 1); and with
+    /// more physical cores than were measured, of which the first that are not deep may draw no power, one that counts the further cores and one that
+    /// counts none. Each is a valid limit, so the best bound applies.
     ///
     /// # Errors
-    /// If a sleeping core burns more than one that sleeps less deep, or siblings hinder each other more than by half.
+    /// If a deeper sleep state draws more power than a shallower one, or siblings slow each other by more than half.
     pub fn of(machine: &Machine, topology: &Topology, states: States) -> Result<Vec<Self>, OracleError> {
         let power = &machine.power;
         let ordered = |by: &crate::machine::ByState| by.poll >= by.shallow && by.shallow >= by.deep;
@@ -138,13 +136,13 @@ impl Limits {
         self.pairs + self.singles
     }
 
-    /// Cores that are awake at any time.
+    /// Minimum number of awake cores.
     #[must_use]
     pub fn min_awake(&self) -> u16 {
         u16::from(!self.states.main_rests)
     }
 
-    /// Most that `awake` cores do, in millionths of a core at full speed: one of each unit first.
+    /// Maximum capacity of `awake` cores, in millionths of a core at full speed: one of each unit first.
     #[must_use]
     pub fn capacity_ppm(&self, awake: u16) -> u64 {
         let alone = u64::from(awake.min(self.units()));
@@ -156,19 +154,19 @@ impl Limits {
         u64::from(self.both_ppm - self.alone_ppm)
     }
 
-    /// Most work that `awake` cores do in `length_ns`, in nanoseconds of a core; rounded down.
+    /// Maximum work of `awake` cores in `length_ns`, in nanoseconds of a core; rounded down.
     #[must_use]
     pub fn capacity_ns(&self, awake: u16, length_ns: u64) -> u64 {
         self.capacity_ppm(awake) * length_ns / PPM
     }
 
-    /// Fewest cores that can do `work_ns` in `length_ns`; `None` if all of them cannot.
+    /// Minimum cores for `work_ns` in `length_ns`; `None` if all together cannot do it.
     #[must_use]
     pub fn needed(&self, work_ns: u64, length_ns: u64) -> Option<u16> {
         (0..=self.cores()).find(|&awake| self.capacity_ppm(awake) * length_ns >= work_ns * PPM)
     }
 
-    /// Least time awake, summed over cores, in which `work_ns` can be done within `length_ns`; rounded down.
+    /// Minimum awake time, summed over cores, for `work_ns` within `length_ns`; rounded down.
     #[must_use]
     pub fn awake_for(&self, work_ns: u64, length_ns: u64) -> u64 {
         let (work, all_units_ns) = (work_ns * PPM, u64::from(self.units()) * length_ns);
@@ -180,7 +178,7 @@ impl Limits {
     }
 }
 
-/// The quickest way out of a shallow state that the machine has, whoever ends it.
+/// The machine's minimum exit latency from a shallow state.
 fn shallow_exit_ns(machine: &Machine) -> u64 {
     let sleep = &machine.sleep;
     let commanded = if sleep.monitor { sleep.monitor_wake_ns } else { sleep.software_wake_ns };
@@ -203,7 +201,7 @@ fn lines(exponent: f64, most: f64) -> Vec<(f64, f64)> {
     TANGENTS.iter().map(|&at| tangent(at * most)).collect()
 }
 
-/// As [`crate::power`] says, with the other components' curve as a line.
+/// Unit powers as in [`crate::power`], with the other components' curve as a line.
 fn unit_power(machine: &Machine, (at_nothing, slope): (f64, f64)) -> UnitPower {
     let power = &machine.power;
     let (cpu, others) = (power.cpu_uw, power.others_uw);

@@ -1,14 +1,14 @@
-//! Straight lines under the power of every arrangement of cores.
+//! Linear lower bounds on the power of every arrangement of cores.
 //!
-//! A [`Prices`] says: whatever the arrangement, `power >= base + work x capacity + awake x (cores awake) + not_deep x (cores not deep)`,
-//! and a core that is waking adds at least [`Prices::wake_shallow_uw`] or [`Prices::wake_deep_uw`] although it works nothing and
-//! still counts as asleep. `base` is found by trying every state of a unit, so any other three prices are valid; those
-//! tried here are the slopes of the least power over capacity and over cores awake, at which the line touches.
+//! For every arrangement, a [`Prices`] satisfies `power >= base + work x capacity + awake x (cores awake) + not_deep x (cores not deep)`, and a
+//! waking core adds at least [`Prices::wake_shallow_uw`] or [`Prices::wake_deep_uw`] although it does no work and still counts as asleep. `base` is
+//! the minimum over all states of a unit, so any other three prices are valid; those tried here are the slopes of the minimum power over capacity and
+//! over cores awake, at which the line touches.
 //!
-//! **Why the waking prices hold.** Power sees a waking core as awake. Let `second` be what the second core of a unit adds to its
-//! capacity. Of two awake cores, one that wakes and does nothing leaves a capacity of at most `both - second`, so the line stays below if
-//! it is given `awake + second x work`; two that wake together, or one alone, leave still more room because `both <= 2 alone`.
-//! A core that wakes from the deep state counts as deep, so its share `not_deep` is added.
+//! **Validity of the waking prices.** In the power model, a waking core counts as awake. Let `second` be the capacity that the second core of a unit
+//! adds. Of two awake cores, one that wakes and does no work leaves a capacity of at most `both - second`, so the line remains a lower bound with
+//! `awake + second x work`; two that wake together, or one alone, leave more slack because `both <= 2 alone`. A core that wakes from the deep state
+//! counts as deep, so its share `not_deep` is added.
 
 use super::limits::{self, Limits};
 
@@ -17,13 +17,13 @@ const PPM: i128 = limits::PPM as i128;
 /// Prices in microwatts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Prices {
-    /// Whatever happens.
+    /// Constant part.
     pub(crate) base_uw: i128,
-    /// While any unit is not deep, where that is not always so.
+    /// While any unit is not deep, if that is not always so.
     pub(crate) package_uw: i128,
     /// For a core's worth of work.
     pub(crate) work_uw: i128,
-    /// For each core awake.
+    /// For each awake core.
     pub(crate) awake_uw: i128,
     /// For each core that is not deep.
     pub(crate) not_deep_uw: i128,
@@ -33,7 +33,7 @@ pub(crate) struct Prices {
     pub(crate) wake_deep_uw: i128,
 }
 
-/// Prices of which the best may be taken in each slot, and what a wake-up costs under all of them.
+/// Prices of which the best applies in each slot, and the common cost of a wake-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Family {
     pub(crate) prices: Vec<Prices>,
@@ -94,7 +94,7 @@ pub(crate) fn line(limits: &Limits, work_uw: i128, awake_uw: i128, not_deep_uw: 
     }
 }
 
-/// Lines that touch the least power in different places.
+/// Lines that touch the minimum power at different points.
 pub(crate) fn lines(limits: &Limits) -> Vec<Prices> {
     let power = &limits.power;
     let (alone, both) = (i128::from(power.alone_uw), i128::from(power.both_uw));
@@ -122,8 +122,8 @@ pub(crate) fn lines(limits: &Limits) -> Vec<Prices> {
     all.map(|(work, awake, not_deep)| line(limits, work, awake, not_deep)).collect()
 }
 
-/// Families from all lines to those alone under which waking is dear: the more lines, the closer to the power of a count, but
-/// the cheaper are wake-ups.
+/// Families, from all lines to only those with a high waking price: more lines approximate the power of a count more closely, but lower the price of
+/// wake-ups.
 pub(crate) fn families(limits: &Limits) -> Vec<Family> {
     let all = lines(limits);
     let dear = |prices: &Prices| prices.wake_deep_uw;

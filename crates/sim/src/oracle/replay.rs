@@ -1,8 +1,7 @@
-//! A policy that knows what will be needed: it carries out a schedule of counts.
+//! A policy that executes a precomputed schedule of core counts.
 //!
-//! Cores are taken in a fixed order, the main core first. So many of them are awake and share the I/O threads by their load, so many
-//! more rest in the shallow state, the others in the deepest that the plant has. A schedule asks for cores early enough for
-//! them to be awake when they are needed ([`Schedule::new`]).
+//! Cores are used in a fixed order, the main core first. The first cores are awake and share the I/O threads by load, the next are in the shallow
+//! state, the others in the deepest state of the plant. A schedule wakes cores early enough to be awake when needed ([`Schedule::new`]).
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, Next, Policy, Refusal, SleepGoal, Start, ThreadId, Tick, Topology, Unsupported,
@@ -11,21 +10,21 @@ use pilotlight_plant::{
 
 use super::bound::Level;
 
-/// From when on how many cores.
+/// A change of the level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// From when on, in nanoseconds.
+    /// Start time, in nanoseconds.
     pub at_ns: u64,
-    /// How many.
+    /// The level from then on.
     pub level: Level,
 }
 
-/// What a [`Replay`] carries out.
+/// The schedule of a [`Replay`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// The changes, in the order of time; the first level holds from the beginning.
+    /// The changes, in time order; the first level applies from the beginning.
     changes: Vec<Change>,
-    /// Time between two looks at the schedule, in nanoseconds.
+    /// Tick period, in nanoseconds.
     tick_ns: u64,
     /// Cores in the order in which they are used.
     order: Vec<CoreId>,
@@ -33,7 +32,7 @@ pub struct Schedule {
     loads: Vec<u64>,
 }
 
-/// In which order cores are used, after the main core.
+/// Order in which cores are used, after the main core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
     /// Both siblings of a physical core, then the next.
@@ -63,7 +62,7 @@ impl Fill {
 }
 
 impl Schedule {
-    /// Levels of stretches as `(begin, level)`, in the order of time. Every rise is moved `lead_ns` ahead.
+    /// Schedule from levels as `(begin, level)`, in time order. Every rise is moved `lead_ns` ahead.
     #[must_use]
     pub fn new(levels: &[(u64, Level)], lead_ns: u64, tick_ns: u64, order: Vec<CoreId>, loads: Vec<u64>) -> Self {
         let mut changes: Vec<Change> = Vec::new();
@@ -93,22 +92,22 @@ impl Schedule {
 #[derive(Clone, Debug)]
 pub struct Replay {
     schedule: Schedule,
-    /// The change that comes next.
+    /// Index of the next change.
     next: usize,
     homes: Vec<CoreId>,
-    /// What each core has been told: how deep to sleep, or to be awake.
+    /// The commanded sleep goal of each core; `None` for awake.
     commanded: Vec<Option<SleepGoal>>,
-    /// From when on each core can take I/O threads, in nanoseconds.
+    /// Time from which each core can take I/O threads, in nanoseconds.
     ready_ns: Vec<u64>,
     capabilities: Capabilities,
     refused: bool,
 }
 
-/// A core that is back within this is given I/O threads at once, in nanoseconds; else when it is awake.
+/// A core that wakes within this time receives I/O threads at once, in nanoseconds; others once awake.
 const AT_ONCE_NS: u64 = 10_000;
 
 impl Replay {
-    /// A policy that carries out `schedule`.
+    /// A policy that executes `schedule`.
     #[must_use]
     pub fn new(schedule: Schedule) -> Self {
         Self {
@@ -122,7 +121,7 @@ impl Replay {
         }
     }
 
-    /// What holds at `now_ns` is carried out; when it can do something next.
+    /// Applies the level at `now_ns`; returns the time of the next possible action.
     fn follow(&mut self, now_ns: u64, out: &mut Vec<Command>) -> u64 {
         let changes = &self.schedule.changes;
         let due = changes.partition_point(|change| change.at_ns <= now_ns).max(1);
@@ -158,7 +157,7 @@ impl Replay {
         }
     }
 
-    /// Wakes a core that sleeps, and notes when it will be awake, or that it is.
+    /// Wakes a sleeping core, and records when it will be awake.
     fn wake(&mut self, now_ns: u64, core: CoreId, out: &mut Vec<Command>) {
         let ready_ns = &mut self.ready_ns[core.index()];
         if *ready_ns <= now_ns {
@@ -168,12 +167,12 @@ impl Replay {
         out.push(Command::Wake { core });
         let Some(sleep) = self.capabilities.sleep_for(goal) else { return };
         if sleep.wake.ns() > AT_ONCE_NS {
-            // Each waker before this one in the list has taken its time too.
+            // Earlier wake-ups of the list delay this one.
             *ready_ns = now_ns + sleep.wake.ns() + sleep.waker.ns() * out.len() as u64;
         }
     }
 
-    /// Threads of cores that are to sleep go to those with the least load; then the fullest give to the emptiest while that helps.
+    /// Moves threads of cores that will sleep to the least loaded cores; then balances from the most to the least loaded core.
     fn spread(&mut self, awake: &[CoreId], out: &mut Vec<Command>) {
         let mut homes = self.homes.clone();
         let loads = &self.schedule.loads;
@@ -216,7 +215,7 @@ impl Policy for Replay {
     }
 
     fn wants(&self) -> Wants {
-        // Without a change to come it has nothing to look for, and costs the main core nothing.
+        // Without further changes it needs no ticks, and costs the main core nothing.
         let tick_ns = (self.schedule.changes.len() > 1).then_some(self.schedule.tick_ns);
         Wants { tick_ns, ..Wants::default() }
     }

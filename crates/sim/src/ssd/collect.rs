@@ -1,22 +1,22 @@
-//! Programs and garbage collection: what writes do to dies, at once and later.
+//! Programs and garbage collection: immediate and later effects of writes on dies.
 //!
-//! Host data fills one program unit at a time; full units go to the dies in turn, as a log over all dies does. A unit may be
-//! filled while the die it is meant for is behind by no more than its part of the buffer; otherwise the write waits. So the
-//! buffer needs no list: what a die has still to program says how full its part is.
+//! Host data fills one program unit at a time; full units go to the dies in turn, as in a log over all dies. A unit may be filled while the backlog
+//! of its die is no more than the die's part of the buffer; otherwise the write waits. The buffer needs no list: a die's backlog of programs is the
+//! fill level of its part.
 //!
-//! Garbage collection is a pool of erased flash. Each program of host data takes a unit out; when half of the pool is used,
-//! collection starts, copies a unit every `interval` and gives back what copying one frees, until the pool is full: it goes on
-//! after the writes that caused it. Where the pool is empty, host data waits for the copies that make room.
+//! Garbage collection is modelled as a pool of erased flash. Each program of host data removes a unit; when half of the pool is used, collection
+//! starts, copies a unit every `interval` and returns the flash that one copy frees, until the pool is full: it continues after the writes that
+//! caused it. While the pool is empty, host data waits for copies.
 
 use super::die::Die;
 use super::model::{Gc, Program, SsdModel};
 use super::{Activity, around};
 
-/// The dies, and what is written to them.
+/// The write path to the dies.
 #[derive(Clone, Debug)]
 pub(super) struct Writer {
     program: Program,
-    /// How far behind the die of the open unit may be.
+    /// Maximum backlog of the die of the open unit.
     backlog_ns: u64,
     filled: u64,
     die: usize,
@@ -88,7 +88,7 @@ impl Writer {
         }
     }
 
-    /// Stores `bytes` that come at `at`; when the buffer has them all.
+    /// Stores `bytes` that arrive at `at`; returns when the buffer holds them all.
     #[inline]
     pub(super) fn write(&mut self, at: u64, bytes: u32, draw: u64, dies: &mut [Die], activity: &mut Activity) -> u64 {
         let unit = u64::from(self.program.program_bytes);
@@ -107,7 +107,7 @@ impl Writer {
         room
     }
 
-    /// Programs the unit that is full at `at`; garbage collection begins with what it must copy for that `now`.
+    /// Programs the unit that is full at `at`; garbage collection starts its copies for it at `now`.
     fn store(&mut self, now: u64, at: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
         let unit = u64::from(self.program.program_bytes);
         while self.collector.as_ref().is_some_and(|collector| collector.pool < unit) {
@@ -121,7 +121,7 @@ impl Writer {
         self.die = (self.die + 1) % dies.len();
     }
 
-    /// Programs a unit that a buffer outside of this module has emptied at `at`.
+    /// Programs a unit that another module's buffer has flushed at `at`.
     pub(super) fn program(&mut self, at: u64, dies: &mut [Die], activity: &mut Activity) {
         activity.host_programs += 1;
         let draw = activity.host_programs.wrapping_mul(GOLDEN);
@@ -134,13 +134,13 @@ impl Writer {
         u64::from(self.program.program_bytes)
     }
 
-    /// From when on garbage collection has something to do.
+    /// Time from which garbage collection has work.
     #[inline]
     pub(super) fn busy_from_ns(&self) -> u64 {
         self.collector.as_ref().filter(|one| one.running).map_or(u64::MAX, |one| one.next)
     }
 
-    /// Copies what garbage collection has to do up to `now`.
+    /// Performs garbage collection's copies up to `now`.
     #[inline]
     pub(super) fn advance(&mut self, now: u64, dies: &mut [Die], activity: &mut Activity) {
         while let Some(collector) = self.collector.as_mut().filter(|one| one.running && one.next <= now) {
@@ -160,7 +160,7 @@ impl Writer {
         self.put(die, at, read_ns, draw, dies, activity);
     }
 
-    /// A program on a die, with an erase where one is due.
+    /// Programs a die, with an erase if one is due.
     fn put(&mut self, die: usize, at: u64, extra: u64, draw: u64, dies: &mut [Die], activity: &mut Activity) {
         let mut busy = extra + around(self.program.program_ns, self.program.program_spread_ns, draw);
         let until = &mut self.until_erase[die];
@@ -175,5 +175,5 @@ impl Writer {
     }
 }
 
-/// The golden ratio of the low half of a draw: copies go through faster and slower pages evenly.
+/// The golden ratio of the low half of a draw: copies are distributed evenly over faster and slower pages.
 const GOLDEN: u64 = 0x9e37_79b9;

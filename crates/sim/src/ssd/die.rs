@@ -1,32 +1,31 @@
-//! One die: what it reads and programs, in the order it was asked to.
+//! One die: its reads and programs, in order of submission.
 //!
-//! Without suspension a die is one queue, `start = max(at, free)`. With it, a read that finds a program under way waits for the
-//! suspension only, and what the die was programming ends later by what the read took. Reads among themselves and programs
-//! among themselves stay in order.
+//! Without suspension a die is one queue, `start = max(at, free)`. With suspension, a read during a program waits for the suspension only, and the
+//! die's programs end later by the time of the read. Reads among themselves and programs among themselves remain in order.
 
-/// A die: until when it is busy.
+/// A die: the ends of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Die {
-    /// Everything in the queue of reads is done; without suspension, everything at all.
+    /// End of all reads; without suspension, of all operations.
     free: u64,
-    /// All programs and erases are done.
+    /// End of all programs and erases.
     programmed: u64,
 }
 
 impl Die {
-    /// When all programs that the die was asked are done.
+    /// End of all submitted programs.
     #[inline]
     pub(super) fn programmed(&self) -> u64 {
         self.programmed
     }
 
-    /// When everything that the die was asked is done.
+    /// End of all submitted operations.
     #[inline]
     pub(super) fn idle_at(&self) -> u64 {
         self.free.max(self.programmed)
     }
 
-    /// A read asked at `at` that takes `service`; when it is done.
+    /// Reads at `at` for `service`; returns the end of the read.
     #[inline]
     pub(super) fn read(&mut self, at: u64, service: u64, suspend_ns: Option<u64>) -> u64 {
         let start = at.max(self.free);
@@ -37,7 +36,7 @@ impl Die {
         let busy = if start >= self.programmed {
             service
         } else {
-            let suspending = if at > self.free { suspend_ns } else { 0 }; // else the die is still suspended
+            let suspending = if at > self.free { suspend_ns } else { 0 }; // otherwise the die is still suspended
             let busy = service + suspending;
             self.programmed += busy;
             busy
@@ -46,7 +45,7 @@ impl Die {
         self.free
     }
 
-    /// A program (or erase) asked at `at`; when it would be done if no read came.
+    /// Programs (or erases) at `at`; returns the end without further reads.
     #[inline]
     pub(super) fn program(&mut self, at: u64, service: u64, suspend_ns: Option<u64>) -> u64 {
         self.programmed = at.max(self.idle_at()) + service;

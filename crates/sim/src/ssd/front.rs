@@ -1,12 +1,12 @@
-//! Host interface and controller: a limit on commands and bytes, lanes for writes, and completions that wait for each other.
+//! Host interface and controller: limits on commands and bytes, lanes for writes, and in-order completions.
 
 use super::model::Front as Parameters;
 use crate::rng;
 
-/// Fractions of a picosecond per byte are kept in 2^-20.
+/// Fractional bits of picoseconds per byte.
 const BYTE_BITS: u32 = 20;
 
-/// Where commands enter.
+/// The entry stage of commands.
 #[derive(Clone, Debug)]
 pub(super) struct Front {
     commands: Limit,
@@ -30,14 +30,14 @@ impl Front {
         }
     }
 
-    /// When a command of `bytes` that comes at `at` is inside.
+    /// Returns when a command of `bytes` that arrives at `at` has passed the front.
     #[inline]
     pub(super) fn enter(&mut self, at: u64, bytes: u32) -> u64 {
         let bytes_ps = (u128::from(self.byte_cost) * u128::from(bytes)) >> BYTE_BITS;
         self.commands.pass(at, bytes_ps as u64)
     }
 
-    /// When a command that is `done` can be reported: not before those that came a window earlier in its queue.
+    /// Returns when a command that is `done` can be reported: not before those a window earlier in its queue.
     #[inline]
     pub(super) fn report(&mut self, done: u64, drawn: u64) -> u64 {
         if self.queues.is_empty() {
@@ -47,7 +47,7 @@ impl Front {
         self.queues[chosen as usize].report(done)
     }
 
-    /// When a write that is inside since `at` has passed its lane.
+    /// Returns when a write that passed the front at `at` has passed its lane.
     #[inline]
     pub(super) fn lane(&mut self, at: u64, drawn: u64) -> u64 {
         let at = self.writes.pass(at, 0);
@@ -61,8 +61,8 @@ impl Front {
     }
 }
 
-/// A stage that takes one command at a time, and for each at least so long. It counts in picoseconds, so that a limit of millions
-/// per second is met; time ends after 213 days.
+/// A stage that processes one command at a time, each for a minimum time. It counts in picoseconds, so that rates of millions per second are
+/// accurate; time is limited to 213 days.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     command_ps: u64,
@@ -74,7 +74,7 @@ impl Limit {
         Self { command_ps: 1_000_000_000_000_u64.checked_div(per_second).unwrap_or(0), free_ps: 0 }
     }
 
-    /// When a command that comes at `at` is through, if it needs `needed_ps` for reasons of its own.
+    /// Returns when a command that arrives at `at` has passed, if it needs at least `needed_ps`.
     #[inline]
     fn pass(&mut self, at: u64, needed_ps: u64) -> u64 {
         let cost = self.command_ps.max(needed_ps);
@@ -86,12 +86,12 @@ impl Limit {
     }
 }
 
-/// Commands whose completions wait for each other: a ring of what the last window of them needs.
+/// A queue with in-order completions: a ring of the last window's completion times.
 #[derive(Clone, Debug)]
 struct Queue {
     window: Vec<u64>,
     oldest: usize,
-    /// The latest completion of all that came before the window.
+    /// The latest completion before the window.
     before: u64,
 }
 

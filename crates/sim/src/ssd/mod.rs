@@ -1,24 +1,22 @@
-//! A solid-state drive: when a request is done, given all that came before it.
+//! Model of a solid-state drive: the completion time of a request, given all previous ones.
 //!
-//! *Problem.* A drive's latency is made by who shares a die with whom: a read behind a read waits tens of microseconds, behind a
-//! program or an erase hundreds or thousands, and garbage collection goes on after the writes that caused it. A simulator
-//! asks millions of times per second, so there is no list of events.
+//! *Problem.* Sharing of dies determines a drive's latency: a read behind a read waits tens of microseconds, behind a program or an erase hundreds or
+//! thousands, and garbage collection continues after the writes that caused it. A simulation submits millions of requests per second, so there is no
+//! event list.
 //!
-//! *Words.* A *die* works on one thing at a time. A *page* is what one read fetches, a *unit* what one program stores. The *front*
-//! is all before the dies. *Lanes* take writes into the *buffer*, from which units go to the dies in turn.
+//! *Terms.* A *die* performs one operation at a time. A *page* is the unit of a read, a *unit* that of a program. The *front* is everything before
+//! the dies. *Lanes* take writes into the *buffer*, from which units go to the dies in turn.
 //!
-//! *Algorithm.* Requests come in order of time, so every stage is a recursion over the time at which it is free:
-//! `start = max(at, free); free = start + service`. A read passes the front (a limit on rate), then its die, then a fixed latency. A write
-//! passes the front and a lane, waits until the buffer has room, and is done after a fixed latency; what it does to dies
-//! happens later (`collect.rs`). A request over several pages is done with the last.
+//! *Algorithm.* Requests arrive in time order, so every stage is a recursion over the time at which it is free: `start = max(at, free); free = start
+//! + service`. A read passes the front (a rate limit), then its die, then a fixed latency. A write passes the front and a lane, waits for room in the
+//! buffer, and completes after a fixed latency; its effect on dies comes later (`collect.rs`). A request over several pages completes with the last.
 //!
-//! *Stages* (`stages.rs`) are what some drives have beside that: a controller that takes one command at a time, a buffer that empties at a
-//! rate, power states, rests, page reads that take longer. A drive without any pays one comparison for
-//! them and for garbage collection together.
+//! *Stages* (`stages.rs`) are optional parts: a controller that processes one command at a time, a buffer that drains at a fixed rate, power states,
+//! idle states, slow page reads. A drive without stages spends one comparison on them and garbage collection together.
 //!
-//! *Properties* (`tests/ssd_*.rs`): no completion before `at + least_latency_ns`; the dies' busy time is the sum of what was
-//! asked of them; a die serves reads in order and is never idle while it has work; equal requests give equal completions; what
-//! was written is programmed, copied and erased in the proportions of the profile; closed forms of queues come out.
+//! *Properties* (`tests/ssd_*.rs`): no completion before `at + least_latency_ns`; the dies' busy time is the sum of their operations; a die serves
+//! reads in order and is never idle while it has work; equal requests yield equal completions; written data is programmed, copied and erased in the
+//! proportions of the profile; closed forms of queues hold.
 
 mod collect;
 mod die;
@@ -38,33 +36,33 @@ use collect::Writer;
 use die::Die;
 use stages::Stages;
 
-/// What a request asks.
+/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Data from flash.
+    /// Read from flash.
     Read,
-    /// Data into the buffer, and later to flash.
+    /// Write to the buffer, and later to flash.
     Write,
 }
 
-/// A request as the drive gets it.
+/// A request to a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// When it comes, in ns.
+    /// Arrival time in ns.
     pub at_ns: u64,
-    /// What it asks.
+    /// Operation.
     pub op: Op,
-    /// Where, in bytes.
+    /// Offset in bytes.
     pub offset: u64,
-    /// How much, in bytes.
+    /// Length in bytes.
     pub bytes: u32,
-    /// 64 random bits: all that is random about this request comes from them.
+    /// 64 random bits, the source of all randomness of this request.
     pub draw: u64,
-    /// Whether it follows the request before it of the same stream; only drives with a controller mind.
+    /// Whether it continues the previous request of its stream; matters only to drives with a controller.
     pub sequential: bool,
 }
 
-/// What a drive has done, for models of energy.
+/// Activity of a drive, for energy models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Read commands.
@@ -79,11 +77,11 @@ pub struct Activity {
     pub page_reads: u64,
     /// Programs of host data.
     pub host_programs: u64,
-    /// Programs of garbage collection, each with the read of what it copies.
+    /// Programs of garbage collection, each including the read of its source.
     pub copy_programs: u64,
     /// Erases.
     pub erases: u64,
-    /// Time that dies were given to do, summed over dies, in ns. Suspensions are not counted.
+    /// Total operation time of dies, in ns, without suspensions.
     pub die_busy_ns: u64,
 }
 
@@ -98,12 +96,12 @@ pub struct Ssd {
     least_ns: u64,
     least_read_ns: u64,
     activity: Activity,
-    /// From when on a request finds more to do than its own way through front and dies: copies of garbage collection, or stages.
+    /// Time from which garbage collection copies or stages affect requests.
     busy_from_ns: u64,
     stages: Option<Box<Stages>>,
 }
 
-/// How dies read: the constants of the hot path.
+/// Read parameters of dies: the constants of the hot path.
 #[derive(Clone, Copy, Debug)]
 struct Reads {
     flash: Flash,
@@ -113,7 +111,7 @@ struct Reads {
 }
 
 impl Ssd {
-    /// A drive that has done nothing yet.
+    /// A drive without previous requests.
     #[must_use]
     pub fn new(model: &SsdModel) -> Self {
         let suspend_ns = model.program.and_then(|program| program.suspend_ns);
@@ -136,9 +134,9 @@ impl Ssd {
         }
     }
 
-    /// Takes requests in order of `at_ns` (ties in the order of calls); when its completion is there, in ns.
-    /// Never before `at_ns + least_latency_ns()`.
-    #[inline(always)] // as a call it would get its request through memory
+    /// Submits a request and returns its completion time in ns, never before `at_ns + least_latency_ns()`. Calls are in order of `at_ns` (ties in
+    /// order of calls).
+    #[inline(always)] // a call would pass the request through memory
     pub fn submit(&mut self, request: &Request) -> u64 {
         if request.at_ns >= self.busy_from_ns
             && let Some(done) = self.submit_busy(*request)
@@ -153,7 +151,7 @@ impl Ssd {
         self.front.report(done, request.draw)
     }
 
-    /// A request to a drive that has more to do than its own way; when it is done, where that is no way of front and dies alone.
+    /// Handles pending garbage collection and stages; returns the completion time if stages determine it.
     #[cold]
     #[inline(never)]
     fn submit_busy(&mut self, request: Request) -> Option<u64> {
@@ -164,20 +162,19 @@ impl Ssd {
         None
     }
 
-    /// What no request can be faster than, in ns.
+    /// Minimum latency of a request, in ns.
     #[must_use]
     pub fn least_latency_ns(&self) -> u64 {
         self.least_ns
     }
 
-    /// What no read can be faster than, in ns.
+    /// Minimum latency of a read, in ns.
     #[must_use]
     pub fn least_read_ns(&self) -> u64 {
         self.least_read_ns
     }
 
-    /// Lets the drive go on until `now_ns`: garbage collection, and what it does when left alone; `submit` does it too. For totals of a
-    /// drive that nobody asks.
+    /// Advances garbage collection and autonomous activity to `now_ns`; `submit` does so too. For totals of a drive without requests.
     pub fn advance(&mut self, now_ns: u64) {
         if let Some(stages) = &mut self.stages {
             stages.left_alone(now_ns);
@@ -188,7 +185,7 @@ impl Ssd {
         self.copy(now_ns);
     }
 
-    /// Lets garbage collection go on.
+    /// Advances garbage collection.
     fn copy(&mut self, now_ns: u64) {
         let Some(writer) = &mut self.writer else { return };
         writer.advance(now_ns, &mut self.dies, &mut self.activity);
@@ -197,7 +194,7 @@ impl Ssd {
         }
     }
 
-    /// When all that the dies have been asked to do is done, in ns.
+    /// End of all operations of the dies, in ns.
     #[must_use]
     pub fn idle_at_ns(&self) -> u64 {
         self.dies.iter().map(Die::idle_at).max().unwrap_or(0)
@@ -224,7 +221,7 @@ impl Ssd {
         done + self.reads.latency_ns
     }
 
-    /// Where the first page of a request lies.
+    /// Die of the first page of a request.
     #[inline]
     fn place(&self, request: &Request, at: u64) -> usize {
         let dies = self.dies.len() as u64;
@@ -235,13 +232,13 @@ impl Ssd {
         }
     }
 
-    #[inline(never)] // beside the hot path
+    #[inline(never)] // outside the hot path
     fn first_free(&self, at: u64) -> usize {
         let free = |(_, die): &(usize, &Die)| die.idle_at().max(at);
         self.dies.iter().enumerate().min_by_key(free).map_or(0, |(index, _)| index)
     }
 
-    #[inline(always)] // a call would be 20 instructions a request
+    #[inline(always)] // a call would cost 20 instructions per request
     fn read_page(&mut self, at: u64, die: usize, draw: u64) -> u64 {
         let flash = &self.reads.flash;
         let service = match flash.service {
@@ -253,7 +250,7 @@ impl Ssd {
         self.dies[die].read(at, service, self.reads.suspend_ns)
     }
 
-    #[inline(never)] // a call is little beside what a write does
+    #[inline(never)] // a call is cheap relative to a write
     fn write(&mut self, inside: u64, request: &Request) -> u64 {
         self.activity.writes += 1;
         self.activity.written_bytes += u64::from(request.bytes);
@@ -272,7 +269,7 @@ impl Ssd {
 
 fn least_read_ns(model: &SsdModel) -> u64 {
     if let Some(controller) = &model.controller {
-        return model.front.read_latency_ns + controller.least_ns(); // what is read ahead waits for no die
+        return model.front.read_latency_ns + controller.least_ns(); // data read ahead waits for no die
     }
     let read = match model.flash.service {
         Service::Uniform => model.flash.read_ns - model.flash.read_spread_ns,
@@ -293,18 +290,18 @@ fn around(mean: u64, spread: u64, draw: u64) -> u64 {
     mean - spread + ((2 * spread * (draw & 0xffff_ffff)) >> 32)
 }
 
-/// Exponential, by another draw. Beside the hot path, because only closed forms are so.
+/// Exponential, by another draw. Outside the hot path: only closed-form tests use it.
 #[inline(never)]
 fn exponential_ns(mean: u64, draw: u64) -> u64 {
     (rng::exponential(remix(draw, 0)) * mean as f64) as u64
 }
 
-/// Time of so many bytes at a rate, in nanoseconds.
+/// Time of `bytes` at a rate, in nanoseconds.
 fn time_of(bytes: u64, bytes_per_s: u64) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / u128::from(bytes_per_s.max(1))) as u64
 }
 
-/// Another draw out of one, for page `index` of a request.
+/// Derives a draw for page `index` of a request.
 #[inline]
 fn remix(draw: u64, index: u64) -> u64 {
     let mixed = (draw ^ (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);

@@ -1,62 +1,62 @@
-//! The parameters of a drive, as a profile gives them.
+//! Parameters of a drive, as in its profile.
 //!
-//! A profile is TOML with one table per stage of the drive. Stages left out cost nothing: a profile of `[flash]` alone is
-//! the plain queue that the law tests use. `README.md` tells what parameters do to a curve.
+//! A profile is TOML with one table per stage of the drive. Omitted stages cost nothing: a profile of `[flash]` alone is the plain queue of the law
+//! tests. `README.md` describes the effect of parameters on latency curves.
 
 use serde::Deserialize;
 
 use super::stage_model::{Cache, Controller, DriveEnergy, DriveState, IdleState, Rest, SlowReads};
 
-/// A drive: what `profiles/ssd/NAME.toml` says.
+/// A drive, as in `profiles/ssd/NAME.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SsdModel {
     /// Name of the profile.
     pub name: String,
-    /// Where the figures come from.
+    /// Source of the figures.
     pub source: String,
     /// Host interface and controller.
     #[serde(default)]
     pub front: Front,
     /// Dies and reads.
     pub flash: Flash,
-    /// Write buffer, programs and erases. Without it writes end in the buffer and no die hears of them.
+    /// Write buffer, programs and erases. Without it, writes do not reach the dies.
     #[serde(default)]
     pub program: Option<Program>,
-    /// Garbage collection. Without it flash never runs out.
+    /// Garbage collection. Without it, free flash is unlimited.
     #[serde(default)]
     pub gc: Option<Gc>,
-    /// What it can draw. Without it nothing limits that.
+    /// Power ceiling; unlimited if absent.
     #[serde(default)]
     pub power: Option<DrivePower>,
-    /// A controller that takes one command after the other.
+    /// A controller that processes one command at a time.
     #[serde(default)]
     pub controller: Option<Controller>,
-    /// A buffer that empties at a rate.
+    /// A buffer that drains at a fixed rate.
     #[serde(default)]
     pub cache: Option<Cache>,
-    /// Power states in which it works, the first the fastest. Without any it works as fast as its other stages allow.
+    /// Operational power states, fastest first. Without any, only the other stages limit the speed.
     #[serde(default)]
     pub state: Vec<DriveState>,
-    /// What it does when left alone. Without it nothing.
+    /// Autonomous idle behaviour; none if absent.
     #[serde(default)]
     pub rest: Option<Rest>,
-    /// Where its power state lets it go when left alone, in the place of `rest`, from the shallowest down. Without any nowhere.
+    /// Autonomous idle states, shallowest first, in place of `rest`; none if empty.
     #[serde(default)]
     pub idle: Vec<IdleState>,
-    /// Page reads that take longer. Without it none do.
+    /// Slow page reads; none if absent.
     #[serde(default)]
     pub slow: Option<SlowReads>,
-    /// What it takes by state and byte. Without it the machine's figures for all drives hold.
+    /// Energy by state and byte. Without it, the machine's figures for all drives apply.
     #[serde(default)]
     pub energy: Option<DriveEnergy>,
 }
 
-/// What a drive can draw.
+/// Power ceiling of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DrivePower {
-    /// Most that it draws over what it draws idle, as a mean, in microwatts.
+    /// Maximum mean power above idle, in microwatts.
     pub most_load_uw: u64,
 }
 
@@ -64,74 +64,73 @@ pub struct DrivePower {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Front {
-    /// Added to every read; occupies nothing.
+    /// Added to every read; occupies no resource.
     pub read_latency_ns: u64,
-    /// Added to every write; occupies nothing.
+    /// Added to every write; occupies no resource.
     pub write_latency_ns: u64,
-    /// Commands the controller starts per second.
+    /// Maximum commands per second; 0 for no limit.
     pub max_iops: u64,
-    /// Writes it takes per second, of these.
+    /// Maximum writes per second, of these.
     pub max_write_iops: u64,
-    /// Bytes the host interface carries per second.
+    /// Maximum bytes per second of the host interface.
     pub max_bytes_per_s: u64,
-    /// Queues of commands, each with a window of its own; a command goes to any of them. Nothing without `reorder_window`.
+    /// Command queues, each with its own window; a command goes to a random one. Ignored without `reorder_window`.
     pub queues: u32,
-    /// A completion is reported no earlier than those of commands that came this many or more before in its queue; 0: in any
-    /// order.
+    /// A completion is reported no earlier than those of commands at least this many earlier in its queue; 0: in any order.
     pub reorder_window: u32,
-    /// Lanes that take writes into the buffer; a write goes to any of them. 0: writes need no lane.
+    /// Lanes that take writes into the buffer; a write goes to a random one. 0: writes need no lane.
     pub write_lanes: u32,
-    /// How long a write occupies its lane.
+    /// Time for which a write occupies its lane.
     pub write_lane_ns: u64,
 }
 
-/// Dies and how they read.
+/// Dies and their reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flash {
-    /// Units that read and program on their own: dies, or planes where a drive can use them so.
+    /// Units that read and program independently: dies, or planes if the drive supports it.
     pub dies: u32,
-    /// A request is split at multiples of this many bytes, the parts going to dies that follow one another.
+    /// A request is split at multiples of this many bytes; the parts go to consecutive dies.
     pub page_bytes: u32,
-    /// Mean time a die takes to read a page.
+    /// Mean page read time of a die.
     pub read_ns: u64,
-    /// Reads take up to this much less or more, uniformly: pages of one cell differ. Only for `service = "uniform"`.
+    /// Read times vary by up to this much, uniformly: pages of one cell differ. Only for `service = "uniform"`.
     #[serde(default)]
     pub read_spread_ns: u64,
-    /// More of it, for each KiB of the page that a request asks for.
+    /// Additional time per KiB read from the page.
     #[serde(default)]
     pub read_ns_per_kib: u64,
-    /// How the times of reads are distributed.
+    /// Distribution of read times.
     #[serde(default)]
     pub service: Service,
-    /// Which die holds an offset.
+    /// Placement of offsets on dies.
     #[serde(default)]
     pub placement: Placement,
 }
 
-/// How the times of page reads are distributed.
+/// Distribution of page read times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
     /// Uniform within `read_spread_ns` of `read_ns`.
     #[default]
     Uniform,
-    /// Exponential with mean `read_ns`. No drive is like this; closed forms are.
+    /// Exponential with mean `read_ns`. Not realistic; for comparison with closed forms.
     Exponential,
 }
 
-/// Which die serves a page.
+/// Placement of pages on dies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// The first page of a request lies on any die, by the request's draw; further pages follow it.
+    /// The first page of a request is on a random die, by the request's draw; further pages are on the following dies.
     #[default]
     Random,
-    /// Page n lies on die n modulo dies: data written in the order of offsets, and never again.
+    /// Page n is on die n modulo dies: data written once, in order of offsets.
     Striped,
-    /// The die that is free first. No drive can do this with reads; M/M/c can.
+    /// The die that is free first. Not possible for a drive's reads; for comparison with M/M/c.
     FirstFree,
-    /// Every page lies on any die, whatever the one before lies on.
+    /// Every page is on an independent random die.
     Scattered,
 }
 
@@ -141,20 +140,20 @@ pub enum Placement {
 pub struct Program {
     /// Mean time of a program.
     pub program_ns: u64,
-    /// Programs take up to this much less or more, uniformly.
+    /// Program times vary by up to this much, uniformly.
     #[serde(default)]
     pub program_spread_ns: u64,
-    /// What one program stores on a die (all planes and bits of a word line that it writes at once).
+    /// Bytes of one program on a die (all planes and bits of a word line that it writes at once).
     pub program_bytes: u32,
-    /// Data that is acknowledged and not yet programmed, at most. Every die owns an equal part, of a program or more.
+    /// Maximum acknowledged but unprogrammed data. Every die owns an equal part, of at least one program.
     pub buffer_bytes: u64,
     /// Time of an erase; 0: never.
     #[serde(default)]
     pub erase_ns: u64,
-    /// A die erases once in this many programs.
+    /// Programs per erase of a die.
     #[serde(default)]
     pub programs_per_erase: u32,
-    /// A read interrupts a program or an erase after this long; absent: it waits for the end.
+    /// Time after which a read suspends a program or erase; absent: the read waits for the end.
     #[serde(default)]
     pub suspend_ns: Option<u64>,
 }
@@ -163,18 +162,18 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gc {
-    /// Flash beyond the data that is kept, in thousandths of that data: overprovisioning and what the host leaves unused.
+    /// Spare flash in thousandths of the stored data: overprovisioning and capacity unused by the host.
     pub spare_permille: u32,
-    /// Erased flash that garbage collection keeps ready, in bytes. It starts when half is used and stops when all is back.
+    /// Pool of erased flash, in bytes. Garbage collection starts when half is used and stops when the pool is full.
     pub pool_bytes: u64,
-    /// How much of the pool is there at the start, in thousandths.
+    /// Initial fill of the pool, in thousandths.
     pub start_permille: u32,
-    /// Share of the die time that garbage collection takes while it runs beside the host, in thousandths.
+    /// Share of die time that garbage collection takes while host requests run, in thousandths.
     pub duty_permille: u32,
 }
 
 impl Gc {
-    /// Bytes copied for a byte that the host writes, in thousandths. Uniform random writes and victims taken in turn: a write
+    /// Bytes copied per byte written by the host, in thousandths. Uniform random writes and round-robin victims: a write
     /// amplification of about (1 + s) / 2s for a spare share s (Hu et al., SYSTOR '09, in its simplest form).
     #[must_use]
     pub fn copies_permille(&self) -> u64 {
@@ -183,20 +182,20 @@ impl Gc {
     }
 }
 
-/// Why a text is not a drive.
+/// Error in a drive's profile.
 #[derive(Debug, thiserror::Error)]
 pub enum SsdModelError {
-    /// Not TOML, or not these keys.
+    /// Invalid TOML or unknown keys.
     #[error("the drive's profile cannot be read: {0}")]
     Toml(toml::de::Error),
-    /// A figure that no drive has.
+    /// An invalid value.
     #[error("the drive's profile: {key} is {value}; {wanted}")]
     Figure {
-        /// Which key.
+        /// The key.
         key: &'static str,
-        /// What it says.
+        /// The value.
         value: u64,
-        /// What may stand there.
+        /// The allowed values.
         wanted: &'static str,
     },
 }
@@ -211,24 +210,23 @@ impl SsdModel {
     /// Reads a profile.
     ///
     /// # Errors
-    /// A text that is no profile, or a figure that no drive has; the error names the key.
+    /// If the text is no profile or has an invalid value; the error names the key.
     pub fn parse(text: &str) -> Result<Self, SsdModelError> {
         let model: Self = toml::from_str(text)?;
         model.check()?;
         Ok(model)
     }
 
-    /// Whether it makes a difference where requests go that have so many bytes and are aligned to their size: they cross pages, or
-    /// offsets say which die they are for.
+    /// Whether the offset matters for requests of this size, aligned to it: they cross pages, or offsets determine dies.
     #[must_use]
     pub fn minds_offset(&self, bytes: u32) -> bool {
         self.flash.placement == Placement::Striped || !self.flash.page_bytes.is_multiple_of(bytes.max(1))
     }
 
-    /// Whether a drive can have these figures.
+    /// Checks the values.
     ///
     /// # Errors
-    /// A figure that no drive has; the error names the key.
+    /// If a value is invalid; the error names the key.
     pub fn check(&self) -> Result<(), SsdModelError> {
         let flash = &self.flash;
         require("flash.dies", u64::from(flash.dies), flash.dies > 0 && flash.dies <= 65_536, "1 to 65536")?;

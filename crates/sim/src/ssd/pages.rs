@@ -1,30 +1,29 @@
-//! Reads of flash by a drive that has stages: where pages lie, and how long each takes.
+//! Flash reads of a drive with stages: placement and duration of page reads.
 //!
-//! *Writes of a part of a unit.* The mapping has one entry for each unit (4 KiB on most drives). A write that covers a unit in part must find
-//! the rest of it first: it reads the unit from its die, and then goes on as any write. *Algorithm.* Only the first and the last unit of a
-//! request can be covered in part. A sequential write whose first unit is covered from within goes on in the unit that the write before it
-//! began: that one is in the buffer, and nothing is read. *Properties.* A write of whole units reads nothing; a write reads at most two units;
-//! sequential writes read each unit that they do not cover in one write once.
+//! *Partial unit writes.* The mapping has one entry per unit (4 KiB on most drives). A write that covers a unit in part first reads the unit from its
+//! die (read-modify-write). *Algorithm.* Only the first and the last unit of a request can be covered in part. A sequential write that starts within
+//! a unit continues the unit that the previous write began: that unit is in the buffer, and nothing is read. *Properties.* A write of whole units
+//! reads nothing; a write reads at most two units; sequential writes read each unit that they do not cover in one write once.
 
 use super::model::{Placement, Service};
 use super::stages::Stages;
 use super::{Activity, Die, Reads, Request, around, exponential_ns, remix};
 use crate::rng::{self, Draws};
 
-/// Draws for units begin here, beyond those for the pages of a request.
+/// First draw index for units, above those for the pages of a request.
 const UNIT_DRAWS: u64 = 1 << 32;
 
-/// The dies, as pages are read from them.
+/// The dies, for page reads.
 pub(super) struct Pages<'a> {
     pub(super) dies: &'a mut [Die],
     pub(super) reads: &'a Reads,
     pub(super) activity: &'a mut Activity,
-    /// Where the first page of the request lies, once it has been looked for.
+    /// Die of the request's first page, once determined.
     pub(super) first: &'a mut Option<u64>,
 }
 
 impl Pages<'_> {
-    /// When a part of a request is read that begins at `offset`.
+    /// Reads the part of a request at `offset`; returns the end of the read.
     pub(super) fn read(
         &mut self,
         at_ns: u64,
@@ -49,7 +48,7 @@ impl Pages<'_> {
         done_ns
     }
 
-    /// When a part of a write that begins at `offset` has what it needs of units that the request covers in part.
+    /// Reads the partially covered units of the part of a write at `offset`; returns the end of the reads.
     pub(super) fn complete(
         &mut self,
         at_ns: u64,
@@ -91,7 +90,7 @@ impl Pages<'_> {
         }
     }
 
-    /// Where the page at `offset` lies.
+    /// Die of the page at `offset`.
     fn place(&mut self, offset: u64, at_ns: u64, request: &Request, draws: &mut Draws) -> usize {
         if self.reads.flash.placement == Placement::Scattered {
             return self.any(draws);
@@ -105,14 +104,14 @@ impl Pages<'_> {
         if self.dies.len() > 1 { rng::below(draws.draw(), self.dies.len() as u64) as usize } else { 0 }
     }
 
-    /// When a random write knows where its block is mapped.
+    /// Reads the mapping entry of a random write; returns the end of the read.
     pub(super) fn look_up(&mut self, at_ns: u64, draws: &mut Draws) -> u64 {
         let die = self.any(draws);
         self.on_die(at_ns, die, self.reads.flash.read_ns)
     }
 }
 
-/// Where the units begin that a write covers in part, without the one that the sequential write before it began.
+/// Offsets of the units that a write covers in part, without one begun by the previous sequential write.
 fn partial_units(request: &Request, unit_bytes: u64) -> [Option<u64>; 2] {
     let end = request.offset + u64::from(request.bytes.max(1));
     let (head, tail) = (request.offset - request.offset % unit_bytes, end - end % unit_bytes);
@@ -122,7 +121,7 @@ fn partial_units(request: &Request, unit_bytes: u64) -> [Option<u64>; 2] {
     [cuts_head.then_some(head), cuts_tail.then_some(tail)]
 }
 
-/// Where the first page of a request lies, if pages follow each other.
+/// Die of the first page of a request, if pages are on consecutive dies.
 fn place(dies: &[Die], reads: &Reads, request: &Request, at_ns: u64) -> u64 {
     let count = dies.len() as u64;
     match reads.flash.placement {

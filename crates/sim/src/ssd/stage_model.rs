@@ -1,163 +1,162 @@
-//! The parameters of a drive's stages: what some drives have beside front and dies. All are off where a profile does not name them.
+//! Parameters of a drive's optional stages. Stages absent from the profile are disabled.
 
 use serde::Deserialize;
 
 use super::model::{SsdModel, SsdModelError, require};
 
-/// A controller that takes one command after the other.
+/// A controller that processes one command at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Controller {
-    /// Least time between two commands.
+    /// Minimum time between two commands.
     pub command_ns: u64,
-    /// Bytes a second.
+    /// Bytes per second.
     pub bytes_per_s: u64,
-    /// Share of a command's time that is drawn (exponential), in millionths.
+    /// Share of a command's time that is random (exponential), in millionths.
     #[serde(default)]
     pub random_ppm: u64,
-    /// Most bytes a second of sequential reads, which are read ahead and wait for no die; 0 where they are like others.
+    /// Maximum bytes per second of sequential reads, which are read ahead and wait for no die; 0 for no read-ahead.
     #[serde(default)]
     pub stream_bytes_per_s: u64,
-    /// Most sequential streams that it reads ahead of, each with a window of its own; a read of any other stream waits for its dies. 0: it
-    /// follows all.
+    /// Maximum sequential streams with read-ahead, each with its own window; a read of any other stream waits for its dies. 0: no maximum.
     #[serde(default)]
     pub streams: u32,
-    /// How far behind the foremost read of a stream data is still in its window, in bytes.
+    /// Bytes behind a stream's foremost read that are still in its window.
     #[serde(default)]
     pub stream_window_bytes: u64,
-    /// Extra time where a sequential stream turns from reads to writes or back.
+    /// Extra time for a change of a sequential stream between reads and writes.
     #[serde(default)]
     pub turn_ns: u64,
-    /// The largest command (MDTS); larger requests are cut.
+    /// Maximum command size (MDTS); larger requests are split.
     pub most_bytes: u64,
-    /// Bytes that one entry of the mapping stands for. A write of a part of a unit reads the unit from flash and changes it, unless it
-    /// goes on in the unit that the sequential write before it began. 0: data is written as it comes.
+    /// Bytes per mapping entry. A partial write of a unit is a read-modify-write, unless it continues the unit that the previous sequential write
+    /// began. 0: data is written as is.
     #[serde(default)]
     pub unit_bytes: u64,
 }
 
 impl Controller {
-    /// What no command can be faster than.
+    /// Minimum time of a command.
     pub(super) fn least_ns(&self) -> u64 {
         let fixed_ppm = 1_000_000 - self.random_ppm.min(1_000_000);
         (u128::from(self.command_ns) * u128::from(fixed_ppm) / 1_000_000) as u64
     }
 }
 
-/// A buffer that empties to flash at the power state's rate, and data that is moved again later. In the place of the buffer of `[program]`
-/// and of `[gc]` where nothing is known of them.
+/// A buffer that drains to flash at the power state's rate, with later moves of the data. Replaces the buffer of `[program]` and `[gc]` for drives
+/// without figures for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cache {
-    /// Memory that takes writes.
+    /// Size of the write buffer.
     pub buffer_bytes: u64,
-    /// Flash that takes writes at full speed before older ones must be moved.
+    /// Flash that accepts writes at full speed before older data must be moved.
     pub cache_bytes: u64,
-    /// Bytes a second that are moved while writes wait for room.
+    /// Bytes per second moved while writes wait for room.
     pub full_bytes_per_s: u64,
-    /// Whether a random write must first read where its block is mapped.
+    /// Whether a random write first reads its mapping entry.
     pub map_reads: bool,
-    /// Whether a random read must, too.
+    /// The same for a random read.
     #[serde(default)]
     pub map_of_reads: bool,
-    /// Share of the mapping that is in memory, in millionths: so often such a request reads nothing first. For requests that are uniform
-    /// over the drive it is what any replacement of segments leaves there.
+    /// Share of the mapping cached in memory, in millionths: the share of such requests without a mapping read. For requests uniform over the drive,
+    /// this is the hit ratio of any replacement policy of segments.
     #[serde(default)]
     pub map_cached_ppm: u64,
-    /// Whether programs of `[program]` occupy dies while the buffer empties, so that reads wait behind them; of that table only the times, the
-    /// size of a program and the suspension count. Without it programs hold up no reads.
+    /// Whether programs of `[program]` occupy dies while the buffer drains, so that reads wait for them; of that table only the times, the size of a
+    /// program and the suspension apply. If `false`, programs do not delay reads.
     #[serde(default)]
     pub programs: bool,
-    /// A drive without work begins to move data after so long.
+    /// Idle time after which the drive begins to move data.
     pub gc_after_ns: u64,
 }
 
-/// What a drive does when it is left alone.
+/// Autonomous idle behaviour of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rest {
-    /// It goes to its own rest after so long without anything to do
+    /// Idle time until it enters its idle state.
     pub after_ns: u64,
-    /// and takes so long to come back.
+    /// Exit latency.
     pub wake_ns: u64,
-    /// Where autonomous transitions are on, it goes to its lowest power state after so long; it comes back as from its own rest.
+    /// Idle time until it enters its lowest power state, if autonomous transitions are enabled; same exit latency.
     pub asleep_after_ns: u64,
 }
 
-/// A state that a drive goes to by itself while it has nothing to do (NVMe: a non-operational power state, entered autonomously).
+/// An autonomous idle state of a drive (NVMe: a non-operational power state, entered autonomously).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IdleState {
     /// Such as `idle-0`.
     pub name: String,
-    /// It goes there after so long without anything to do
+    /// Idle time until it enters the state.
     pub after_ns: u64,
-    /// and takes so long to come back, in which it draws what it draws awake.
+    /// Exit latency, at awake power.
     pub wake_ns: u64,
-    /// What it draws there, in microwatts.
+    /// Power in the state, in microwatts.
     pub uw: u64,
 }
 
-/// Most idle states of a drive.
+/// Maximum idle states of a drive.
 const MOST_IDLE: usize = 4;
 
-/// Most bytes for an entry of the mapping.
+/// Maximum bytes per mapping entry.
 const MOST_UNIT: u64 = 1 << 20;
 
-/// A power state in which a drive works; rates of 0 are no limits.
+/// An operational power state; rates of 0 are no limits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveState {
     /// Such as `ps1`.
     pub name: String,
-    /// Most bytes a second of reads.
+    /// Maximum read bytes per second.
     #[serde(default)]
     pub read_bytes_per_s: u64,
-    /// Most bytes a second that go from the buffer to flash.
+    /// Maximum bytes per second from the buffer to flash.
     #[serde(default)]
     pub write_bytes_per_s: u64,
-    /// Bytes a second that are moved when nothing else is to do.
+    /// Bytes per second moved while idle.
     #[serde(default)]
     pub gc_bytes_per_s: u64,
-    /// What moving takes beside the awake drive, in microwatts.
+    /// Power of moving data above awake power, in microwatts.
     #[serde(default)]
     pub gc_uw: u64,
 }
 
-/// Page reads that take longer (they are read again, at another voltage): the tail of a drive that nobody else uses.
+/// Slow page reads (read retries at another voltage): the latency tail of an otherwise idle drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SlowReads {
-    /// How many of a million.
+    /// Share of pages, in millionths.
     pub pages_ppm: u64,
-    /// How much longer on the mean (exponential).
+    /// Mean extra time (exponential).
     pub mean_ns: u64,
 }
 
-/// What a drive takes by state and byte; what moving data takes stands in its power states.
+/// Energy of a drive by state and byte; its power states have the power of moving data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DriveEnergy {
-    /// Awake, in microwatts.
+    /// Awake power, in microwatts.
     pub awake_uw: u64,
-    /// At its own rest, or after so long without work that it draws less, with nothing to come back from.
+    /// Power in its idle state, or after idle time that lowers its power without exit latency.
     pub rest_uw: u64,
-    /// In its lowest power state.
+    /// Power in its lowest power state.
     pub asleep_uw: u64,
-    /// Picojoules for each byte read.
+    /// Picojoules per byte read.
     pub read_pj_per_byte: u64,
-    /// Picojoules for each byte written.
+    /// Picojoules per byte written.
     pub write_pj_per_byte: u64,
 }
 
 impl SsdModel {
-    /// The number of power states in which it works.
+    /// Number of operational power states.
     #[must_use]
     pub fn power_states(&self) -> usize {
         self.state.len().max(1)
     }
 
-    /// Whether it has any stage beside front and dies.
+    /// Whether it has any stage besides front and dies.
     #[must_use]
     pub fn has_stages(&self) -> bool {
         self.controller.is_some()

@@ -1,11 +1,10 @@
-//! What some drives have beside front and dies: one command after the other, a buffer that empties at a rate, power states, rests.
+//! Optional stages of a drive: sequential controller, draining buffer, power states, idle states.
 //!
-//! *Problem.* A drive in a lower power state lets less through; one that is left alone moves what was written, then rests, and takes time
-//! to come back. All of that depends on what came before, and is known only when the next request comes. *Words.* What is *owed* was
-//! written and has not been moved. A *span* is a time in which the drive does something of its own. *Algorithm.* Recursions over the
-//! time at which each stage is free, as everywhere in this module; when a request comes, or somebody asks ([`super::Ssd::advance`]), the
-//! time since the last one was done is cut into spans. *Properties.* Spans do not overlap, and are the same however often somebody
-//! asks. With stages that limit nothing, requests are done when a drive without stages has done them (`tests/ssd_stages.rs`).
+//! *Problem.* A drive in a lower power state has lower limits; an idle one moves written data, then enters an idle state with an exit latency. All of
+//! this depends on earlier requests, and is known only when the next request arrives. *Terms.* *Owed* bytes were written and have not been moved. A
+//! *span* is a period of autonomous activity. *Algorithm.* Recursions over the time at which each stage is free, as everywhere in this module; at a
+//! request or [`super::Ssd::advance`], the time since the last completion is divided into spans. *Properties.* Spans do not overlap, and do not
+//! depend on the times of access. With stages that limit nothing, completions equal those of a drive without stages (`tests/ssd_stages.rs`).
 
 use super::collect::Writer;
 use super::model::SsdModel;
@@ -15,21 +14,21 @@ use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, SlowRea
 use super::{Activity, Die, Op, Request, Ssd, exponential_ns, time_of};
 use crate::rng::{self, Draws};
 
-/// What a drive does without being asked to.
+/// Autonomous activity of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutonomousActivity {
-    /// It moves what was written.
+    /// Moving written data.
     Moves,
-    /// It rests by itself.
+    /// In its own idle state.
     Rests,
-    /// It is in its lowest power state.
+    /// In its lowest power state.
     Sleeps,
-    /// It is in the idle state of this number.
+    /// In the idle state of this number.
     Idles(u8),
 }
 
 impl AutonomousActivity {
-    /// As a number of a trace: 0 to 2 for the first three, 3 and more for idle states.
+    /// Number in a trace: 0 to 2 for the first three, 3 and more for idle states.
     #[must_use]
     pub fn code(self) -> u64 {
         match self {
@@ -41,14 +40,14 @@ impl AutonomousActivity {
     }
 }
 
-/// A time in which it does.
+/// A period of autonomous activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// What.
+    /// Activity.
     pub activity: AutonomousActivity,
-    /// From when on, in nanoseconds.
+    /// Start in nanoseconds.
     pub from_ns: u64,
-    /// Until when.
+    /// End in nanoseconds.
     pub to_ns: u64,
 }
 
@@ -60,28 +59,28 @@ pub(super) struct Stages {
     slow: Option<SlowReads>,
     states: Vec<DriveState>,
     state: DriveState,
-    /// All idle states, and how many of them it may enter.
+    /// All idle states, and the number of allowed ones.
     idle: Vec<IdleState>,
     idles: usize,
     autonomous: bool,
     controller_ns: u64,
-    /// When the limits of the state let the next read, and write, through.
+    /// Times from which the power state's limits admit the next read and write.
     read_limit_ns: u64,
     write_limit_ns: u64,
-    /// When the buffer will be empty.
+    /// Time at which the buffer is empty.
     drained_ns: u64,
-    /// Written and not yet moved, in bytes.
+    /// Bytes written and not yet moved.
     owed: u64,
     programs: Programs,
-    /// When the last request was done.
+    /// Completion time of the last request.
     quiet_ns: u64,
-    /// When the last request came.
+    /// Arrival time of the last request.
     came_ns: u64,
     wrote_last: bool,
-    /// Where the streams that it follows have come to, the last used at the end; whether the present request is of one.
+    /// Positions of the read-ahead streams, most recently used last; whether the current request belongs to one.
     streams: Vec<u64>,
     is_ahead: bool,
-    /// Until when spans are known.
+    /// End of the known spans.
     known_ns: u64,
     spans: Vec<Span>,
     drawn: u64,
@@ -116,17 +115,17 @@ impl Stages {
         }
     }
 
-    /// When it has nothing in progress.
+    /// Time at which it becomes idle.
     fn free_ns(&self) -> u64 {
         self.quiet_ns.max(self.drained_ns)
     }
 
-    /// How long moving everything that is owed takes.
+    /// Time to move all owed bytes.
     fn to_move_ns(&self) -> u64 {
         time_of(self.owed, self.state.gc_bytes_per_s)
     }
 
-    /// Nobody has asked for anything until `now_ns`: cuts the time into spans.
+    /// Divides the idle time until `now_ns` into spans.
     pub(super) fn left_alone(&mut self, now_ns: u64) {
         let from_ns = self.free_ns();
         let known_ns = self.known_ns.max(from_ns);
@@ -147,7 +146,7 @@ impl Stages {
         self.span(AutonomousActivity::Sleeps, sleeps_ns, now_ns, known_ns);
     }
 
-    /// The idle states from when it is free, or has moved everything, until `now_ns`.
+    /// Adds spans of idle states from when it is free, or has moved everything, until `now_ns`.
     fn idle_since(&mut self, free_ns: u64, moved_ns: u64, now_ns: u64, known_ns: u64) {
         for state in 0..self.idles {
             let begin_ns = (free_ns + self.idle[state].after_ns).max(moved_ns);
@@ -157,7 +156,7 @@ impl Stages {
         }
     }
 
-    /// From when until when everything that is owed is moved, if nobody asks for anything from `from_ns` on.
+    /// Period in which all owed bytes are moved, without requests from `from_ns` on.
     fn moving(&self, from_ns: u64) -> (u64, u64) {
         let begin_ns = from_ns + self.cache.map_or(0, |cache| cache.gc_after_ns);
         (begin_ns, begin_ns + self.to_move_ns())
@@ -170,7 +169,7 @@ impl Stages {
         }
     }
 
-    /// Ends the time without work, if there was any; when the drive is ready.
+    /// Ends an idle period, if any; returns when the drive is ready.
     fn woken(&mut self, now_ns: u64) -> u64 {
         let from_ns = self.free_ns();
         if now_ns <= from_ns {
@@ -192,7 +191,7 @@ impl Stages {
         now_ns + self.rest.filter(rests).map_or(0, |rest| rest.wake_ns)
     }
 
-    /// Passes the controller with a command.
+    /// Passes a command through the controller; returns the end.
     fn through(&mut self, at_ns: u64, bytes: u64, turns: bool, draws: &mut Draws) -> u64 {
         let Some(controller) = self.controller else { return at_ns };
         let rate = if self.is_ahead { controller.stream_bytes_per_s } else { controller.bytes_per_s };
@@ -203,8 +202,8 @@ impl Stages {
         self.controller_ns
     }
 
-    /// Whether a request has been read ahead: it goes on where a stream has come to, or is in the window behind. One that is not begins a
-    /// stream, in the place of the one that was not read for the longest.
+    /// Whether a request has been read ahead: it continues a stream, or is within its window. Otherwise it begins a new stream in place of the least
+    /// recently used one.
     fn reads_ahead(&mut self, request: &Request) -> bool {
         let Some(controller) = self.controller.filter(|controller| controller.stream_bytes_per_s > 0) else {
             return false;
@@ -231,11 +230,11 @@ impl Stages {
         found.is_some()
     }
 
-    /// A lower power state lets through so much.
+    /// Applies the power state's rate limits.
     fn limited(&mut self, at_ns: u64, bytes: u64, op: Op, draws: &mut Draws) -> u64 {
         let (rate, limit_ns) = match op {
             Op::Read => (self.state.read_bytes_per_s, &mut self.read_limit_ns),
-            Op::Write if self.cache.is_some() => return at_ns, // the buffer empties at the state's rate
+            Op::Write if self.cache.is_some() => return at_ns, // the buffer drains at the state's rate
             Op::Write => (self.state.write_bytes_per_s, &mut self.write_limit_ns),
         };
         if rate == 0 {
@@ -245,12 +244,12 @@ impl Stages {
         *limit_ns
     }
 
-    /// When the buffer has what comes at `at_ns`.
+    /// Returns when the buffer has accepted data that arrives at `at_ns`.
     fn buffered(&mut self, cache: &Cache, at_ns: u64, bytes: u64) -> u64 {
         let is_full = self.owed + bytes > cache.cache_bytes;
         let rate = if is_full { cache.full_bytes_per_s } else { self.state.write_bytes_per_s };
         self.drained_ns = at_ns.max(self.drained_ns) + time_of(bytes, rate);
-        // While the cache is full as much is moved as comes.
+        // While the cache is full, as much data is moved as arrives.
         self.owed += if is_full { 0 } else { bytes };
         if cache.programs {
             self.programs.fill(at_ns, bytes, rate);
@@ -258,14 +257,14 @@ impl Stages {
         at_ns.max(self.drained_ns.saturating_sub(time_of(cache.buffer_bytes, rate)))
     }
 
-    /// Whether a request must read where its block is mapped.
+    /// Whether a request must read its mapping entry.
     fn looks_up(&self, request: &Request, draws: &mut Draws) -> bool {
         let Some(cache) = self.cache.filter(|_| !request.sequential) else { return false };
         let asks = if request.op == Op::Write { cache.map_reads } else { cache.map_of_reads };
         asks && (cache.map_cached_ppm == 0 || rng::below(draws.draw(), 1_000_000) >= cache.map_cached_ppm)
     }
 
-    /// Programs what the buffer has emptied until `now_ns`.
+    /// Programs data that has drained from the buffer until `now_ns`.
     pub(super) fn program_until(
         &mut self,
         now_ns: u64,
@@ -276,18 +275,18 @@ impl Stages {
         self.programs.advance(now_ns, writer, dies, activity);
     }
 
-    /// The bytes of one entry of the mapping; 0 where any number can be written.
+    /// Bytes per mapping entry; 0 if writes of any size need no read.
     pub(super) fn unit_bytes(&self) -> u64 {
         self.controller.map_or(0, |controller| controller.unit_bytes)
     }
 
-    /// What goes to flash for a part of a request: whole units, but that sequential writes share them.
+    /// Bytes stored in flash for a part of a request: whole units, shared by sequential writes.
     fn stored_bytes(&self, request: &Request, bytes: u64) -> u64 {
         let unit_bytes = self.unit_bytes();
         if unit_bytes == 0 || request.sequential { bytes } else { bytes.next_multiple_of(unit_bytes) }
     }
 
-    /// How much longer a page takes than its die says.
+    /// Extra time of a page read.
     pub(super) fn longer_ns(&self, draws: &mut Draws) -> u64 {
         let Some(slow) = self.slow else { return 0 };
         if rng::below(draws.draw(), 1_000_000) < slow.pages_ppm {
@@ -299,7 +298,7 @@ impl Stages {
 }
 
 impl Ssd {
-    /// A request to a drive that has stages.
+    /// Submits a request to a drive with stages.
     pub(super) fn submit_staged(&mut self, request: &Request) -> u64 {
         let Self { front, dies, reads, writer, stages, activity, write_latency_ns, .. } = self;
         let Some(stages) = stages else { return request.at_ns };
@@ -352,15 +351,14 @@ impl Ssd {
         activity.count(request);
         stages.quiet_ns = stages.quiet_ns.max(done_ns);
         if write && !stages.idle.is_empty() {
-            // A drive whose dies program is not idle.
+            // A drive with programming dies is not idle.
             stages.quiet_ns = dies.iter().map(Die::idle_at).fold(stages.quiet_ns, u64::max);
         }
         stages.drawn += draws.taken;
         front.report(done_ns, request.draw)
     }
 
-    /// Works in another power state from now on ([`SsdModel::power_states`]); none beyond the last. The time until now is to be looked at
-    /// before ([`Ssd::advance`]).
+    /// Changes the power state ([`SsdModel::power_states`]); ignored beyond the last. Call [`Ssd::advance`] first.
     pub fn set_state(&mut self, index: usize) {
         let Some(stages) = &mut self.stages else { return };
         if let Some(state) = stages.states.get(index) {
@@ -368,45 +366,45 @@ impl Ssd {
         }
     }
 
-    /// Enters by itself, from now on, only idle states from which it takes at most so long to come back, and none beyond one that takes longer;
-    /// none at all with 0. The time until now is to be looked at before ([`Ssd::advance`]).
+    /// Limits autonomous idle states to those with an exit latency of at most `limit_ns`, and none beyond the first with a larger one; none with 0.
+    /// Call [`Ssd::advance`] first.
     pub fn set_wake_limit(&mut self, limit_ns: u64) {
         let Some(stages) = &mut self.stages else { return };
         let fits = |state: &&IdleState| limit_ns > 0 && state.wake_ns <= limit_ns;
         stages.idles = stages.idle.iter().take_while(fits).count();
     }
 
-    /// Whether it goes to its lowest power state by itself.
+    /// Enables autonomous transitions to the lowest power state.
     pub fn set_autonomous(&mut self, autonomous: bool) {
         if let Some(stages) = &mut self.stages {
             stages.autonomous = autonomous;
         }
     }
 
-    /// What it takes to move data in its present power state, in microwatts.
+    /// Power of moving data in the current power state, in microwatts.
     #[must_use]
     pub fn moving_uw(&self) -> u64 {
         self.stages.as_ref().map_or(0, |stages| stages.state.gc_uw)
     }
 
-    /// What it did without being asked to, since the last call and up to what [`Ssd::advance`] was told.
+    /// Autonomous activity since the last call, up to the time of [`Ssd::advance`].
     pub fn spans(&mut self) -> impl Iterator<Item = Span> {
         self.stages.as_mut().map(|stages| std::mem::take(&mut stages.spans)).unwrap_or_default().into_iter()
     }
 
-    /// How long moving what was written would take, in nanoseconds.
+    /// Time to move written data, in nanoseconds.
     #[must_use]
     pub fn to_move_ns(&self) -> u64 {
         self.stages.as_ref().map_or(0, |stages| stages.to_move_ns())
     }
 
-    /// When the last request is done and the buffer is empty.
+    /// Time at which the last request is complete and the buffer is empty.
     #[must_use]
     pub fn quiet_ns(&self) -> u64 {
         self.stages.as_ref().map_or(0, |stages| stages.free_ns())
     }
 
-    /// How many draws its stages have taken out of what requests bring.
+    /// Number of random draws of its stages.
     #[must_use]
     pub fn draws_taken(&self) -> u64 {
         self.stages.as_ref().map_or(0, |stages| stages.drawn)
@@ -424,7 +422,7 @@ impl Activity {
     }
 }
 
-/// A part of a time is exponential, the rest as it is.
+/// Randomises a share of a time exponentially; the rest is fixed.
 fn drawn(ns: u64, random_ppm: u64, draws: &mut Draws) -> u64 {
     if random_ppm == 0 {
         return ns;

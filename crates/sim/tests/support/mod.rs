@@ -1,5 +1,5 @@
 //! A small machine and workloads for tests.
-#![allow(dead_code)] // each test takes what it needs
+#![allow(dead_code)] // each test uses a part of it
 
 use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::jobs::JobCosts;
@@ -91,7 +91,7 @@ pub(crate) fn machine() -> Machine {
     }
 }
 
-/// Round numbers, none like another.
+/// Distinct round numbers.
 pub(crate) fn job_costs() -> JobCosts {
     JobCosts {
         job_ns: 100,
@@ -115,7 +115,7 @@ pub(crate) fn job_costs() -> JobCosts {
     }
 }
 
-/// Connections to all drives, dealt round robin over the I/O threads.
+/// Connections to all drives, distributed round robin over the I/O threads.
 pub(crate) fn connections(count: u16, threads: u16, drives: u16, rate: f64) -> Vec<Connection> {
     let phase = Phase { label: 0, length_ns: u64::MAX, rate: Rate::PerSecond(rate / f64::from(count)) };
     (0..count)

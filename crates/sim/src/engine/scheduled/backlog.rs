@@ -1,19 +1,19 @@
-//! Work that writes of clients leave to others: a log to append, tables to compact.
+//! Background work caused by clients' writes, such as log appends and compaction.
 //!
-//! *Problem.* A database acknowledges a write that is in memory, and writes to its drive later, more than it was given. *Words.* Finished writes
-//! *add* bytes ([`crate::jobs::Job::adds`]). A job with a *share* ([`crate::jobs::Job::backlog_ppm`]) has this multiple of all that was
-//! added to do. *Algorithm.* It takes what it has to do request by request, and waits where less than a whole request is left to take. It
-//! is *behind* by what it has not taken, in bytes as they were added; a write of a job with a limit waits while any share is behind by
-//! more. *Properties* (tests below, against plain addition; `tests/clients.rs`): what is due was taken or is left, at every moment; nothing is taken that was not
-//! added; a share that gets nothing new comes to rest.
+//! *Problem.* A database acknowledges a write once it is in memory, and later writes more data to its drive than it received. *Terms.* Completed
+//! writes *add* bytes ([`crate::jobs::Job::adds`]). A job with a *share* ([`crate::jobs::Job::backlog_ppm`]) has to process this multiple of all
+//! added bytes. *Algorithm.* It takes its work request by request, and waits while less than a whole request is left. It is *behind* by the bytes not
+//! yet taken, in added bytes; a write of a job with a limit waits while any share is behind by more. *Properties* (tests below, against plain
+//! addition; `tests/clients.rs`): due bytes are either taken or left, at every moment; no more is taken than was added; a share without additions
+//! becomes idle.
 
 const MILLION: u128 = 1_000_000;
 
-/// What one job has to do.
+/// The backlog of a job.
 #[derive(Clone, Copy, Debug)]
 struct JobBacklog {
     job: usize,
-    /// Multiple of what is added, in millionths.
+    /// Multiple of the added bytes, in millionths.
     ppm: u32,
     /// Bytes of a request.
     bytes: u64,
@@ -29,13 +29,13 @@ impl JobBacklog {
         self.due_bytes(added_bytes) - self.taken_bytes
     }
 
-    /// Whether there is a whole request to take.
+    /// Whether a whole request is due.
     fn is_due(self, added_bytes: u64) -> bool {
         self.left_bytes(added_bytes) >= self.bytes
     }
 }
 
-/// What clients have added, and who has taken how much of it.
+/// Bytes added by clients and taken by each job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
     added_bytes: u64,
@@ -43,7 +43,7 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// A job that works off a multiple of what is added, in requests of so many bytes.
+    /// Adds a job that processes a multiple of the added bytes, in requests of `bytes`.
     pub(super) fn share(&mut self, job: usize, ppm: u32, bytes: u32) {
         self.shares.push(JobBacklog { job, ppm, bytes: u64::from(bytes), taken_bytes: 0 });
     }
@@ -56,22 +56,22 @@ impl Backlog {
         self.added_bytes
     }
 
-    /// How many jobs have a share.
+    /// Number of jobs with a share.
     pub(super) fn shares(&self) -> usize {
         self.shares.len()
     }
 
-    /// Which job has this share.
+    /// The job of a share.
     pub(super) fn job(&self, share: usize) -> usize {
         self.shares[share].job
     }
 
-    /// Whether a share has a whole request to do.
+    /// Whether a whole request of a share is due.
     pub(super) fn is_due(&self, share: usize) -> bool {
         self.shares[share].is_due(self.added_bytes)
     }
 
-    /// Takes a request of a job's share; whether there was one.
+    /// Takes a request of a job's share; returns whether one was due.
     pub(super) fn take(&mut self, job: usize) -> bool {
         let added_bytes = self.added_bytes;
         let Some(share) = self.shares.iter_mut().find(|share| share.job == job) else { return true };
@@ -80,12 +80,12 @@ impl Backlog {
         has
     }
 
-    /// What a job has not taken yet; 0 without a share.
+    /// Bytes that a job has not taken; 0 without a share.
     pub(super) fn left_bytes(&self, job: usize) -> u64 {
         self.shares.iter().find(|share| share.job == job).map_or(0, |share| share.left_bytes(self.added_bytes))
     }
 
-    /// Whether the slowest share is behind by more than so many bytes, as they were added; never by more than 0, which is no limit.
+    /// Whether the slowest share is behind by more than `bytes` added bytes; `false` for 0, which means no limit.
     pub(super) fn is_behind_by_more(&self, bytes: u64) -> bool {
         let behind = |share: &JobBacklog| {
             u128::from(share.left_bytes(self.added_bytes)) * MILLION > u128::from(bytes) * u128::from(share.ppm)
@@ -110,7 +110,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against the plainest way: every step from the beginning is added up again.
+        /// Against a full sum over all steps so far.
         #[test]
         fn what_is_due_was_taken_or_is_left(
             shares in prop::collection::vec((1_u32..20_000_000, 1_u32..50_000), 3),

@@ -1,43 +1,40 @@
-//! CPUs that run tasks: who runs where, until when.
+//! Dispatcher: assigns tasks to CPUs.
 //!
-//! *Problem.* Interrupts, kernel workers, programs and background work share cores, and a group of them may be allowed only so much time
-//! in each period (a CPU quota). *Words.* A *task* has *pieces* of work, each with what it leads to; a piece may also be *looking*: it ends
-//! when something is found. A task that *spins* looks whenever it has no piece. A *turn* is a number that orders tasks of one class
-//! by when they became ready. A *grant* is a part of a group's quota that a CPU has taken and may use up within the period.
-//!
-//! *Rules.* Tasks are served by class, in a class by turn. A piece is not preempted, but background work and spinning are, by anybody
-//! else who is ready, and what a program computes outside the kernel by interrupts. Between two pieces of a task interrupts come first, and so does whoever is of a better class; else it goes on
-//! until it has no piece left, or yields. A task whose group has no time left waits for the next period, in the middle of a piece
-//! too. Of one moment: pieces end first, by CPU; then periods begin; then grants end; then tasks are woken.
-//!
-//! *Algorithm.* One event for each CPU: the end of what it runs, or of its grant. The owner takes the ended piece
-//! ([`Dispatch::step`]), gives the task further pieces, and lets the CPU go on ([`Dispatch::release`]).
-//!
-//! *Properties* (tests below, against [`super::naive`]): no CPU rests while a task that may run on it is ready; a group never
-//! has more time in a period than its quota; tasks of a class take turns; work is neither lost nor made.
+//! *Problem.* Interrupts, kernel workers, programs and background work share cores, and a CPU quota may limit a group of them per period. *Terms.* A
+//! *task* has *pieces* of work, each with a continuation; a piece may also *look* (poll): it ends when a result is found. A task that *spins* polls
+//! whenever it has no piece. A *turn* is a number that orders tasks of one class by the time they became ready. A *grant* is a part of a group's
+//! quota that a CPU has taken and may use within the period.
+//! *Rules.* Tasks are served by class, within a class by turn. A piece is not preempted, with two exceptions: any other ready task preempts
+//! background work and spinning, and interrupts preempt computation outside the kernel. Between two pieces of a task, interrupts and tasks of a
+//! better class run first; otherwise it continues until it has no piece left, or yields. A task whose group has no time left waits for the next
+//! period, even within a piece. At equal times: pieces end first, by CPU; then periods begin; then grants end; then tasks are woken.
+//! *Algorithm.* One event per CPU: the end of its piece or grant. The owner receives the ended piece ([`Dispatch::step`]), gives the task further
+//! pieces, and releases the CPU ([`Dispatch::release`]).
+//! *Properties* (tests below, against [`super::naive`]): no CPU is idle while a task that may run on it is ready; a group never exceeds its quota in
+//! a period; tasks of a class take turns; work is conserved.
 
 use std::collections::VecDeque;
 
 use super::task::{Class, Cpu, CpuActivity, Ended, Group, Hardware, Piece, Rest, Running, State, Task, Turn, Used};
 use crate::engine::shared::scaled;
 
-/// All CPUs and tasks; `T` is what a piece leads to.
+/// All CPUs and tasks; `T` is the continuation of a piece.
 #[derive(Clone, Debug)]
 pub(crate) struct Dispatch<T> {
     hardware: Hardware,
     cpus: Vec<Cpu>,
     tasks: Vec<Task<T>>,
-    /// Those that may run on each CPU.
+    /// Tasks that may run on each CPU.
     by_cpu: Vec<Vec<usize>>,
     groups: Vec<Group>,
     turns_given: u64,
-    /// What CPUs do, and what their time went to, since somebody last took it.
+    /// Activities of CPUs and their times since last taken.
     pub(crate) turns: Vec<Turn>,
     pub(crate) used: Vec<Used>,
 }
 
 impl<T: Copy> Dispatch<T> {
-    /// CPUs that rest, by their siblings.
+    /// Idle CPUs with the given siblings.
     pub(crate) fn new(siblings: Vec<Option<usize>>, hardware: Hardware) -> Self {
         let cpu = |sibling| Cpu {
             running: None,
@@ -64,7 +61,7 @@ impl<T: Copy> Dispatch<T> {
         self.groups.len() - 1
     }
 
-    /// A task without pieces; one that spins begins at once.
+    /// Adds a task without pieces; one that spins begins at once.
     pub(crate) fn add_task(&mut self, class: Class, cpus: (usize, usize), group: Option<usize>, spins: bool) -> usize {
         let task = self.tasks.len();
         let (pieces, state, last) = (VecDeque::new(), State::Asleep, cpus.0);
@@ -76,7 +73,7 @@ impl<T: Copy> Dispatch<T> {
         task
     }
 
-    /// Gives a task a piece; one that is asleep does not hear of it ([`Dispatch::wake`]).
+    /// Gives a task a piece; does not wake it ([`Dispatch::wake`]).
     pub(crate) fn push(&mut self, task: usize, piece: Piece, then: T) {
         self.tasks[task].pieces.push_back((piece, then));
     }
@@ -85,19 +82,19 @@ impl<T: Copy> Dispatch<T> {
         self.tasks[task].state == State::Asleep
     }
 
-    /// The CPU that a task runs on, or ran on last.
+    /// The current or last CPU of a task.
     pub(crate) fn cpu_of(&self, task: usize) -> usize {
         self.tasks[task].last
     }
 
-    /// A task that has pieces becomes ready, unless it is already. `early`: the CPU was told before, by a timer.
+    /// Makes a task with pieces ready, unless it already is. `early`: a timer has woken the CPU in advance.
     pub(crate) fn wake(&mut self, now_ns: u64, task: usize, early: bool) {
         match self.tasks[task].state {
             State::Asleep => {
                 self.tasks[task].early = early;
                 self.ready(now_ns, task);
             }
-            // It would have spun, and somebody else does something instead.
+            // A task that was ready to spin now has work.
             State::Ready if self.tasks[task].spins && self.tasks[task].pieces.len() == 1 => self.ready(now_ns, task),
             State::Runs(cpu) if self.cpus[cpu].held.is_none() && self.spins_on(cpu) => {
                 self.stop(now_ns, cpu);
@@ -108,7 +105,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// What a task looks for will be there.
+    /// Sets the time at which the task's poll succeeds.
     pub(crate) fn found(&mut self, task: usize, at_ns: u64) {
         let Some((Piece::Look { found_ns, more_ns }, _)) = self.tasks[task].pieces.front_mut() else { return };
         *found_ns = at_ns;
@@ -120,7 +117,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// A CPU works at another speed from now on.
+    /// Sets a CPU's speed from `now_ns` on.
     pub(crate) fn set_factor(&mut self, now_ns: u64, cpu: usize, factor: u32) {
         let old = std::mem::replace(&mut self.cpus[cpu].factor, factor);
         let Some(running) = self.cpus[cpu].running.as_mut().filter(|running| !running.looks) else { return };
@@ -131,14 +128,14 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// When something ends next.
+    /// Time of the next event.
     pub(crate) fn next_ns(&self) -> u64 {
         let cpus = self.cpus.iter().map(Cpu::next_ns).min().unwrap_or(u64::MAX);
         let groups = self.groups.iter().map(|group| group.ends_ns).min().unwrap_or(u64::MAX);
         cpus.min(groups)
     }
 
-    /// Goes on to [`Dispatch::next_ns`]; the piece that ends there, whose CPU then waits for [`Dispatch::release`].
+    /// Advances to [`Dispatch::next_ns`]; returns the piece that ends there, whose CPU then waits for [`Dispatch::release`].
     pub(crate) fn step(&mut self) -> Option<Ended<T>> {
         let now_ns = self.next_ns();
         let ends = |cpu: &Cpu| cpu.running.is_some_and(|running| running.ends_ns == now_ns);
@@ -156,7 +153,7 @@ impl<T: Copy> Dispatch<T> {
         Some(Ended { at_ns: now_ns, cpu, task, then })
     }
 
-    /// Lets a CPU go on whose piece has ended.
+    /// Releases a CPU whose piece has ended.
     pub(crate) fn release(&mut self, now_ns: u64, cpu: usize, yields: bool) {
         let Some(task) = self.cpus[cpu].held.take() else { return };
         let mine = &mut self.tasks[task];
@@ -175,7 +172,7 @@ impl<T: Copy> Dispatch<T> {
         self.elsewhere(now_ns, task);
     }
 
-    /// From when on CPUs did what, since the last call; nothing that took no time.
+    /// Activities of CPUs since the last call, without those of zero length.
     pub(crate) fn take_turns(&mut self) -> Vec<Turn> {
         let mut later_ns = vec![u64::MAX; self.cpus.len()];
         let mut turns = std::mem::take(&mut self.turns);
@@ -185,12 +182,12 @@ impl<T: Copy> Dispatch<T> {
         turns
     }
 
-    /// Whether all CPUs rest, and it is known how deep.
+    /// Whether all CPUs are idle in a decided state.
     pub(crate) fn rests(&self) -> bool {
         self.cpus.iter().all(|cpu| cpu.is_free() && matches!(cpu.rest, Rest::Light | Rest::Deep))
     }
 
-    /// Ends everything: CPUs rest from now on.
+    /// Stops all tasks: CPUs are idle from `now_ns` on.
     pub(crate) fn halt(&mut self, now_ns: u64) {
         self.count(now_ns);
         (self.tasks, self.groups) = (Vec::new(), Vec::new());
@@ -199,7 +196,7 @@ impl<T: Copy> Dispatch<T> {
             let begins_ns = cpu.running.map_or(0, |running| running.begins_ns);
             (cpu.running, cpu.held) = (None, None);
             if cpu.rest == Rest::No {
-                cpu.rest = Rest::Undecided(now_ns.max(begins_ns)); // who is on its way out of a rest comes out
+                cpu.rest = Rest::Undecided(now_ns.max(begins_ns)); // a CPU that exits an idle state completes the exit
             }
         }
         for cpu in 0..self.cpus.len() {
@@ -210,7 +207,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// CPUs that rest, and how deep is to be said.
+    /// Idle CPUs without a decided state, and the start of their idle time.
     pub(crate) fn undecided(&self) -> impl Iterator<Item = (usize, u64)> {
         self.cpus.iter().enumerate().filter_map(|(cpu, state)| match state.rest {
             Rest::Undecided(since_ns) => Some((cpu, since_ns)),
@@ -218,14 +215,14 @@ impl<T: Copy> Dispatch<T> {
         })
     }
 
-    /// How deep a CPU rests, from the beginning of its rest on.
+    /// Decides a CPU's idle state, from the beginning of its idle time on.
     pub(crate) fn decide(&mut self, cpu: usize, deep: bool) {
         let Rest::Undecided(since_ns) = self.cpus[cpu].rest else { return };
         self.cpus[cpu].rest = if deep { Rest::Deep } else { Rest::Light };
         self.turn(since_ns, cpu, if deep { CpuActivity::IdlesDeep } else { CpuActivity::IdlesShallow });
     }
 
-    /// Counts the time of what runs until then.
+    /// Accounts for running tasks until `until_ns`.
     pub(crate) fn count(&mut self, until_ns: u64) {
         for cpu in 0..self.cpus.len() {
             self.charge(until_ns, cpu);
@@ -252,7 +249,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// A task that had to make room goes on another CPU, if one is free.
+    /// Moves a preempted task to a free CPU, if any.
     fn elsewhere(&mut self, now_ns: u64, task: usize) {
         let mine = &self.tasks[task];
         if mine.state == State::Ready
@@ -262,8 +259,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// Where a task that has become ready can begin at once: where it was last, on a free CPU, or in the place of something that can be
-    /// preempted.
+    /// The CPU on which a newly ready task can start at once: its last one, a free one, or one whose task it preempts.
     fn place(&self, task: usize, now_ns: u64) -> Option<usize> {
         let mine = &self.tasks[task];
         let all = mine.cpus.0..mine.cpus.0 + mine.cpus.1;
@@ -275,13 +271,13 @@ impl<T: Copy> Dispatch<T> {
         Some(mine.last).filter(free).or_else(|| all.clone().find(free)).or_else(|| all.clone().find(preempts))
     }
 
-    /// Whether what runs on a CPU is preempted by another task.
+    /// Whether `task` preempts the running task of a CPU.
     fn makes_room(&self, cpu: usize, running: usize, task: usize) -> bool {
         let (running, mine) = (&self.tasks[running], &self.tasks[task]);
         match running.class {
             _ if self.spins_on(cpu) => mine.rank() < 4,
             Class::Background => mine.class < Class::Background,
-            // Not in the kernel.
+            // Only outside the kernel.
             class => {
                 let computes = matches!(running.pieces.front(), Some((Piece::Compute(_), _)));
                 computes && mine.class == Class::Interrupt && class > Class::Interrupt
@@ -289,7 +285,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// Takes what runs off its CPU; it stays first of its class.
+    /// Preempts the running task; it stays first of its class.
     fn stop(&mut self, now_ns: u64, cpu: usize) {
         let Some(running) = self.cpus[cpu].running else { return };
         self.end(now_ns, cpu);
@@ -302,7 +298,7 @@ impl<T: Copy> Dispatch<T> {
         (task.state, task.turn, task.early) = (State::Ready, 0, true);
     }
 
-    /// Ends what a CPU runs: counts its time, gives back what is left of its grant.
+    /// Ends the running task of a CPU: accounts for its time and returns the rest of its grant.
     fn end(&mut self, now_ns: u64, cpu: usize) {
         self.charge(now_ns, cpu);
         let Some(running) = self.cpus[cpu].running.take() else { return };
@@ -320,7 +316,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// The next for a CPU that has nothing to do.
+    /// Selects the next task for a free CPU.
     fn pick(&mut self, now_ns: u64, cpu: usize) {
         loop {
             let candidate = |&index: &usize| {
@@ -364,7 +360,7 @@ impl<T: Copy> Dispatch<T> {
         true
     }
 
-    /// A part of the quota of a task's group.
+    /// Takes a grant from the quota of a task's group.
     fn grant(&mut self, task: usize) -> Option<u64> {
         let group = &mut self.groups[self.tasks[task].group?];
         let grant_ns = group.left_ns.min(group.slice_ns);
@@ -372,7 +368,7 @@ impl<T: Copy> Dispatch<T> {
         Some(grant_ns)
     }
 
-    /// The grant of what a CPU runs has ended.
+    /// Renews the ended grant of a CPU's running task.
     fn regrant(&mut self, now_ns: u64, cpu: usize) {
         let Some(running) = self.cpus[cpu].running else { return };
         let grant_ns = self.grant(running.task).unwrap_or(0);
@@ -385,7 +381,7 @@ impl<T: Copy> Dispatch<T> {
         self.pick(now_ns, cpu);
     }
 
-    /// A period begins: its quota is there, and who waited for it goes on.
+    /// Begins a period: refills the quota and unthrottles waiting tasks.
     fn refill(&mut self, now_ns: u64, group: usize) {
         let (quota_ns, period_ns) = (self.groups[group].quota_ns, self.groups[group].period_ns);
         (self.groups[group].left_ns, self.groups[group].ends_ns) = (quota_ns, now_ns + period_ns);
@@ -406,7 +402,7 @@ impl<T: Copy> Dispatch<T> {
         }
     }
 
-    /// Takes a CPU out of its rest; how long that takes.
+    /// Begins a CPU's exit from idle; returns the exit latency.
     fn out_of_rest(&mut self, now_ns: u64, cpu: usize, early: bool) -> u64 {
         self.decide(cpu, false);
         let rest = std::mem::replace(&mut self.cpus[cpu].rest, Rest::No);
@@ -429,7 +425,7 @@ impl<T: Copy> Dispatch<T> {
     }
 }
 
-/// Time at full speed as time at a CPU's speed.
+/// Converts time at full speed to time at a CPU's speed.
 fn long(ns: u64, factor: u32) -> u64 {
     u32::try_from(ns).map_or_else(|_| ((u128::from(ns) * u128::from(factor)) >> 16) as u64, |ns| scaled(ns, factor))
 }

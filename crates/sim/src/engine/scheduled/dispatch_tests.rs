@@ -1,4 +1,4 @@
-//! The laws of dispatching, and the same as nanosecond by nanosecond.
+//! Properties of the dispatcher, and equality with the nanosecond-by-nanosecond model.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn scripts() -> impl Strategy<Value = (usize, Vec<Script>, Vec<Quota>)> {
     )
 }
 
-/// Pieces as they end, and the time that was used.
+/// Runs scripts; returns ended pieces and the dispatcher with its used time.
 fn run(cpus: usize, scripts: &[Script], quotas: &[Quota]) -> (Vec<(u64, usize, usize)>, Dispatch<()>) {
     let mut dispatch = Dispatch::new(vec![None; cpus], Hardware::default());
     for quota in quotas {
@@ -90,7 +90,7 @@ proptest! {
         }
     }
 
-    /// Where nothing is limited: no CPU rests while a task that may run on it waits, and all work is done.
+    /// Without quotas: no CPU is idle while a task that may run on it waits, and all work completes.
     #[test]
     fn work_is_conserved((cpus, mut scripts, _) in scripts()) {
         scripts.iter_mut().for_each(|script| script.group = None);
@@ -99,7 +99,7 @@ proptest! {
         let asked: u64 = scripts.iter().flat_map(|script| &script.work).map(|(_, ns)| ns).sum();
         let pieces: usize = scripts.iter().map(|script| script.work.len()).sum();
         prop_assert_eq!(ended.len() == pieces, used == asked, "{} of {} ns", used, asked);
-        // A task with work left that does not run: every CPU where it may run is busy.
+        // If a task with work left does not run, every CPU where it may run is busy.
         for at_ns in (0..UNTIL_NS).step_by(7) {
             let runs = |used: &&Used| used.from_ns <= at_ns && at_ns < used.to_ns;
             let running: Vec<&Used> = dispatch.used.iter().filter(runs).collect();
@@ -125,7 +125,7 @@ fn an_interrupt_waits_for_the_piece_and_comes_before_the_next() {
         script(Class::Client, &[(10, 5)]),
     ];
     let (ended, _) = run(1, &scripts, &[]);
-    // Then the first goes on, as it has not waited; background work comes last, and is preempted by none.
+    // Then the first continues; background work runs last, without preemption.
     assert_eq!(ended, [(100, 0, 0), (110, 0, 1), (210, 0, 0), (215, 0, 3), (1_215, 0, 2)]);
 }
 
@@ -179,7 +179,7 @@ fn a_slower_cpu_takes_longer_for_what_is_left() {
     dispatch.wake(0, task, true);
     dispatch.set_factor(400, 0, 2 << 16);
     assert_eq!(dispatch.next_ns(), 400 + 1_200);
-    // Preempted, it keeps what is left at full speed.
+    // After preemption, the remaining work is unchanged.
     let other = dispatch.add_task(Class::Client, (0, 1), None, false);
     dispatch.push(other, Piece::Work(50), ());
     dispatch.wake(600, other, true);

@@ -1,12 +1,12 @@
 //! Cores that run tasks instead of polling: programs, kernel workers, interrupts and background work.
 //!
-//! *Problem.* Most servers are no polling loops: programs call the kernel, sleep until an interrupt or look at a queue, and share their
-//! cores. *Words.* A *job* is a closed loop of operations, each processor time and a request or none ([`crate::jobs`]). *Algorithm.* Who
-//! runs where is [`dispatch`]'s business; what a job does next is [`program`]'s. Both are advanced window by window, as the
-//! polling cores are: what a drive gets goes in the order of time with what I/O threads submit, and what it will have done is known at the end of the
-//! window in which it got it, never later, as windows are no longer than a drive's least latency. How deep a core rests is said at the
-//! end of the window in which it begins, by when something is next due on it: that is taken to be foreseen.
-//! *Properties* (`tests/scheduled.rs`): one scenario gives one trace; the laws of the accountant hold; closed forms of jobs alone.
+//! *Problem.* In most servers, programs do not poll continuously: they call the kernel, sleep until an interrupt or poll a queue, and share cores.
+//! *Terms.* A *job* is a closed loop of operations, each with CPU time and a request or none ([`crate::jobs`]). *Algorithm.* [`dispatch`] assigns
+//! tasks to CPUs; [`program`] determines a job's next step. Both advance window by window, as the polling cores do: drives receive requests in time
+//! order with the submissions of I/O threads, and completion times are known at the end of the window of submission, never later, as windows are no
+//! longer than a drive's minimum latency. A core's idle state is decided at the end of the window in which it becomes idle, from the next event due
+//! on it: a perfect prediction. *Properties* (`tests/scheduled.rs`): one scenario yields one trace; the auditor's laws hold; closed forms of
+//! single jobs.
 
 mod backlog;
 mod dispatch;
@@ -49,19 +49,19 @@ pub(crate) struct Scheduled {
     dispatch: Dispatch<Continuation>,
     programs: Vec<Program>,
     backlog: Backlog,
-    /// The task of each core that handles its interrupts.
+    /// The interrupt handler task of each core.
     handlers: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, u64, JobEvent)>>,
     made: u64,
     costs: crate::jobs::JobCosts,
     deep_after_ns: u64,
-    /// When the scheduler's lock is free.
+    /// Time at which the scheduler's lock is free.
     lock_ns: u64,
-    /// Number and sum of the times that requests were away, for who sleeps half of their mean.
+    /// Number and sum of request latencies; hybrid polling sleeps for half of their mean.
     away: (u64, u64),
     ios: Vec<Io>,
     devices: Vec<Stream>,
-    /// The first name of a job's requests in a trace.
+    /// First name of jobs' requests in a trace.
     names: u64,
     until_ns: u64,
     measured_ns: (u64, u64),
@@ -133,23 +133,23 @@ impl Scheduled {
             programs,
         };
         for job in 0..all.programs.len() {
-            all.push(job as u64 * 100, JobEvent::Begins(job)); // jobs do not begin in the same moment
+            all.push(job as u64 * 100, JobEvent::Begins(job)); // staggers the jobs' start
         }
         Some(all)
     }
 
-    /// When something happens next that is known.
+    /// Time of the next known event.
     pub(crate) fn next_ns(&self) -> u64 {
         let event_ns = self.events.peek().map_or(u64::MAX, |Reverse((at_ns, ..))| *at_ns);
         event_ns.min(self.dispatch.next_ns()).min(self.until_ns)
     }
 
-    /// Whether all cores rest, so that nothing changes until [`Self::next_ns`].
+    /// Whether all cores are idle, so that nothing changes until [`Self::next_ns`].
     pub(crate) fn is_quiet(&self) -> bool {
         self.dispatch.rests() && self.ios.is_empty()
     }
 
-    /// Goes on until `until_ns`. Cores have the speeds of their bodies.
+    /// Advances to `until_ns`, at the speeds of `cores`.
     pub(crate) fn advance(&mut self, from_ns: u64, until_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
         for (cpu, core) in cores[self.first_core..].iter().enumerate() {
             self.dispatch.set_factor(from_ns, cpu, core.factor());
@@ -172,7 +172,7 @@ impl Scheduled {
         }
     }
 
-    /// Ends the work if it is time to; whether it was.
+    /// Ends the work if its end is reached; returns whether it did.
     pub(crate) fn halts(&mut self, until_ns: u64) -> bool {
         if until_ns < self.until_ns {
             return false;
@@ -183,12 +183,12 @@ impl Scheduled {
         true
     }
 
-    /// What drives are to do, in the order of time.
+    /// Takes the requests to drives, in time order.
     pub(crate) fn take_ios(&mut self) -> Vec<Io> {
         std::mem::take(&mut self.ios)
     }
 
-    /// A request as the drive gets it, and which drive.
+    /// A request's drive and drive command.
     pub(crate) fn command(&self, io: &Io) -> (usize, ssd::Request) {
         let job = &self.programs[io.job].job;
         let (number, command) = (io.request.number, io.request.command);
@@ -215,12 +215,12 @@ impl Scheduled {
         (self.names + job as u64) << 40 | number
     }
 
-    /// A drive will have completed a request.
+    /// Records the completion time of a request.
     pub(crate) fn completed(&mut self, io: &Io, done_ns: u64) {
         self.will_be_done(io.job, io.request, done_ns);
     }
 
-    /// Ends a window: how deep cores rest is said, and everything told to bodies and books.
+    /// Ends a window: decides idle states, and updates cores and totals.
     pub(crate) fn settle(&mut self, until_ns: u64, cores: &mut [Core], shared: &mut Shared<'_>) {
         let undecided: Vec<(usize, u64)> = self.dispatch.undecided().collect();
         for (cpu, since_ns) in undecided {
@@ -247,7 +247,7 @@ impl Scheduled {
         }
     }
 
-    /// When something is due on a resting core, as far as is known.
+    /// The next known event on an idle core.
     fn due_ns(&self, cpu: usize) -> u64 {
         let on = |Reverse((at_ns, _, event)): &Reverse<(u64, u64, JobEvent)>| {
             (self.dispatch.cpu_of(self.programs[event.job()].task) == cpu).then_some(*at_ns)
@@ -264,7 +264,7 @@ impl Scheduled {
         self.jobs.series.get_mut((at_ns / self.stretch_ns) as usize)
     }
 
-    /// What came of it; `to_move_ns`: what drives have left to do.
+    /// Results of the jobs.
     pub(crate) fn finish(self) -> Jobs {
         let Requests { issued, answered, .. } = self.jobs.requests;
         let left_bytes = (0..self.programs.len()).map(|job| self.backlog.left_bytes(job)).collect();
@@ -277,12 +277,12 @@ impl Scheduled {
     }
 }
 
-/// Connections come before jobs where both are numbered.
+/// Number of connections; jobs are numbered after them.
 fn names(scenario: &Scenario) -> u64 {
     scenario.workload.connections.len() as u64
 }
 
-/// Adds a time to the stretches in which its parts lie.
+/// Distributes a time span over the stretches that it overlaps.
 fn over(
     series: &mut [JobStretch],
     stretch_ns: u64,
@@ -306,7 +306,7 @@ impl Io {
     }
 }
 
-/// Work, for so long at full speed.
+/// Work of `ns` at full speed.
 fn work(ns: u64) -> Piece {
     Piece::Work(ns)
 }

@@ -1,17 +1,17 @@
-//! The rules of [`super::dispatch`] nanosecond by nanosecond, in the plainest way: what the other is checked against in small cases.
+//! Naive nanosecond-by-nanosecond model of [`super::dispatch`], the reference for small cases.
 //!
-//! Every nanosecond: pieces that are done end and their CPUs look for the next, periods begin, grants end, tasks are woken, and every CPU that has
-//! something to do does a nanosecond of it. Nothing is computed ahead.
+//! Every nanosecond: completed pieces end and their CPUs select the next task, periods begin, grants end, tasks are woken, and every busy CPU works
+//! for a nanosecond. Nothing is computed ahead.
 
 use super::task::Class;
 
-/// A task: its class, where it may run, its group, and the work of its pieces by when they are given.
+/// A task: class, allowed CPUs, group, and the work of its pieces by arrival time.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) class: Class,
     pub(super) cpus: (usize, usize),
     pub(super) group: Option<usize>,
-    /// When it gets how many nanoseconds of work, in the order of time.
+    /// Work by arrival time: (time, nanoseconds), in time order.
     pub(super) work: Vec<(u64, u64)>,
 }
 
@@ -39,7 +39,7 @@ struct Cpu {
     grant: u64,
 }
 
-/// When each task's pieces end: (when, CPU, task), in this order.
+/// Ends of all pieces: (time, CPU, task), in this order.
 pub(super) fn run(cpus: usize, scripts: &[Script], quotas: &[Quota], until_ns: u64) -> Vec<(u64, usize, usize)> {
     let mut sim = Simulation {
         scripts,
@@ -94,7 +94,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Pieces that are done.
+    /// Ends completed pieces.
     fn ends(&mut self, now: u64) {
         for cpu in 0..self.cpus.len() {
             let Some(task) = self.cpus[cpu].task else { continue };
@@ -118,7 +118,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// Goes on if there is a grant, or another one to be had.
+    /// Continues if a grant is left or available.
     fn continues(&mut self, cpu: usize) {
         let Some(task) = self.cpus[cpu].task else { return };
         if self.scripts[task].group.is_none() || self.cpus[cpu].grant > 0 {

@@ -1,19 +1,19 @@
-//! What a job does next: pieces of work for the processor, by the way in which its requests are had done.
+//! A job's pieces of CPU work, by I/O method.
 //!
-//! | way | on the way in | until it is done | on the way back |
+//! | method | submission | until completion | completion |
 //! |---|---|---|---|
 //! | interrupt | the call, half a switch | asleep | interrupt, half a switch |
-//! | classic polling | the call | looking | half a look, the end of the call |
-//! | hybrid polling | the call with a timer, half a switch | asleep for half of the mean, then looking | as classic |
-//! | `io_uring` polled | a ring; a worker calls | looking | the worker completes |
-//! | SPDK | no call | looking | nothing |
-//! | `posixaio` | handed to a helper thread, which makes a call for one after the other | asleep | interrupt, half a switch |
+//! | classic polling | the call | polling | half a poll, the end of the call |
+//! | hybrid polling | the call with a timer, half a switch | asleep for half of the mean, then polling | as classic |
+//! | `io_uring` polled | a ring; a worker calls | polling | the worker completes |
+//! | SPDK | no call | polling | nothing |
+//! | `posixaio` | passed to a helper thread, which makes one call at a time | asleep | interrupt, half a switch |
 //!
-//! A request of more bytes than a command may have is cut ([`super::split`]): the submitter goes on with its next command, each is completed
-//! on its own (an interrupt, or a further look), and who waits for the request goes on once the last one is.
+//! A request larger than a command's maximum is split ([`super::split`]): the submitter continues with the next command, each is completed on its own
+//! (an interrupt, or a further poll), and the request completes with its last command.
 //!
-//! Which requests are in progress, and when a job thinks, is as in fio: `think_after` requests, then a rest once they are all back. A job
-//! that can go on lets others of its core go first after each request.
+//! Requests in progress and think time are as in fio: `think_after` requests, then a pause once they are all complete. A job that can continue yields
+//! to others on its core after each request.
 
 use std::collections::VecDeque;
 
@@ -32,12 +32,12 @@ pub(crate) struct Request {
     pub(super) left_ns: u64,
     pub(super) number: u64,
     pub(super) write: bool,
-    /// Which of its commands.
+    /// Index of the command.
     pub(super) command: u32,
     pub(super) operation: Operation,
 }
 
-/// What a request is for; an operation of a client may need none.
+/// The operation of a request; a client's operation may need no request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Operation {
     began_ns: u64,
@@ -45,16 +45,16 @@ pub(super) struct Operation {
     hit: bool,
 }
 
-/// What happens to a job from outside.
+/// An external event of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum JobEvent {
-    /// It begins, or goes on after a rest.
+    /// It begins, or continues after a pause.
     Begins(usize),
-    /// The drive has done a request.
+    /// The drive has completed a request.
     Done(usize, Request),
-    /// It slept before it looks, and a timer wakes it.
+    /// A timer wakes it to poll (hybrid polling).
     Timer(usize, Request),
-    /// A request that waited in the scheduler's queue, of a core, goes to its drive.
+    /// A request leaves a core's scheduler queue for its drive.
     Dispatched(usize, u16, Request),
 }
 
@@ -66,26 +66,26 @@ impl JobEvent {
     }
 }
 
-/// What a piece leads to.
+/// The continuation of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Continuation {
-    /// Nothing: it sleeps, if it has nothing else to do.
+    /// None: it sleeps if it has no other piece.
     Nothing,
-    /// It looks what there is to do.
+    /// It selects its next step.
     GoesOn(usize),
-    /// It submits from now on.
+    /// It begins the submission.
     Issues(usize, Request),
     /// The request leaves the program.
     Leaves(usize, Request),
-    /// It leaves whoever submits for it, or has the scheduler's lock.
+    /// The request leaves its submitter, or holds the scheduler's lock.
     Submits(usize, Request, bool),
-    /// The interrupt of a request has been handled, or its worker is done.
+    /// The interrupt of a request has been handled, or its worker has completed it.
     Handled(usize, Request),
-    /// It is awake, and looks.
+    /// It is awake and polls.
     Spins(usize, Request),
-    /// It has seen that the request is done.
+    /// It has found the completion.
     Found(usize, Request),
-    /// And has the answer.
+    /// It has the result.
     Has(usize, Request),
 }
 
@@ -98,21 +98,21 @@ pub(super) struct Program {
     pub(super) handed_over: VecDeque<Request>,
     pub(super) helper_is_busy: bool,
     outstanding: u32,
-    /// What is left of requests that were cut.
+    /// Remaining commands of split requests.
     tally: Tally,
     waits: bool,
-    /// It waits for a backlog: for something to do, or to write the operation that it holds.
+    /// It waits for a backlog: for due work, or to start the held write.
     blocked: bool,
     held: Option<Operation>,
-    /// When an operation ended that no other has followed: the next begins then, whenever it has the processor.
+    /// End of the last operation without a successor: the next one's latency counts from here, regardless of when it runs.
     free_ns: Option<u64>,
-    /// Interrupts of its requests that have come and are not handled.
+    /// Raised but unhandled interrupts of its requests.
     pending: u32,
-    /// Submitted since it rested last.
+    /// Requests submitted since the last pause.
     burst: u32,
     number: u64,
     draws: Stream,
-    /// Of the request that it looks for: since when it looks, and when it is done, as far as is known.
+    /// Of the polled request: start of polling, and completion time if known.
     pub(super) awake_ns: Option<u64>,
     pub(super) done_ns: Option<u64>,
 }
@@ -145,7 +145,7 @@ impl Program {
         self.job.think_after > 0 && self.burst >= self.job.think_after
     }
 
-    /// The next operation: the one that it holds, or another.
+    /// The next operation: the held one, or a new one.
     fn operation(&mut self, now_ns: u64) -> Operation {
         if let Some(held) = self.held.take() {
             return held;
@@ -156,12 +156,12 @@ impl Program {
         Operation { began_ns: self.free_ns.take().unwrap_or(now_ns), writes, hit }
     }
 
-    /// Processor time of an operation.
+    /// CPU time of an operation.
     fn cpu_ns(&self, operation: Operation) -> u64 {
         self.job.write_cpu_ns.filter(|_| operation.writes).unwrap_or(self.job.cpu_ns)
     }
 
-    /// Whether it may have one more request in progress.
+    /// Whether the depth allows another request.
     fn may_submit(&self) -> bool {
         let depth = if self.job.method.is_synchronous() { 1 } else { self.job.depth };
         self.outstanding < depth && !self.burst_over()
@@ -169,7 +169,7 @@ impl Program {
 }
 
 impl Scheduled {
-    /// A piece has ended; whether its task lets others of its class go first.
+    /// Handles the end of a piece; returns whether its task yields to others of its class.
     pub(super) fn ended(&mut self, ended: &Ended<Continuation>, shared: &mut Shared<'_>) -> bool {
         let (now_ns, task) = (ended.at_ns, ended.task);
         match ended.then {
@@ -212,7 +212,7 @@ impl Scheduled {
         }
     }
 
-    /// Something happens to a job.
+    /// Handles an external event of a job.
     pub(super) fn happens(&mut self, now_ns: u64, event: JobEvent) {
         match event {
             JobEvent::Begins(job) => self.wake(job, now_ns, work(0), Continuation::GoesOn(job), true),
@@ -237,7 +237,7 @@ impl Scheduled {
         }
     }
 
-    /// An interrupt, or one more request for a handler that is at work.
+    /// Raises an interrupt, or adds a request to a running handler.
     fn interrupt(&mut self, job: usize, request: Request, now_ns: u64) {
         let cpu = self.dispatch.cpu_of(self.programs[job].task);
         let handler = self.handlers[cpu];
@@ -300,7 +300,7 @@ impl Scheduled {
         self.dispatch.push(program.task, Piece::Compute(ns), then);
     }
 
-    /// It waits for a backlog, and for requests in progress if it has any.
+    /// Blocks the job on a backlog, and on its requests in progress, if any.
     fn blocks(&mut self, job: usize, now_ns: u64) -> bool {
         let yields = self.waits(job, now_ns);
         self.programs[job].blocked = self.programs[job].waits;
@@ -312,7 +312,7 @@ impl Scheduled {
         self.wake(job, now_ns, work(self.costs.switch_ns / 2), Continuation::GoesOn(job), false);
     }
 
-    /// Some of a backlog was taken: who held a write for it may go on.
+    /// After work of a backlog was taken: unblocks writes held for it.
     fn unblock_writers(&mut self, now_ns: u64) {
         for job in 0..self.programs.len() {
             let program = &self.programs[job];
@@ -323,7 +323,7 @@ impl Scheduled {
         }
     }
 
-    /// A write has ended: who has a whole request to do of what it adds begins.
+    /// After a completed write: starts jobs for which a whole request is now due.
     fn adds(&mut self, bytes: u32, now_ns: u64) {
         self.backlog.add(bytes);
         for at in 0..self.backlog.shares() {
@@ -334,7 +334,7 @@ impl Scheduled {
         }
     }
 
-    /// Rests where it is time to, and everything it has submitted is back.
+    /// Pauses if a pause is due and no request is in progress.
     fn thinks(&mut self, job: usize, now_ns: u64) -> bool {
         let program = &mut self.programs[job];
         if !program.burst_over() || program.outstanding > 0 {
@@ -349,7 +349,7 @@ impl Scheduled {
         true
     }
 
-    /// What a job does once a request is on its way: it waits if there is nothing else to do.
+    /// Continues a job after a submission: it waits if it has no other work.
     pub(super) fn submitted(&mut self, job: usize, now_ns: u64) -> bool {
         let program = &self.programs[job];
         if program.ready.is_empty() && !program.may_submit() {
@@ -359,11 +359,11 @@ impl Scheduled {
         true
     }
 
-    /// Nothing to do until something is done, or the rest of what is done.
+    /// Waits for a completion, or handles the remaining ones.
     fn waits(&mut self, job: usize, now_ns: u64) -> bool {
         let handled_here = !self.dispatch.is_asleep(self.handlers[self.dispatch.cpu_of(self.programs[job].task)]);
         let program = &mut self.programs[job];
-        // An interrupt that has come for it is taken before it goes to sleep.
+        // A raised interrupt is handled before it goes to sleep.
         let interrupted = handled_here && program.pending > 0;
         if interrupted || !program.ready.is_empty() {
             self.dispatch.push(program.task, work(0), Continuation::GoesOn(job));
@@ -393,7 +393,7 @@ impl Scheduled {
         );
     }
 
-    /// Half of this is how long others sleep.
+    /// Records a latency; hybrid polling sleeps for half of the mean.
     fn was_away(&mut self, job: usize, request: Request) {
         if let (Some(awake_ns), Some(done_ns)) = (self.programs[job].awake_ns, self.programs[job].done_ns) {
             self.away.0 += 1;
@@ -401,11 +401,11 @@ impl Scheduled {
         }
     }
 
-    /// It is known when a drive will have done a command.
+    /// Records the completion time of a command.
     pub(super) fn will_be_done(&mut self, job: usize, request: Request, done_ns: u64) {
         let commands = self.split(job).commands();
         let program = &mut self.programs[job];
-        // Who looks at the queue has the request with its last command; all others hear of each ([`Self::handled`]).
+        // Polling finds a request at its last command; other methods handle each command ([`Self::handled`]).
         let looks = matches!(program.job.method, IoMethod::Classic | IoMethod::Hybrid);
         let all_ns = if looks { program.tally.done(request.number, commands, done_ns) } else { Some(done_ns) };
         let Some(done_ns) = all_ns else { return };
@@ -422,7 +422,7 @@ impl Scheduled {
         }
     }
 
-    /// The kernel has the end of a command for a job, which goes on if that was the request's last.
+    /// Handles a command's completion in the kernel; the job continues after the request's last command.
     fn handled(&mut self, job: usize, request: Request, now_ns: u64) -> bool {
         let commands = self.split(job).commands();
         let program = &mut self.programs[job];
@@ -442,7 +442,7 @@ impl Scheduled {
         false
     }
 
-    /// The program has an answer.
+    /// The program has received a result.
     fn taken(&mut self, job: usize, request: Request, now_ns: u64, shared: &mut Shared<'_>) {
         let measured = (self.measured_ns.0..self.measured_ns.1).contains(&now_ns);
         let name = self.name_of(job, request.number);

@@ -1,16 +1,16 @@
-//! Requests that the kernel cuts into several commands.
+//! Requests that the kernel splits into several commands.
 //!
-//! *Problem.* A drive takes no command of more bytes than its limit (MDTS, `max_sectors_kb`). A larger request is cut, and each command
-//! is submitted, completed and announced by an interrupt on its own. *Algorithm.* A request names the command that is its next
-//! ([`Split::next`]); the submitter goes on with it after the one before. Who waits is told when the last one is done: [`Tally`] counts
-//! those of each request that are left. *Properties* (tests below; the accountant): the commands of a request have its bytes, no two of
-//! them share any, and it is done once, not before the last of its commands. A request within the limit is in no tally.
+//! *Problem.* A drive accepts no command above its size limit (MDTS, `max_sectors_kb`). A larger request is split, and each command is submitted,
+//! completed and signalled by an interrupt separately. *Algorithm.* A request names its next command ([`Split::next`]); the submitter continues with
+//! it after the current one. [`Tally`] counts the remaining commands of each request, and the waiter is woken after the last. *Properties* (tests
+//! below; the auditor): the commands of a request cover its bytes without overlap, and it completes once, not before the last of its commands. A
+//! request within the limit is in no tally.
 
 /// The commands of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     bytes: u32,
-    /// Most bytes of a command; 0 if there is no limit.
+    /// Maximum bytes of a command; 0 for no limit.
     most_bytes: u32,
 }
 
@@ -19,12 +19,12 @@ impl Split {
         Self { bytes, most_bytes }
     }
 
-    /// How many commands it is.
+    /// Number of commands.
     pub(crate) fn commands(self) -> u32 {
         if self.most_bytes == 0 { 1 } else { self.bytes.div_ceil(self.most_bytes).max(1) }
     }
 
-    /// Where in the request a command begins, and its bytes.
+    /// Offset of a command in the request, and its bytes.
     pub(crate) fn part(self, command: u32) -> (u64, u32) {
         if self.most_bytes == 0 {
             return (0, self.bytes);
@@ -40,7 +40,7 @@ impl Split {
     }
 }
 
-/// What is left of each cut request of a job. It has as many places as requests were ever in progress at a time.
+/// Remaining commands of each split request of a job. Its size is the maximum number of requests that were in progress at a time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     open: Vec<Open>,
@@ -54,7 +54,7 @@ struct Open {
 }
 
 impl Tally {
-    /// One of the commands of request `number` is done; when the whole request is, if this was its last.
+    /// Records a completed command of request `number`; returns the request's completion time if it was the last.
     pub(crate) fn done(&mut self, number: u64, commands: u32, at_ns: u64) -> Option<u64> {
         if commands <= 1 {
             return Some(at_ns);
@@ -98,7 +98,7 @@ mod tests {
             prop_assert_eq!(end, u64::from(bytes));
         }
 
-        /// Commands of several requests in any order: each request is done once, at the latest of its commands.
+        /// Commands of several requests in any order: each request completes once, at the latest of its commands.
         #[test]
         fn a_request_is_done_with_its_last_command(
             times in prop::collection::vec((0_u64..4, 1_u64..1_000), 1..40),

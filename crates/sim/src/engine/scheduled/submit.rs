@@ -6,7 +6,7 @@ use super::{Io, Scheduled, work};
 use crate::jobs::{IoMethod, Job, Scheduler};
 
 impl Scheduled {
-    /// The program's own part of a request.
+    /// The program's own CPU time of a request.
     pub(super) fn own_ns(&self, job: usize) -> u64 {
         let (costs, job) = (&self.costs, &self.programs[job].job);
         let call_ns = costs.submit_ns + self.pages_ns(job);
@@ -25,7 +25,7 @@ impl Scheduled {
         self.costs.page_ns_per_kib * u64::from(job.bytes) / 1024
     }
 
-    /// The program is done with a request: it, its worker or its helper submits it.
+    /// Passes a request from the program to its submitter: itself, its worker or its helper.
     pub(super) fn leaves(&mut self, job: usize, task: usize, request: Request, ended: &Ended<Continuation>) -> bool {
         let program = &mut self.programs[job];
         if program.job.method == IoMethod::PosixAio {
@@ -40,7 +40,7 @@ impl Scheduled {
         self.submitted(job, ended.at_ns)
     }
 
-    /// The helper thread, if it has nothing to do, makes the call for the first request that waits for it.
+    /// An idle helper thread makes the call for its first waiting request.
     pub(super) fn call_by_helper(&mut self, job: usize, now_ns: u64) {
         let program = &mut self.programs[job];
         if program.helper_is_busy {
@@ -58,8 +58,7 @@ impl Scheduled {
         self.ios.push(Io { at_ns: now_ns, core, number, job, request });
     }
 
-    /// A request goes to its drive, behind the scheduler's lock if there is one: one holds it at a time while others try, or wait in the
-    /// scheduler's queue.
+    /// Sends a request to its drive, under the scheduler's lock if any: one request holds it, others spin, or wait in the scheduler's queue.
     pub(super) fn submits(
         &mut self,
         job: usize,

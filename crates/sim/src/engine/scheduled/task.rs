@@ -1,8 +1,8 @@
-//! Tasks and CPUs as [`super::dispatch`] has them.
+//! Tasks and CPUs of [`super::dispatch`].
 
 use std::collections::VecDeque;
 
-/// What a task is, the most urgent first.
+/// Class of a task, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Interrupt,
@@ -11,18 +11,18 @@ pub(crate) enum Class {
     Background,
 }
 
-/// What a task does next.
+/// A piece of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// It works in the kernel, for so long at full speed: interrupts wait.
+    /// Work in the kernel, nanoseconds at full speed; interrupts wait.
     Work(u64),
-    /// It computes, for so long at full speed: interrupts come at once.
+    /// Computation, nanoseconds at full speed; interrupts preempt it.
     Compute(u64),
-    /// It looks until what it looks for is there (`u64::MAX`: not known yet), and then for so long.
+    /// Polls until `found_ns` (`u64::MAX`: not known yet), and then for `more_ns`.
     Look { found_ns: u64, more_ns: u64 },
 }
 
-/// What a CPU does.
+/// Activity of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CpuActivity {
     Works,
@@ -31,7 +31,7 @@ pub(crate) enum CpuActivity {
     IdlesDeep,
 }
 
-/// From when on a CPU does what.
+/// Start of an activity of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) at_ns: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Turn {
     pub(crate) activity: CpuActivity,
 }
 
-/// A time in which a CPU worked or looked.
+/// A time span in which a CPU worked or polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) task: usize,
@@ -48,7 +48,7 @@ pub(crate) struct Used {
     pub(crate) to_ns: u64,
 }
 
-/// A piece has ended.
+/// An ended piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended<T> {
     pub(crate) at_ns: u64,
@@ -57,12 +57,12 @@ pub(crate) struct Ended<T> {
     pub(crate) then: T,
 }
 
-/// How CPUs rest and what siblings do to each other.
+/// Idle states of CPUs and interference of siblings.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hardware {
     pub(crate) light_exit_ns: u64,
     pub(crate) deep_exit_ns: u64,
-    /// By how much work takes longer on a CPU whose sibling is busy when it begins, in millionths.
+    /// Slow-down of work on a CPU whose sibling is busy when it begins, in millionths.
     pub(crate) sibling_slows_ppm: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Hardware {
 pub(crate) struct Group {
     pub(crate) quota_ns: u64,
     pub(crate) period_ns: u64,
-    /// Most that a CPU takes at a time.
+    /// Time that a CPU takes at a time.
     pub(crate) slice_ns: u64,
     pub(super) left_ns: u64,
     pub(super) ends_ns: u64,
@@ -95,7 +95,7 @@ pub(super) enum State {
 #[derive(Clone, Debug)]
 pub(super) struct Task<T> {
     pub(super) class: Class,
-    /// Where it may run: from, number.
+    /// Allowed CPUs: first, number.
     pub(super) cpus: (usize, usize),
     pub(super) group: Option<usize>,
     pub(super) spins: bool,
@@ -103,12 +103,12 @@ pub(super) struct Task<T> {
     pub(super) state: State,
     pub(super) turn: u64,
     pub(super) last: usize,
-    /// Whether the CPU was told early enough to be out of its rest when the task is woken.
+    /// Whether the CPU exits idle early enough to be awake when the task is woken.
     pub(super) early: bool,
 }
 
 impl<T> Task<T> {
-    /// Who has the least is served first; spinning is for when nobody else is there.
+    /// Lowest is served first; spinning has the lowest priority.
     pub(super) fn rank(&self) -> u8 {
         if self.pieces.is_empty() { 4 } else { self.class as u8 }
     }
@@ -117,13 +117,13 @@ impl<T> Task<T> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Running {
     pub(super) task: usize,
-    /// It comes out of its rest until then.
+    /// End of its exit from idle.
     pub(super) begins_ns: u64,
-    /// When its piece ends; `u64::MAX` if that is not known.
+    /// End of its piece; `u64::MAX` if unknown.
     pub(super) ends_ns: u64,
-    /// When its grant ends.
+    /// End of its grant.
     pub(super) granted_ns: u64,
-    /// Until when its time is counted.
+    /// End of its accounted time.
     pub(super) counted_ns: u64,
     pub(super) looks: bool,
 }
@@ -131,7 +131,7 @@ pub(super) struct Running {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     No,
-    /// Since when; how deep is not known yet.
+    /// Start of idle; the state is not yet decided.
     Undecided(u64),
     Light,
     Deep,
@@ -140,7 +140,7 @@ pub(super) enum Rest {
 #[derive(Clone, Debug)]
 pub(super) struct Cpu {
     pub(super) running: Option<Running>,
-    /// A piece has ended, and its owner has not let it go on.
+    /// Task whose piece has ended, until its owner releases the CPU.
     pub(super) held: Option<usize>,
     pub(super) rest: Rest,
     pub(super) activity: Option<CpuActivity>,
