@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,30 @@ use tempfile::TempDir;
 /// Timeout of each operation, well above the usual time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One server at a time, as each polls a whole core.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Servers that may run at once. Most of their time they wait for samples and timers; a polling one uses a core.
+const SERVERS: usize = 4;
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// Permission for one more server.
+struct Permit;
+
+impl Permit {
+    fn wait() -> Self {
+        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running =
+            ENDED.wait_while(running, |running| *running >= SERVERS).unwrap_or_else(PoisonError::into_inner);
+        *running += 1;
+        Self
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        ENDED.notify_one();
+    }
+}
 
 /// The program with these arguments, not yet started.
 pub(crate) fn command(args: &[&str]) -> Command {
@@ -48,7 +70,7 @@ pub(crate) struct Server {
     _dir: Option<TempDir>,
     log: Receiver<String>,
     message: Value,
-    _alone: MutexGuard<'static, ()>,
+    _permit: Permit,
 }
 
 impl Server {
@@ -77,7 +99,7 @@ impl Server {
     }
 
     fn start_with(args: &[&str], dir: Option<TempDir>, environment: &[(&str, &str)]) -> Self {
-        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let permit = Permit::wait();
         let args = [&["serve", "--json"], args].concat();
         let mut command = command(&args);
         command.envs(environment.iter().copied()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -90,7 +112,7 @@ impl Server {
         };
         let message: Value = serde_json::from_str(&line).unwrap();
         let socket = message["admin_socket"].as_str().unwrap_or_default().into();
-        Self { child, socket, _dir: dir, log, message, _alone: alone }
+        Self { child, socket, _dir: dir, log, message, _permit: permit }
     }
 
     /// Its control socket.
