@@ -19,7 +19,7 @@
 //!
 //! # The properties
 //! Only what comes out is asked, so no verdict becomes better. Of policies that are identical to the last bit none tells another
-//! apart. Appendix policies in a file never make a statement vacuous.
+//! apart. More policies in a file never make a statement vacuous.
 
 use super::formula::Name;
 use super::order::Order;

@@ -70,7 +70,7 @@ pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
             }
             (counts("Results", &report.results, &Verdict::OF_RESULTS))
             (counts("Bounds that a trivial policy meets too (no evidence)", &report.no_evidence, &Verdict::OF_RESULTS))
-            (counts("PowerDomains as given", &report.given, &Verdict::OF_GIVEN))
+            (counts("Taken as given", &report.given, &Verdict::OF_GIVEN))
             @if let Some(words) = report.ranges_words() { p { (words) } }
             (listed("Not overridden these would be", &report.overruled_words()))
             (listed("Inputs without a reader: copies of what is printed, which nothing reads", &report.unread()))
@@ -83,8 +83,8 @@ pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
                 (rows_of(&format!("{seed}, {figure}"), &rows))
                 (listed(&format!("{seed}, {figure}: not mapped"), &ids(&unmapped)))
             }
-            (rows_of("PowerDomains as given", &given))
-            (listed("PowerDomains as given: not mapped", &ids(&unmapped)))
+            (rows_of("Taken as given", &given))
+            (listed("Taken as given: not mapped", &ids(&unmapped)))
             (left_out(more.left_out))
             @if let Some(moved) = more.moved { (moved_by(moved)) }
             @if let Some(spreads) = more.spreads { (drawn(spreads)) }

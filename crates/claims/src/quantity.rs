@@ -41,7 +41,7 @@ pub struct Quantity {
     pub over: Option<Over>,
     /// The other end of the printed range.
     pub range: Option<OtherEnd>,
-    /// Appendix points to take the extreme over.
+    /// Further points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
     /// The unit of the results, if it differs from the claim's.
     pub unit: Option<String>,

@@ -315,7 +315,7 @@ fn main() {
     for (name, rows) in ios {
         let of = |f: fn(&Moved) -> f64| median(rows.iter().map(f).collect());
         println!(
-            "moved in flight:  {name:9} p50 {:>6.1} us  p99 {:>6.1} us from submission to the new core; old core awake awake {:>6.2} us",
+            "moved in flight:  {name:9} p50 {:>6.1} us  p99 {:>6.1} us from submission to the new core; old core awake {:>6.2} us",
             of(|row| row.p50_us),
             of(|row| row.p99_us),
             of(|row| row.awake_us),

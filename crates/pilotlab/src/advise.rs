@@ -22,13 +22,13 @@ const ABOUT: &str = "\
 The best setting of each knob that an experiment varied, for IOPS-driven and for throughput-driven work: the thesis's Table 5.1, \
 for the machine that was measured.
 
-Settings are judged by work per joule (of what was measured; without power by CPU time or speed, and that is said), paired over \
+Settings are judged by work per joule (of the measured scope; without power by CPU time or speed, with a note), paired over \
 the settings of all other knobs. A setting is recommended only if another is shown to be worse: p below 0.05, corrected by Holm \
 for every pair of settings of every knob. Savings and latencies have 95 % intervals.
 
 With --map KNOB: which value of that knob is the most efficient at each combination of two others, such as request size and jobs; \
-by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. Scope mechanisms of completion (--map mechanism) only \
-those take part that really ran.";
+by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. With --map mechanism, only \
+completion mechanisms that actually ran are compared.";
 
 const EXAMPLES: &str = "\
 Examples:

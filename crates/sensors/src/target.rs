@@ -89,7 +89,7 @@ fn increments(status: &Status) -> [i64; COUNTERS.len()] {
     let rate = |per_s: f64| (per_s * window_ns / 1e9).round() as i64;
     let time = |percent: f64| (percent * window_ns / 100.0).round() as i64;
     let Shares { busy, polling_idle, asleep, scheduled } = status.shares();
-    let [moves, sleeps, wakes, refusals] = status.orders().map(|(_, count)| count);
+    let [moves, sleeps, wakes, refusals] = status.commands().map(|(_, count)| count);
     [
         rate(status.io.iops),
         rate(status.io.read_bytes_per_s),

@@ -46,7 +46,7 @@ fn status(window_ms: u64, iops: f64, busy: f64, wakes: u64, scheduled: &str) -> 
     };
     let (none, window_ns) = (r#"{"in_window":0,"since_start":9}"#, window_ms * 1_000_000);
     format!(
-        r#"{{"version":1,"ok":{{"format":1,"server":{{"uptime_ns":1}},"window_ns":{window_ns},"io":{{"connections":3,"iops":{iops},"read_bytes_per_s":{},"written_bytes_per_s":0.0}},"reactors":[{},{}],"orders":{{"moves":{none},"sleeps":{none},"wakes":{{"in_window":{wakes},"since_start":99}},"refusals":{none}}}}}}}"#,
+        r#"{{"version":1,"ok":{{"format":1,"server":{{"uptime_ns":1}},"window_ns":{window_ns},"io":{{"connections":3,"iops":{iops},"read_bytes_per_s":{},"written_bytes_per_s":0.0}},"reactors":[{},{}],"commands":{{"moves":{none},"sleeps":{none},"wakes":{{"in_window":{wakes},"since_start":99}},"refusals":{none}}}}}}}"#,
         iops * 4096.0,
         reactor("awake", 0.0),
         reactor("software-wait", 20.0),

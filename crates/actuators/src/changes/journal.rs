@@ -31,10 +31,26 @@ const FIRST_LINE: u64 = 16 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum Line {
-    Begin { version: u32, process: Process, command: String },
-    Change { id: u32, setting: Setting, before: String, wanted: String },
-    Done { id: u32, now: String },
-    Back { id: u32 },
+    Begin {
+        version: u32,
+        process: Process,
+        command: String,
+    },
+    Change {
+        id: u32,
+        /// Under its former name in the journal that an older program left at a crash.
+        #[serde(alias = "place")]
+        setting: Setting,
+        before: String,
+        wanted: String,
+    },
+    Done {
+        id: u32,
+        now: String,
+    },
+    Back {
+        id: u32,
+    },
 }
 
 /// A change that was started.

@@ -178,7 +178,9 @@ impl Setting {
         let drive = matches!(self, Self::PowerState { .. } | Self::Transitions { .. });
         let limit = [LONG_TERM, SHORT_TERM].iter().any(|limit| self.path().ends_with(limit));
         match (error.kind(), drive) {
-            (io::ErrorKind::PermissionDenied, _) if limit => "run as root; as root, the firmware has locked the limit",
+            (io::ErrorKind::PermissionDenied, _) if limit => {
+                "run as root; if it fails as root too, the firmware has locked the limit"
+            }
             (io::ErrorKind::PermissionDenied, _) => "run as root",
             (io::ErrorKind::NotFound, true) => "this NVMe controller does not exist; see /dev/nvme*",
             (io::ErrorKind::NotFound, false) => "this machine or its kernel does not have it; omit the key",

@@ -136,7 +136,7 @@ fn read(path: &Path) -> Option<Samples> {
 type Columns = (Vec<String>, Vec<Vec<Option<f64>>>);
 
 fn of_csv(path: &Path) -> Option<Columns> {
-    let mut reader = csv::Reader::from_path(path).ok()?;
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_path(path).ok()?;
     let columns = reader.headers().ok()?.iter().map(str::to_owned).collect();
     let rows = reader.records().map_while(Result::ok).map(|row| row.iter().map(|cell| cell.parse().ok()).collect());
     Some((columns, rows.collect()))

@@ -22,7 +22,7 @@ pub(crate) fn format_duration(duration: Duration) -> String {
     u64::try_from(duration.as_nanos()).map_or_else(|_| format!("{duration:?}"), |ns| quantity::format(ns, TIMES))
 }
 
-/// A list of cores as the kernel writes it: `0,2-3`. SignalAction is kept.
+/// A list of cores as the kernel writes it: `0,2-3`. The order is kept.
 pub(crate) fn parse_cores(text: &str) -> Result<Vec<u32>, String> {
     let wrong = || format!("`{text}` is not a list of cores: write numbers and ranges, such as 0,1 or 0-3 or 0,4-7");
     pilotlight_input::cpu_list::parse(text).ok_or_else(wrong)

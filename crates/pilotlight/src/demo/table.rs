@@ -90,7 +90,7 @@ impl Outcome {
         let mut text = format!("\n{}\n{}\n", HEADER[0], HEADER[1]);
         self.rows.iter().for_each(|row| text += &row.line());
         if let Some(caveat) = self.caveat() {
-            let _ = writeln!(text, "  Scope little use here: {caveat}.");
+            let _ = writeln!(text, "  Of little use here: {caveat}.");
         }
         let rounds = self.bursts.count;
         let _ = writeln!(

@@ -16,7 +16,7 @@ pub struct Status {
     pub window_ns: u64,
     pub(super) io: Io,
     pub(super) reactors: Vec<Reactor>,
-    orders: Orders,
+    commands: Commands,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -42,7 +42,7 @@ pub(super) struct Reactor {
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct Orders {
+struct Commands {
     moves: Count,
     sleeps: Count,
     wakes: Count,
@@ -108,10 +108,10 @@ impl Status {
         self.reactors.iter().filter(|reactor| reactor.state == "awake").count()
     }
 
-    /// What the policy ordered in the window, by name.
+    /// The policy's commands in the window, by name.
     #[must_use]
-    pub fn orders(&self) -> [(&'static str, i64); 4] {
-        let Orders { moves, sleeps, wakes, refusals } = &self.orders;
+    pub fn commands(&self) -> [(&'static str, i64); 4] {
+        let Commands { moves, sleeps, wakes, refusals } = &self.commands;
         let named = [("moves", moves), ("sleeps", sleeps), ("wakes", wakes), ("refusals", refusals)];
         named.map(|(name, count)| (name, count.in_window))
     }

@@ -141,7 +141,7 @@ fn columns(status: &Status) -> Vec<(String, f64, Kind)> {
     let shares = [("busy", busy), ("polling_idle", polling_idle), ("active", busy + polling_idle), ("asleep", asleep)];
     let shares = shares.into_iter().chain(scheduled.map(|scheduled| ("scheduled", scheduled)));
     let shares = shares.map(|(name, value)| (format!("target_{name}_percent"), value, Kind::Share));
-    let counts = status.orders().map(|(name, count)| (format!("target_{name}_count"), count as f64, Kind::Count));
+    let counts = status.commands().map(|(name, count)| (format!("target_{name}_count"), count as f64, Kind::Count));
     shares.chain(counts).collect()
 }
 

@@ -167,7 +167,7 @@ fn status(end: u64, window: u64, busy: f64, wakes: u64) -> String {
     let none = "{\"in_window\":0}";
     let io = "{\"connections\":1,\"iops\":0.0,\"read_bytes_per_s\":0.0,\"written_bytes_per_s\":0.0}";
     format!(
-        "{{\"format\":1,\"io\":{io},\"server\":{{\"uptime_ns\":{end}}},\"window_ns\":{window},\"reactors\":[{reactor},{reactor}],\"orders\":{{\"moves\":{none},\
+        "{{\"format\":1,\"io\":{io},\"server\":{{\"uptime_ns\":{end}}},\"window_ns\":{window},\"reactors\":[{reactor},{reactor}],\"commands\":{{\"moves\":{none},\
          \"sleeps\":{none},\"wakes\":{{\"in_window\":{wakes}}},\"refusals\":{none}}}}}\n"
     )
 }

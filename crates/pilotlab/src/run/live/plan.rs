@@ -31,7 +31,7 @@ fn as_value(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     let drive = drive(prepared);
     let value = json!({
         "experiment": loaded.table, "plan": plan, "tool": tool, "results": settings.folder.root(), "sensors": sensors,
-        "taken": power_domains(sensors, drive.as_deref()), "too_short": too_short(prepared), "commands": preview, "order": order(prepared),
+        "power_domains": power_domains(sensors, drive.as_deref()), "too_short": too_short(prepared), "commands": preview, "order": order(prepared),
         "seconds_at_least": min_s, "seconds_at_most": max_s, "seconds_are_known": loaded.experiment.duration.is_some(),
     });
     Ok(serde_json::to_string_pretty(&value)? + "\n")

@@ -27,6 +27,8 @@ pub(in crate::serve) struct Store {
 #[serde(deny_unknown_fields)]
 struct Contents {
     version: u32,
+    /// Under its former name in the file of an older server.
+    #[serde(alias = "by_hand")]
     overrides: GoalOverrides,
     configured: Digest,
 }
