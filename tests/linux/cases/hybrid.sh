@@ -60,9 +60,9 @@ esac
 if [ $has = yes ]; then
   ran "uring hybrid" "uring hybrid"
 else
-  grep -q "io_uring's hybrid polling needs Linux 6.13, and this is $(uname -r)" /tmp/hybrid/results.json || fail "it does not say what hybrid polling takes"
+  grep -q "io_uring's hybrid polling needs Linux 6.13, this is $(uname -r)" /tmp/hybrid/results.json || fail "the requirement of hybrid polling is not named"
   refuse "hybrid polling on an old kernel" /host/pilotlab read "$fast" --mechanism "uring hybrid" --runtime 1s
-  grep -q 'needs Linux 6.13' /tmp/expect.out || fail "it does not say what hybrid polling takes"
+  grep -q 'needs Linux 6.13' /tmp/expect.out || fail "the requirement of hybrid polling is not named"
 fi
 
 [ $has = yes ] || return 0

@@ -156,7 +156,8 @@ impl Changes {
     }
 
     /// Writes the value of a setting to the journal as the last entry and returns its number; `None` if it already has the wanted value
-    /// according to `is_there`. A setting that will change without being set has no wanted value.
+    /// according to `is_there`. A setting that will change without being set has no wanted value; `None` also if it no longer exists, as
+    /// a thread that has ended since it was listed.
     fn announce(
         &mut self,
         setting: Setting,
@@ -169,7 +170,11 @@ impl Changes {
         // Other processes cannot announce a change until this one is announced.
         let _turn = journal::turn(&self.path)?;
         self.check_free(&setting)?;
-        let before = self.before(&setting).map_err(|source| unreadable(&setting, source))?;
+        let before = match self.before(&setting) {
+            Ok(before) => before,
+            Err(_) if wanted.is_none() && setting.is_gone(self.kernel.as_mut()) => return Ok(None),
+            Err(source) => return Err(unreadable(&setting, source)),
+        };
         if let Some(wanted) = wanted {
             let check = setting.check(self.kernel.as_mut(), wanted);
             check.map_err(|source| refused(&setting, &before, wanted, source))?;

@@ -125,7 +125,12 @@ impl Machine {
 
 /// The kernel of the machine in this folder.
 pub(crate) fn at(root: &Path) -> Box<Fake> {
-    Box::new(Fake { root: root.to_owned(), pictures: None, answers_after: Duration::ZERO })
+    Box::new(Fake {
+        root: root.to_owned(),
+        pictures: None,
+        answers_after: Duration::ZERO,
+        removed_with_status: Vec::new(),
+    })
 }
 
 fn tree(root: &Path) -> Tree {
@@ -155,6 +160,8 @@ pub(crate) struct Fake {
     pub(crate) pictures: Option<Arc<Mutex<Vec<Picture>>>>,
     /// Delay of reads, so that other runs interleave.
     pub(crate) answers_after: Duration,
+    /// Folders removed when the status of a thread is read.
+    pub(crate) removed_with_status: Vec<PathBuf>,
 }
 
 impl Fake {
@@ -341,6 +348,9 @@ fn crosses(path: &Path, name: &str, new: &str) -> io::Result<bool> {
 impl Kernel for Fake {
     fn read(&mut self, path: &Path) -> io::Result<String> {
         std::thread::sleep(self.answers_after);
+        if path.ends_with("status") {
+            self.removed_with_status.drain(..).for_each(|folder| fs::remove_dir_all(folder).unwrap());
+        }
         fs::read_to_string(path)
     }
 

@@ -121,6 +121,18 @@ fn a_thread_with_a_reused_id_is_not_changed() {
     assert_eq!(affinity(&machine, 501), "2-3");
 }
 
+#[test]
+fn threads_and_cpusets_that_end_while_they_are_listed_do_not_keep_a_cpu_online() {
+    let machine = machine();
+    let mut kernel = machine.kernel();
+    kernel.removed_with_status = ["proc/502", "sys/fs/cgroup/cpuset/a/b"].map(|path| machine.path(path)).into();
+    let mut changes = Changes::begin_on(&machine.journal(), machine.roots(), kernel).unwrap();
+    changes.vary(0, &Change::Offline { cpus: vec![3] }).unwrap();
+    assert_eq!(online(&machine), "0-2");
+    changes.restore().unwrap();
+    assert_eq!((online(&machine).as_str(), affinity(&machine, 501).as_str()), ("0-3", "2-3"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
