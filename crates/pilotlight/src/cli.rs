@@ -262,6 +262,11 @@ pub(crate) struct ServeArgs {
     /// How the log on standard error is written: text or json, an object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
+
+    /// Handling of system calls that the server does not need: kill the server, log them, or off [default: kill]
+    #[arg(long, value_name = "ACTION", help_heading = "Administration")]
+    pub(crate) seccomp: Option<String>,
+
     /// Address of the live page for browsers: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) page: Option<String>,

@@ -27,6 +27,12 @@ mod tree;
 mod wait;
 mod wakeup;
 
+/// Whether the kernel sets up an io_uring: for tests.
+#[cfg(test)]
+pub(crate) fn has_io_uring() -> bool {
+    system::ring().is_ok()
+}
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

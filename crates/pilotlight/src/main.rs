@@ -20,6 +20,7 @@ mod pages;
 mod policies;
 mod replace;
 mod save;
+mod seccomp;
 mod serve;
 mod set;
 mod status;

@@ -36,6 +36,7 @@ use crate::http::Http;
 use crate::log;
 use crate::metrics;
 use crate::page::{Page, Prepared};
+use crate::seccomp;
 use admin::{Admin, Started};
 use budget::{Configured, GoalOverrides, Store};
 use forced_exit::ForcedExit;
@@ -75,6 +76,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
+    seccomp::start(loaded.operation.seccomp)?;
     let (operation, overrides) = with_overrides(&loaded.operation);
     let (server, active_policy) = server::start(&loaded.config, &operation)?;
     let admin = Arc::new(Admin::new(server, &loaded, Started { operation, overrides, active_policy }, &machine, args));

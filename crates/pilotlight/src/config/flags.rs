@@ -1,8 +1,8 @@
 //! Flags of the command line: as a draft, and with their keys in a file.
 
 use super::keys::{
-    Admin, Discovery, Draft, Goals, Limits, Log, Metrics, Namespace, Number, Page, Policy, SCHEMAS, Server, Subsystem,
-    Text,
+    Admin, Discovery, Draft, Goals, Limits, Log, Metrics, Namespace, Number, Page, Policy, SCHEMAS, Security, Server,
+    Subsystem, Text,
 };
 use super::problem::{Located, Origin, Problem};
 use super::units::parse_cores;
@@ -64,6 +64,7 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
         ("admin", "state", path_or_none(&args.state)),
         ("metrics", "listen", text(&args.metrics)),
         ("log", "format", text(&args.log_format)),
+        ("security", "seccomp", text(&args.seccomp)),
         ("discovery", "mdns", args.mdns.then_some(Set)),
         ("page", "listen", args.page.as_deref().map(|page| Prefixed("unix:", page))),
         ("page", "token_file", path(&args.page_token_file)),
@@ -104,6 +105,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             ..Admin::default()
         },
         metrics: Metrics { listen: text("--metrics", args.metrics.as_ref()), ..Metrics::default() },
+        security: Security { seccomp: text("--seccomp", args.seccomp.as_ref()), ..Security::default() },
         log: Log { format: text("--log-format", args.log_format.as_ref()), ..Log::default() },
         discovery: Discovery { mdns: args.mdns, ..Discovery::default() },
         page: Page {

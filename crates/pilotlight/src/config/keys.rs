@@ -180,6 +180,15 @@ section! {
 }
 
 section! {
+    /// Protection of the server's process ([SECURITY.md](../SECURITY.md)).
+    Security "security" {
+        /// Handling of system calls that the server does not need: `kill` ends the server, `log` has the kernel log them (for finding the
+        /// reason of a kill), `off` installs no seccomp filter.
+        seccomp: text, "--seccomp", "`kill`", Restart;
+    }
+}
+
+section! {
     /// The discovery service.
     Discovery "discovery" {
         /// Whether it is announced by multicast DNS (`_nvme-disc._tcp`).
@@ -293,7 +302,7 @@ section! {
 }
 
 /// All sections, in the order of the reference.
-pub(crate) static SCHEMAS: [Schema; 15] = [
+pub(crate) static SCHEMAS: [Schema; 16] = [
     Server::SCHEMA,
     Policy::SCHEMA,
     Goals::SCHEMA,
@@ -301,6 +310,7 @@ pub(crate) static SCHEMAS: [Schema; 15] = [
     Admin::SCHEMA,
     Metrics::SCHEMA,
     Log::SCHEMA,
+    Security::SCHEMA,
     Discovery::SCHEMA,
     Referral::SCHEMA,
     Page::SCHEMA,
@@ -323,6 +333,7 @@ pub(crate) struct Draft {
     pub(crate) admin: Admin,
     pub(crate) metrics: Metrics,
     pub(crate) log: Log,
+    pub(crate) security: Security,
     pub(crate) discovery: Discovery,
     pub(crate) page: Page,
     pub(crate) subsystems: Vec<Subsystem>,
@@ -347,6 +358,7 @@ impl Draft {
             admin: root.section("admin").as_ref().map(Admin::read).unwrap_or_default(),
             metrics: root.section("metrics").as_ref().map(Metrics::read).unwrap_or_default(),
             log: root.section("log").as_ref().map(Log::read).unwrap_or_default(),
+            security: root.section("security").as_ref().map(Security::read).unwrap_or_default(),
             discovery: root.section("discovery").as_ref().map(Discovery::read).unwrap_or_default(),
             page: root.section("page").as_ref().map(Page::read).unwrap_or_default(),
             subsystems: root.sections("subsystem").iter().map(Subsystem::read).collect(),

@@ -84,6 +84,7 @@ mod tests {
             page: Some("unix:page.sock".to_owned()),
             page_token_file: Some("token".to_owned()),
             log_format: Some("json".to_owned()),
+            seccomp: Some("log".to_owned()),
             energy_shares: Some("equal".to_owned()),
             sensor: Some("modelled:machine.toml".to_owned()),
             admin_socket: Some("none".to_owned()),

@@ -12,6 +12,7 @@ use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorCho
 use crate::admin::group::Group;
 use crate::log;
 use crate::policies::PolicyChoice;
+use crate::seccomp::Seccomp;
 
 /// Reactors, what decides over them, and where the program takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub(crate) struct Operation {
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether the discovery service is announced by multicast DNS.
     pub(crate) mdns: bool,
+    /// Handling of system calls that the server does not need; `None`: they kill it where the kernel has seccomp filters.
+    pub(crate) seccomp: Option<Seccomp>,
     /// How the log is written.
     pub(crate) log_format: log::Format,
     /// The live page; `None`: there is none.

@@ -253,6 +253,7 @@ mod tests {
             metrics: None,
             mdns: false,
             log_format: crate::log::Format::default(),
+            seccomp: None,
             page: None,
             state_file: None,
         }

@@ -126,6 +126,9 @@ address = "192.0.2.8:8009"
 [log]
 format = "json"
 
+[security]
+seccomp = "log"
+
 [page]
 listen = "9809"
 hosts = ["storage1.example.com"]

@@ -23,6 +23,7 @@ use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::log;
 use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice, users_of};
+use crate::seccomp::Seccomp;
 
 /// The most reactors of a test.
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
@@ -80,6 +81,7 @@ impl Checker<'_> {
             state_file: self.state_file(draft.admin.state.as_ref()),
             energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
             log_format: self.parsed(draft.log.format.as_ref(), log::Format::parse).unwrap_or_default(),
+            seccomp: self.parsed(draft.security.seccomp.as_ref(), Seccomp::parse),
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.discovery.mdns,
             page: None,

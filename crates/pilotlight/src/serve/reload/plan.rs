@@ -29,6 +29,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         energy_shares,
         metrics,
         page,
+        seccomp,
         // they change while the server runs
         policy: _,
         goals: _,
@@ -57,6 +58,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         ("admin.read_group", group(admin_socket) != group(&wanted.admin_socket)),
         ("metrics.listen", *metrics != wanted.metrics),
         ("page", *page != wanted.page),
+        ("security.seccomp", *seccomp != wanted.seccomp),
     ];
     name(&differs)
 }

@@ -144,6 +144,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         metrics: None,
         mdns: false,
         log_format: crate::log::Format::default(),
+        seccomp: None,
         page: None,
         state_file: None,
     }
