@@ -21,6 +21,7 @@ mod policies;
 mod priorities;
 mod process;
 mod save;
+mod security;
 mod signals;
 mod streams;
 mod top;

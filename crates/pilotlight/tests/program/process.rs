@@ -167,6 +167,11 @@ impl Server {
         Controller::connect(ConnectOptions::new(self.address(), nqn)).unwrap()
     }
 
+    /// Its process ID.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends a signal, such as `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let signal = rustix::process::Signal::from_named_raw(match name {
