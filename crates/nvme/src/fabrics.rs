@@ -22,6 +22,10 @@ pub mod fctype {
     pub const CONNECT: u8 = 0x01;
     /// Property Get.
     pub const PROPERTY_GET: u8 = 0x04;
+    /// Authentication Send.
+    pub const AUTHENTICATION_SEND: u8 = 0x05;
+    /// Authentication Receive.
+    pub const AUTHENTICATION_RECEIVE: u8 = 0x06;
     /// Disconnect.
     pub const DISCONNECT: u8 = 0x08;
 }
@@ -173,6 +177,41 @@ impl PropertyCmd {
     pub fn set(offset: u32, value: u32) -> Sqe {
         Sqe::new(opcode::FABRICS, u32::from(fctype::PROPERTY_SET)).with_cdw(11, offset).with_cdw(12, value)
     }
+}
+
+/// An Authentication Send or Authentication Receive command, decoded (Base 6.1, 6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthenticationCmd {
+    /// Security protocol (SECP), and its specific fields SPSP0 and SPSP1.
+    pub protocol: [u8; 3],
+    /// Bytes to transfer (TL), or the space for them (AL).
+    pub len: u32,
+}
+
+impl AuthenticationCmd {
+    /// The protocol of NVMe in-band authentication: SECP E9h, SPSP0 and SPSP1 01h (Base 8.3.4.2).
+    pub const NVME: [u8; 3] = [0xe9, 1, 1];
+
+    /// Reads the fields out of the command.
+    #[must_use]
+    pub fn decode(sqe: &Sqe) -> Self {
+        let [_, spsp0, spsp1, secp] = sqe.cdw10().to_le_bytes();
+        Self { protocol: [secp, spsp0, spsp1], len: sqe.cdw11() }
+    }
+
+    /// A command of this type with NVMe's protocol, and `len` bytes of data.
+    #[must_use]
+    pub fn encode(fctype: u8, len: u32) -> Sqe {
+        let [secp, spsp0, spsp1] = Self::NVME;
+        let cdw10 = u32::from_le_bytes([0, spsp0, spsp1, secp]);
+        Sqe::new(opcode::FABRICS, u32::from(fctype)).with_cdw(10, cdw10).with_cdw(11, len)
+    }
+}
+
+/// Result of a successful Connect, above the controller identifier (Base 6.3, AUTHREQ).
+pub mod authreq {
+    /// Authentication Required (ATR): the queue serves nothing else before.
+    pub const ATR: u32 = 1 << 17;
 }
 
 /// Controller Configuration (Base 3.1.3.5).

@@ -104,6 +104,8 @@ statuses! {
     CONNECT_INVALID_HOST = 0x184, "Connect Invalid Host";
     /// Disconnect: Invalid Queue Type.
     DISCONNECT_QUEUE_TYPE = 0x185, "Invalid Queue Type";
+    /// Authentication Required.
+    AUTHENTICATION_REQUIRED = 0x191, "Authentication Required";
     /// Discover Restart.
     DISCOVER_RESTART = 0x190, "Discover Restart";
     /// Write Fault.

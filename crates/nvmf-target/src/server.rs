@@ -11,6 +11,7 @@ mod priorities;
 mod shared;
 mod stats;
 mod stop;
+mod offload;
 mod utilization;
 mod visibility;
 
@@ -42,8 +43,8 @@ pub(crate) use notices::Notifier;
 pub use shared::{CHANNEL_DEPTH, DISCOVERY, Shared, ThreadLimits};
 use shared::{Entry, Namespace, State, Storage};
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
-use utilization::UtilizationReader;
-pub use utilization::{UtilizationRequest, UtilizationRequests};
+use offload::Worker;
+pub use utilization::UtilizationRequest;
 
 /// Opens a namespace's backend.
 pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
@@ -57,7 +58,7 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     changes: Changes,
     /// Serves [`Shared::utilization`].
-    _utilization: UtilizationReader,
+    _utilization: Worker<UtilizationRequest>,
     _failure_log: FailureLog,
     notices: Notices,
     _meter: Meter,
@@ -104,12 +105,13 @@ impl Server {
         let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
         options.readings = Some(readings);
         let latency_meter = LatencyMeter::start(&shared)?;
+        let cpus: Vec<u32> = options.cores.iter().flatten().copied().collect();
         let runtime = Runtime::start(&options)?;
         for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
         }
         announce(&shared, &inboxes)?;
-        let utilization = UtilizationReader::start(&shared, Arc::clone(&inboxes))?;
+        let utilization = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
         let failure_log = FailureLog::start(&shared)?;
         let notices = Notices::start(&shared, runtime.plant_notice())?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;

@@ -10,7 +10,8 @@ use super::assemble::open_all;
 use super::failure_log::FailureBell;
 use super::priorities::Priorities;
 use super::stop::StopState;
-use super::utilization::UtilizationRequests;
+use super::offload::Requests;
+use super::utilization::UtilizationRequest;
 use super::{Opener, ServerError, StartError, index_in, visibility};
 use crate::association::Association;
 use crate::backend::{Backend, MemoryBudget};
@@ -61,7 +62,7 @@ pub struct Shared {
     /// Every association.
     pub register: Register,
     /// Identify commands that wait for the allocated bytes of a namespace.
-    pub utilization: UtilizationRequests,
+    pub utilization: Requests<UtilizationRequest>,
     /// Closes channels.
     pub(crate) reaper: Reaper,
     /// State of the stop.
@@ -143,7 +144,7 @@ impl Shared {
         let shared = Self {
             limits,
             register: Register::default(),
-            utilization: UtilizationRequests::new(),
+            utilization: Requests::new(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
             latencies: Latencies::default(),
