@@ -88,6 +88,10 @@ pub enum Work {
     Admin(Sqe),
     /// Identify that needs the allocated bytes of a namespace.
     Utilization(Sqe),
+    /// Authentication Send or Receive.
+    Authenticate(Sqe),
+    /// Authentication Send whose message is being checked.
+    AwaitAuthentication,
     /// Abort waiting for another queue.
     AwaitAbort,
     /// An Async Event Request.

@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use crate::authentication::AuthenticationConfig;
 use crate::backend::BackendSpec;
 use crate::background::control::BackgroundConfig;
 
@@ -46,6 +47,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Background work.
     pub background: BackgroundConfig,
+    /// Authentication of hosts.
+    pub authentication: AuthenticationConfig,
     /// Whether controllers report power states (three operational, two not). They save no energy: they are for testing hosts
     /// and tools that set power states.
     pub power_states: bool,
@@ -65,6 +68,7 @@ impl Default for ServerConfig {
             named_hosts: Vec::new(),
             limits: Limits::default(),
             background: BackgroundConfig::default(),
+            authentication: AuthenticationConfig::default(),
             power_states: false,
         }
     }

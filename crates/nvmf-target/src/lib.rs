@@ -7,6 +7,7 @@
 pub mod acks;
 pub mod admission;
 pub mod association;
+pub mod authentication;
 pub mod backend;
 pub mod background;
 pub mod buffer;
@@ -28,6 +29,7 @@ pub mod message;
 pub mod moves;
 pub mod namespaces;
 pub mod payload;
+pub mod penalties;
 pub mod queue_pair;
 pub mod reaper;
 pub mod refusals;

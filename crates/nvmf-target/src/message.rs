@@ -13,6 +13,7 @@ use pilotlight_reactor::Sender;
 
 use crate::acks::Ack;
 use crate::association::{Association, HostKey};
+use crate::authentication::Checked;
 use crate::backend::Geometry;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
@@ -162,6 +163,17 @@ pub enum Message {
         slot: u16,
         /// The slot's generation.
         generation: u8,
+    },
+    /// A message of the host has been checked: resume its Authentication Send.
+    AuthenticationChecked {
+        /// The queue's connection.
+        queue: ConnAddr,
+        /// Slot of the command, and its generation.
+        slot: (u16, u8),
+        /// The result.
+        checked: Checked,
+        /// When the command may be completed, in nanoseconds.
+        at_ns: u64,
     },
     /// Finish commands in progress, accept no new ones, and end.
     Drain,

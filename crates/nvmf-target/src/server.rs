@@ -11,7 +11,7 @@ mod priorities;
 mod shared;
 mod stats;
 mod stop;
-mod offload;
+pub(crate) mod offload;
 mod utilization;
 mod visibility;
 
@@ -59,6 +59,8 @@ pub struct Server {
     changes: Changes,
     /// Serves [`Shared::utilization`].
     _utilization: Worker<UtilizationRequest>,
+    /// Serves [`Shared::authentication`].
+    _authentication: Worker<AuthenticationRequest>,
     _failure_log: FailureLog,
     notices: Notices,
     _meter: Meter,
@@ -112,6 +114,7 @@ impl Server {
         }
         announce(&shared, &inboxes)?;
         let utilization = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
+        let authentication = Worker::start(&shared, Arc::clone(&inboxes), cpus)?;
         let failure_log = FailureLog::start(&shared)?;
         let notices = Notices::start(&shared, runtime.plant_notice())?;
         let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
@@ -124,6 +127,7 @@ impl Server {
             addresses,
             changes,
             _utilization: utilization,
+            _authentication: authentication,
             _failure_log: failure_log,
             notices,
             _meter: meter,

@@ -260,6 +260,9 @@ impl TargetThread {
             Message::Utilization { admin, slot, generation } => {
                 self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_utilization(slot, generation, cx));
             }
+            Message::AuthenticationChecked { queue, slot, checked, at_ns } => {
+                self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_checked(slot, checked, at_ns, cx));
+            }
             Message::Drain => {
                 self.draining = true;
                 self.each(now_ns, |socket, _| socket.conn.pair.drain());

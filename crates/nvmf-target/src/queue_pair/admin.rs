@@ -9,6 +9,7 @@ use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{ConnectCmd, PropertyCmd, fctype};
 use pilotlight_nvme::{Sqe, Status};
 
+use super::authentication::is_authentication;
 use super::io::{Step, TX_BUDGET};
 use super::slots::{Slot, State};
 use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
@@ -100,6 +101,9 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.controller.traffic(cx.now_ns);
+        if is_authentication(sqe) {
+            return self.authentication_command(sqe, capsule, cx); // again
+        }
         if sqe.opcode == opcode::FABRICS {
             self.fabrics_on_admin_queue(sqe, cx);
             return;
@@ -406,6 +410,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Advances the deadline after a possible change of the keep-alive timeout.
     pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
+        self.deadline_ns = self.deadline_ns.min(self.delayed_until_ns());
         let Role::Admin(admin) = &self.role else { return };
         if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {
             self.deadline_ns = self.deadline_ns.min(cx.now_ns + (kato_ns / 4).max(1_000_000));

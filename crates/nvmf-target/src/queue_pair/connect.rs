@@ -241,7 +241,9 @@ impl<T: Transport> QueuePair<T> {
         let cntlid = association.cntlid;
         self.role = Role::Admin(Box::new(AdminQueue::new(association, &cmd, cx)));
         self.connected(cid, &cmd, cntlid, admission, cx);
-        self.check_keep_alive(cx);
+        if !self.check_authentication(cx) {
+            self.check_keep_alive(cx);
+        }
     }
 
     /// Handles the reply of the I/O thread of the admin queue `admin` for queue `qid`. Returns whether the connection still
@@ -260,6 +262,7 @@ impl<T: Transport> QueuePair<T> {
                 self.role = Role::Io(association);
                 self.deadline_ns = u64::MAX;
                 self.connected(cid, &cmd, cntlid, admission, cx);
+                self.check_authentication(cx);
             }
             Err(refusal) => {
                 self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
@@ -272,6 +275,7 @@ impl<T: Transport> QueuePair<T> {
     /// Completes the Connect and creates the queue.
     fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &mut Cx) {
         let size = cmd.sqsize + 1;
+        let authreq = self.require_authentication(admission.host(), cx);
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
         self.queue = Some(Queue {
             qid: cmd.qid,
@@ -290,7 +294,7 @@ impl<T: Transport> QueuePair<T> {
         });
         self.transport.reserve(size, Slots::count(size));
         self.phase = Phase::Ready;
-        let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid));
+        let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid) | u64::from(authreq));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
         self.transport.respond(cqe, Arrival::NONE);
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");

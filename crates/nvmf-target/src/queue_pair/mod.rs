@@ -19,6 +19,7 @@
 //! | `usage.rs` | usage counters |
 //! | `slots.rs` | commands in progress |
 //! | `admin.rs` | the admin queue |
+//! | `authentication.rs` | in-band authentication |
 //!
 //! Properties:
 //! - a write reaches a backend only after all of its data has arrived intact;
@@ -27,6 +28,7 @@
 //! - memory is bounded by the queue size and the pool.
 
 mod admin;
+mod authentication;
 mod connect;
 mod cx;
 mod hand_over;
@@ -58,6 +60,7 @@ use crate::memory::QueueQuota;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
+use authentication::Authentication;
 pub use admin::CONTROLLER_ENDED;
 use connect::Connecting;
 pub use cx::Cx;
@@ -91,6 +94,17 @@ enum Phase {
     Closing,
     /// Ended; requests may still be in the backends.
     Ended,
+}
+
+/// Which commands a queue serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    /// All.
+    Open,
+    /// Those of authentication: the host is not authenticated yet.
+    Authenticate,
+    /// None: the server is stopping. Commands in progress are finished.
+    Drain,
 }
 
 /// Kind of queue.
@@ -167,8 +181,11 @@ pub struct QueuePair<T> {
     budget: u32,
     /// A backend was busy when waiting commands were last retried.
     was_busy: bool,
-    /// The server is stopping: commands in progress are finished, new ones are not accepted.
-    draining: bool,
+    gate: Gate,
+    /// Authentication of a host that has a secret.
+    authentication: Option<Box<Authentication>>,
+    /// Time limit of Connect and authentication, in nanoseconds.
+    login_deadline_ns: u64,
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -186,7 +203,9 @@ impl<T: Transport> QueuePair<T> {
             requests: 0,
             budget: BUDGET,
             was_busy: false,
-            draining: false,
+            gate: Gate::Open,
+            authentication: None,
+            login_deadline_ns: deadline_ns,
         }
     }
 
@@ -199,6 +218,7 @@ impl<T: Transport> QueuePair<T> {
     /// The transport is ready: starts the time limit of Connect.
     pub fn await_connect(&mut self, cx: &Cx) {
         self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+        self.login_deadline_ns = self.deadline_ns;
     }
 
     /// Handling of received bytes by the transport.
@@ -218,7 +238,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Finishes commands in progress and accepts no new ones.
     pub fn drain(&mut self) {
-        self.draining = true;
+        self.gate = Gate::Drain;
     }
 
     /// Whether a draining server need not wait for it: no commands in progress, no unsent responses. An admin queue waits for
@@ -312,8 +332,8 @@ impl<T: Transport> QueuePair<T> {
     /// # Errors
     /// The host has exceeded the queue size; the transport ends the connection.
     pub fn on_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx) -> Result<(), Overrun> {
-        if self.draining {
-            return Ok(()); // the connection will be closed
+        if self.gate != Gate::Open {
+            return self.gated_command(sqe, data, cx);
         }
         let unsent = self.transport.unsent_responses();
         let Some(queue) = &mut self.queue else {
@@ -448,7 +468,11 @@ impl<T: Transport> QueuePair<T> {
                 self.lost(cx);
             }
             Phase::Connecting(_) => self.connect_timed_out(cx),
-            Phase::Ready => self.check_keep_alive(cx),
+            Phase::Ready => {
+                if !self.check_authentication(cx) {
+                    self.check_keep_alive(cx);
+                }
+            }
             Phase::Ended => self.deadline_ns = u64::MAX,
         }
     }

@@ -58,7 +58,8 @@ impl<T: Transport> QueuePair<T> {
             }
             Work::Admin(sqe) => self.admin_step(index, &sqe, cx),
             Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
-            Work::None | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
+            Work::Authenticate(sqe) => self.authentication_step(index, &sqe, cx),
+            Work::None | Work::AwaitAuthentication | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
         }
     }
 

@@ -65,7 +65,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Retries the throttled commands; returns whether any was admitted. A draining server admits all.
     pub fn run_throttled(&mut self, cx: &mut Cx) -> bool {
-        let is_draining = self.draining;
+        let is_draining = self.gate == Gate::Drain;
         let Some(queue) = &mut self.queue else { return false };
         let mut commands = std::mem::take(&mut queue.throttled.commands);
         let before = commands.len();

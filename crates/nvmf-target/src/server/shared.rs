@@ -13,7 +13,9 @@ use super::stop::StopState;
 use super::offload::Requests;
 use super::utilization::UtilizationRequest;
 use super::{Opener, ServerError, StartError, index_in, visibility};
-use crate::association::Association;
+use crate::association::{Association, HostKey};
+use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
+use crate::penalties::Penalties;
 use crate::backend::{Backend, MemoryBudget};
 use crate::background::control::Background;
 use crate::caps::Caps;
@@ -63,6 +65,12 @@ pub struct Shared {
     pub register: Register,
     /// Identify commands that wait for the allocated bytes of a namespace.
     pub utilization: Requests<UtilizationRequest>,
+    /// Secrets of hosts.
+    pub authenticator: Authenticator,
+    /// Messages of authentication to check.
+    pub authentication: Requests<AuthenticationRequest>,
+    /// Failed authentications by address.
+    pub(crate) penalties: Penalties,
     /// Closes channels.
     pub(crate) reaper: Reaper,
     /// State of the stop.
@@ -145,6 +153,9 @@ impl Shared {
             limits,
             register: Register::default(),
             utilization: Requests::new(),
+            authenticator: Authenticator::new(config.authentication.clone()),
+            authentication: Requests::new(),
+            penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
             latencies: Latencies::default(),
@@ -216,6 +227,15 @@ impl Shared {
 
     pub(super) fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
         index_in(&self.state().directory, nqn)
+    }
+
+    /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.
+    pub(crate) fn exchange(&self, host: &HostKey, directory: &Directory) -> Option<Exchange> {
+        let subnqn = match directory.subsystem(host.subsystem) {
+            Some(subsystem) => subsystem.nqn(),
+            None => DISCOVERY_NQN,
+        };
+        self.authenticator.exchange(host, subnqn)
     }
 
     /// A controller for `association` and this subsystem, or for `None` the discovery service.

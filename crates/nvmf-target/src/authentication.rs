@@ -1,0 +1,211 @@
+//! Secrets of hosts, and the exchange that authenticates one of their queues (DH-HMAC-CHAP, `pilotlight_auth`).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use pilotlight_auth::{Config, Done, Failure, Policy, RandomUnavailable, Responder, Secret, SequenceNumbers, Status, Work};
+use pilotlight_reactor::clock;
+
+use crate::association::HostKey;
+use crate::message::{ConnAddr, Message};
+use crate::server::offload::{Offload, Requests};
+use crate::server::{DISCOVERY, Shared};
+
+/// The result of a check by another thread.
+pub type Checked = Box<Done>;
+
+/// Memory of an exchange in bytes, charged with the queue: the state machine, a key pair of the largest group and the peer's value.
+pub(crate) const EXCHANGE_BYTES: usize = 16 * 1024;
+
+/// The secrets of one host.
+#[derive(Clone, Debug)]
+pub struct HostSecrets {
+    /// With which the host authenticates itself.
+    pub host: Secret,
+    /// With which its controllers authenticate themselves, if the host requests that.
+    pub controller: Option<Secret>,
+}
+
+impl PartialEq for HostSecrets {
+    fn eq(&self, other: &Self) -> bool {
+        let text = |secret: &Option<Secret>| secret.as_ref().map(Secret::to_text);
+        self.host.to_text() == other.host.to_text() && text(&self.controller) == text(&other.controller)
+    }
+}
+
+impl Eq for HostSecrets {}
+
+/// The hosts that authenticate themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthenticationConfig {
+    /// Secrets by host NQN. A host without one is not authenticated.
+    pub hosts: BTreeMap<String, HostSecrets>,
+    /// Allowed hash functions and groups, and whether hosts must authenticate controllers.
+    pub policy: Policy,
+    /// Whether these hosts also authenticate themselves to the discovery service.
+    pub for_discovery: bool,
+}
+
+/// The configuration in force, for I/O threads.
+pub struct Authenticator {
+    config: RwLock<Arc<AuthenticationConfig>>,
+    sequence: Arc<SequenceNumbers>,
+}
+
+impl Authenticator {
+    /// With this configuration.
+    pub(crate) fn new(config: AuthenticationConfig) -> Self {
+        let mut start = [0; 4];
+        let _ = random(&mut start); // if it fails, so does every challenge
+        let sequence = Arc::new(SequenceNumbers::new(u32::from_le_bytes(start)));
+        Self { config: RwLock::new(Arc::new(config)), sequence }
+    }
+
+    /// Sets the configuration for queues that connect from now on, and for exchanges that begin.
+    pub(crate) fn set(&self, config: AuthenticationConfig) {
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> Arc<AuthenticationConfig> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether a queue of this host has to authenticate.
+    #[must_use]
+    pub fn is_required(&self, host: &HostKey) -> bool {
+        let config = self.config();
+        config.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || config.for_discovery)
+    }
+
+    fn of(&self, host: &HostKey, subnqn: &str) -> Option<Arc<Config>> {
+        let config = self.config();
+        let secrets = config.hosts.get(&host.hostnqn)?;
+        Some(Arc::new(Config {
+            hostnqn: host.hostnqn.clone(),
+            subnqn: subnqn.to_owned(),
+            host_secret: secrets.host.clone(),
+            controller_secret: secrets.controller.clone(),
+            policy: config.policy.clone(),
+            sequence: Arc::clone(&self.sequence),
+        }))
+    }
+
+    /// A first exchange with this host; `None` if it has no secret.
+    pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str) -> Option<Exchange> {
+        let config = self.of(host, subnqn).filter(|_| self.is_required(host))?;
+        Some(Exchange { responder: Responder::new(config), host: host.clone(), subnqn: subnqn.to_owned() })
+    }
+}
+
+/// The authentication of one queue.
+pub(crate) struct Exchange {
+    responder: Responder,
+    host: HostKey,
+    subnqn: String,
+}
+
+/// How to complete an Authentication Send.
+pub(crate) enum Received {
+    /// At once.
+    Complete,
+    /// After this work.
+    Check(Work),
+}
+
+/// State of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// The host is not authenticated yet.
+    Running,
+    /// It is authenticated.
+    Authenticated,
+    /// It is not. Once the reason is reported, the connection ends.
+    Failed {
+        /// The reason.
+        failure: Failure,
+        /// Whether the host has received it.
+        is_reported: bool,
+    },
+}
+
+impl Exchange {
+    /// Takes a message of the host.
+    pub(crate) fn on_message(&mut self, message: &[u8], authenticator: &Authenticator) -> Received {
+        if let Some(config) = authenticator.of(&self.host, &self.subnqn) {
+            self.responder.replace_config(config);
+        }
+        match self.responder.on_send(message) {
+            Some(work) => Received::Check(work),
+            None => Received::Complete,
+        }
+    }
+
+    /// Takes the result of the work.
+    pub(crate) fn on_checked(&mut self, done: Done) {
+        self.responder.on_done(done);
+    }
+
+    /// Writes the next message for the host.
+    ///
+    /// # Errors
+    /// The status for the command: there is no message now, or it is longer than the buffer.
+    pub(crate) fn take_message(&mut self, buffer: &mut [u8]) -> Result<(), pilotlight_nvme::Status> {
+        use pilotlight_auth::Received::{Message, Pending, TooShort};
+        match self.responder.receive(buffer.len()) {
+            Message(message) => {
+                buffer[..message.len()].copy_from_slice(&message);
+                Ok(())
+            }
+            Pending => Err(pilotlight_nvme::Status::COMMAND_SEQUENCE.dnr()),
+            TooShort(_) => Err(pilotlight_nvme::Status::INVALID_FIELD.dnr()),
+        }
+    }
+
+    /// Its state.
+    pub(crate) fn progress(&self) -> Progress {
+        match self.responder.status() {
+            Status::Idle | Status::InProgress => Progress::Running,
+            Status::Authenticated(_) => Progress::Authenticated,
+            Status::Failed { failure, reported } => Progress::Failed { failure, is_reported: reported },
+        }
+    }
+}
+
+/// A message to check.
+pub struct AuthenticationRequest {
+    pub(crate) work: Work,
+    /// The host's address.
+    pub(crate) peer: IpAddr,
+    /// The queue's connection.
+    pub(crate) queue: ConnAddr,
+    /// Slot of the command, and its generation.
+    pub(crate) slot: (u16, u8),
+}
+
+impl Offload for AuthenticationRequest {
+    const NAME: &'static str = "authentication";
+
+    fn queue(shared: &Shared) -> &Requests<Self> {
+        &shared.authentication
+    }
+
+    fn run(self, shared: &Shared) -> (u16, Message) {
+        let Self { work, peer, queue, slot } = self;
+        let is_guess = work.checks_response();
+        let checked = work.run(&mut random);
+        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), clock()) } else { 0 };
+        (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
+    }
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let part = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += part.map_err(|_| RandomUnavailable)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! In-band authentication of a queue (Base 8.3.4): Authentication Send and Receive, and what is refused before it has succeeded.
+//!
+//! The exchange is a state machine of `pilotlight_auth`. What takes long (Diffie-Hellman, checks of responses) is done by another thread
+//! while the host's Authentication Send is parked; after failures from the host's address it stays parked longer
+//! ([`crate::penalties`]).
+
+use pilotlight_nvme::command::opcode;
+use pilotlight_nvme::fabrics::{AuthenticationCmd, authreq, fctype};
+use pilotlight_nvme::{Sqe, Status};
+
+use super::io::{Step, TX_BUDGET};
+use super::slots::State;
+use super::{Cx, Gate, InCapsule, LINGER_NS, Overrun, Phase, QueuePair, Role, Transport};
+use crate::association::HostKey;
+use crate::authentication::{AuthenticationRequest, Checked, Exchange, Progress, Received};
+use crate::command::{Direction, Plan, Work};
+
+/// Maximum bytes of a message, and space for one: the longest of DH-HMAC-CHAP, a Reply in the group FFDHE8192, has 1,168.
+const MAX_MESSAGE: u32 = 4096;
+
+/// Authentication of a queue.
+pub(super) struct Authentication {
+    exchange: Exchange,
+    /// The Authentication Send that waits for a time: its slot, the slot's generation, and the time in nanoseconds.
+    delayed: Option<(u16, u8, u64)>,
+    /// Time limit of the first exchange, in nanoseconds.
+    deadline_ns: u64,
+}
+
+impl Authentication {
+    pub(super) fn new(exchange: Exchange, deadline_ns: u64) -> Self {
+        Self { exchange, delayed: None, deadline_ns }
+    }
+}
+
+/// Whether a command is one of authentication.
+pub(super) fn is_authentication(sqe: &Sqe) -> bool {
+    sqe.opcode == opcode::FABRICS
+        && matches!(sqe.fctype(), fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE)
+}
+
+fn plan(sqe: &Sqe) -> Result<Plan, Status> {
+    let command = AuthenticationCmd::decode(sqe);
+    let is_valid = command.protocol == AuthenticationCmd::NVME && (1..=MAX_MESSAGE).contains(&command.len);
+    // Transports move data in units of four bytes.
+    if !is_valid || !command.len.is_multiple_of(4) {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let is_send = sqe.fctype() == fctype::AUTHENTICATION_SEND;
+    let direction = if is_send { Direction::FromHost } else { Direction::ToHost };
+    Ok(Plan { work: Work::Authenticate(*sqe), len: command.len, direction })
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// Handles a command while the gate is not open.
+    #[cold]
+    pub(super) fn gated_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx) -> Result<(), Overrun> {
+        let unsent = self.transport.unsent_responses();
+        let Some(queue) = self.queue.as_mut().filter(|_| self.gate == Gate::Authenticate) else {
+            return Ok(()); // the server is stopping: the connection will be closed
+        };
+        if queue.slots.in_use() + unsent >= usize::from(queue.size) {
+            return Err(Overrun);
+        }
+        queue.sqhd = (queue.sqhd + 1) % queue.size;
+        if is_authentication(sqe) {
+            self.authentication_command(sqe, data, cx);
+        } else if matches!(self.role, Role::Io(_)) && sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::DISCONNECT {
+            self.io_command(sqe, data, cx);
+        } else {
+            self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0);
+        }
+        Ok(())
+    }
+
+    /// Accepts Authentication Send or Receive.
+    pub(super) fn authentication_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+        if self.authentication.is_none() {
+            return self.refuse(sqe.cid.get(), Status::INVALID_FIELD.dnr(), 0); // the host has no secret
+        }
+        self.accept(sqe, plan(sqe), capsule, cx);
+    }
+
+    /// Executes the Authentication Send or Receive in `index`.
+    pub(super) fn authentication_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+        if sqe.fctype() == fctype::AUTHENTICATION_SEND { self.receive_message(index, cx) } else { self.send_message(index, cx) }
+    }
+
+    /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
+    pub(super) fn require_authentication(&mut self, host: &HostKey, cx: &Cx) -> u32 {
+        let Some(exchange) = cx.shared.exchange(host, cx.namespaces.directory()) else { return 0 };
+        self.authentication = Some(Box::new(Authentication::new(exchange, self.login_deadline_ns)));
+        if self.gate == Gate::Open {
+            self.gate = Gate::Authenticate;
+        }
+        authreq::ATR
+    }
+
+    /// Takes the host's message.
+    fn receive_message(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let (Some(queue), Some(authentication)) = (&mut self.queue, &mut self.authentication) else {
+            return Step::Handled;
+        };
+        let slot = queue.slots.get(index);
+        let Some(message) = slot.buffer.take() else { return self.complete(index, 0, cx) };
+        let received = authentication.exchange.on_message(&message[..slot.len as usize], &cx.shared.authenticator);
+        slot.len = 0;
+        let generation = slot.generation;
+        cx.memory.free(&mut queue.quota, message);
+        match received {
+            Received::Complete => self.complete_send(index, cx),
+            Received::Check(work) => {
+                let peer = self.peer.ip();
+                let request = AuthenticationRequest { work, peer, queue: cx.me, slot: (index, generation) };
+                let slot = queue.slots.get(index);
+                if !cx.shared.authentication.submit(request) {
+                    slot.fail(Status::INTERNAL); // too many at once: the host may retry from the start
+                    return self.complete_send(index, cx);
+                }
+                (slot.work, slot.state) = (Work::AwaitAuthentication, State::Parked);
+                Step::Handled
+            }
+        }
+    }
+
+    /// Handles what another thread has computed for the Authentication Send in `slot`, to be answered at `at_ns` at the earliest.
+    pub fn on_checked(&mut self, (slot, generation): (u16, u8), checked: Checked, at_ns: u64, cx: &mut Cx) {
+        let Some(authentication) = self.authentication.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else {
+            return;
+        };
+        authentication.exchange.on_checked(*checked);
+        authentication.delayed = Some((slot, generation, at_ns));
+        self.resume_delayed(cx);
+    }
+
+    /// When the delayed Authentication Send is completed, in nanoseconds; `u64::MAX` for none.
+    pub(super) fn delayed_until_ns(&self) -> u64 {
+        let delayed = self.authentication.as_ref().and_then(|authentication| authentication.delayed);
+        delayed.map_or(u64::MAX, |(_, _, at_ns)| at_ns)
+    }
+
+    /// Completes the delayed Authentication Send if its time has come.
+    pub(super) fn resume_delayed(&mut self, cx: &mut Cx) {
+        let Some(authentication) = &mut self.authentication else { return };
+        let Some((slot, generation, at_ns)) = authentication.delayed else { return };
+        if at_ns > cx.now_ns {
+            self.deadline_ns = self.deadline_ns.min(at_ns);
+            return;
+        }
+        authentication.delayed = None;
+        let Some(queue) = &mut self.queue else { return };
+        let waits = queue.slots.get_if(slot, generation).is_some_and(|slot| matches!(slot.work, Work::AwaitAuthentication));
+        if waits {
+            self.complete_send(slot, cx);
+        }
+    }
+
+    /// Completes an Authentication Send, and opens the queue if it was the last message.
+    fn complete_send(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let step = self.complete(index, 0, cx);
+        self.note_progress(cx);
+        step
+    }
+
+    /// Sends the next message to the host.
+    fn send_message(&mut self, index: u16, cx: &mut Cx) -> Step {
+        let (Some(queue), Some(authentication)) = (&mut self.queue, &mut self.authentication) else {
+            return Step::Handled;
+        };
+        let slot = queue.slots.get(index);
+        let len = slot.len as usize;
+        let has_room = self.transport.unsent_bytes() < TX_BUDGET;
+        let buffer = if has_room { cx.memory.take(&mut queue.quota, len) } else { None };
+        let Some(mut buffer) = buffer else { return Step::Blocked };
+        buffer.fill(0);
+        let taken = authentication.exchange.take_message(&mut buffer[..len]);
+        slot.buffer = Some(buffer);
+        if let Err(status) = taken {
+            slot.fail(status);
+        }
+        let step = self.complete(index, 0, cx);
+        self.note_progress(cx);
+        step
+    }
+
+    /// Opens the queue once the host is authenticated, and ends the connection once that has failed.
+    fn note_progress(&mut self, cx: &mut Cx) {
+        let Some(authentication) = &self.authentication else { return };
+        let (host, peer) = (self.host().map(|host| host.hostnqn.as_str()), self.peer);
+        match authentication.exchange.progress() {
+            Progress::Running => {}
+            Progress::Authenticated => {
+                if self.gate == Gate::Authenticate {
+                    self.gate = Gate::Open;
+                    let qid = self.queue.as_ref().map(|queue| queue.qid);
+                    tracing::info!(host, %peer, qid, "host authenticated");
+                    self.check_keep_alive(cx);
+                }
+            }
+            Progress::Failed { failure, is_reported: false } => {
+                // serves nothing more, and ends when the host has received the reason
+                if self.gate == Gate::Open {
+                    self.gate = Gate::Authenticate;
+                }
+                tracing::warn!(host, %peer, reason = %failure, "authentication failed");
+                self.end_soon(cx);
+            }
+            Progress::Failed { is_reported: true, .. } => self.close_after_response(cx),
+        }
+    }
+
+    /// Limits the time in which the host receives the reason of a failure.
+    fn end_soon(&mut self, cx: &Cx) {
+        if let Some(authentication) = &mut self.authentication {
+            authentication.deadline_ns = cx.now_ns + LINGER_NS;
+            self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
+        }
+    }
+
+    /// Handles the deadline of a queue that is not authenticated; returns whether it is one.
+    pub(super) fn check_authentication(&mut self, cx: &mut Cx) -> bool {
+        self.resume_delayed(cx);
+        let Some(authentication) = self.authentication.as_ref().filter(|_| self.gate == Gate::Authenticate) else {
+            return false;
+        };
+        if authentication.deadline_ns <= cx.now_ns {
+            let host = self.host().map(|host| host.hostnqn.as_str());
+            tracing::warn!(host, peer = %self.peer, reason = "no authentication in time", "connection ended");
+            self.lost(cx);
+            return true;
+        }
+        self.deadline_ns = authentication.deadline_ns.min(self.delayed_until_ns());
+        true
+    }
+}
