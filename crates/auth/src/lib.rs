@@ -1,0 +1,13 @@
+//! In-band authentication and TLS keys of NVMe over Fabrics.
+mod group;
+mod hash;
+mod interchange;
+mod primes;
+mod random;
+mod secret;
+pub mod tls;
+pub use group::Group;
+pub use hash::HashFunction;
+pub use interchange::FormatError;
+pub use random::{Random, RandomUnavailable};
+pub use secret::{Secret, SecretLen};
