@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use pilotlight_auth::{Config, Done, Failure, Policy, RandomUnavailable, Responder, Secret, SequenceNumbers, Status, Work};
-use pilotlight_reactor::clock;
+use pilotlight_auth::{
+    Config, Done, Failure, Policy, RandomUnavailable, Responder, Secret, SequenceNumbers, Status, Work,
+};
+use pilotlight_reactor::clock::now_ns;
 
 use crate::association::HostKey;
 use crate::message::{ConnAddr, Message};
@@ -196,7 +198,7 @@ impl Offload for AuthenticationRequest {
         let Self { work, peer, queue, slot } = self;
         let is_guess = work.checks_response();
         let checked = work.run(&mut random);
-        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), clock()) } else { 0 };
+        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
         (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
     }
 }

@@ -7,11 +7,11 @@ mod connections;
 mod error;
 mod failure_log;
 mod notices;
+pub(crate) mod offload;
 mod priorities;
 mod shared;
 mod stats;
 mod stop;
-pub(crate) mod offload;
 mod utilization;
 mod visibility;
 
@@ -22,6 +22,7 @@ use std::time::Duration;
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
+use crate::authentication::AuthenticationRequest;
 use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::background::control::Class;
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
@@ -40,10 +41,10 @@ pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
 use notices::Notices;
 pub(crate) use notices::Notifier;
+use offload::Worker;
 pub use shared::{CHANNEL_DEPTH, DISCOVERY, Shared, ThreadLimits};
 use shared::{Entry, Namespace, State, Storage};
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
-use offload::Worker;
 pub use utilization::UtilizationRequest;
 
 /// Opens a namespace's backend.

@@ -4,6 +4,7 @@
 //! while the host's Authentication Send is parked; after failures from the host's address it stays parked longer
 //! ([`crate::penalties`]).
 
+use pilotlight_auth::Failure;
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{AuthenticationCmd, authreq, fctype};
 use pilotlight_nvme::{Sqe, Status};
@@ -23,13 +24,14 @@ pub(super) struct Authentication {
     exchange: Exchange,
     /// The Authentication Send that waits for a time: its slot, the slot's generation, and the time in nanoseconds.
     delayed: Option<(u16, u8, u64)>,
-    /// Time limit of the first exchange, in nanoseconds.
+    /// Time limit of the first exchange, or for receiving the reason of a failure, in nanoseconds.
     deadline_ns: u64,
+    has_failed: bool,
 }
 
 impl Authentication {
     pub(super) fn new(exchange: Exchange, deadline_ns: u64) -> Self {
-        Self { exchange, delayed: None, deadline_ns }
+        Self { exchange, delayed: None, deadline_ns, has_failed: false }
     }
 }
 
@@ -65,7 +67,10 @@ impl<T: Transport> QueuePair<T> {
         queue.sqhd = (queue.sqhd + 1) % queue.size;
         if is_authentication(sqe) {
             self.authentication_command(sqe, data, cx);
-        } else if matches!(self.role, Role::Io(_)) && sqe.opcode == opcode::FABRICS && sqe.fctype() == fctype::DISCONNECT {
+        } else if matches!(self.role, Role::Io(_))
+            && sqe.opcode == opcode::FABRICS
+            && sqe.fctype() == fctype::DISCONNECT
+        {
             self.io_command(sqe, data, cx);
         } else {
             self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0);
@@ -83,7 +88,11 @@ impl<T: Transport> QueuePair<T> {
 
     /// Executes the Authentication Send or Receive in `index`.
     pub(super) fn authentication_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
-        if sqe.fctype() == fctype::AUTHENTICATION_SEND { self.receive_message(index, cx) } else { self.send_message(index, cx) }
+        if sqe.fctype() == fctype::AUTHENTICATION_SEND {
+            self.receive_message(index, cx)
+        } else {
+            self.send_message(index, cx)
+        }
     }
 
     /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
@@ -149,7 +158,8 @@ impl<T: Transport> QueuePair<T> {
         }
         authentication.delayed = None;
         let Some(queue) = &mut self.queue else { return };
-        let waits = queue.slots.get_if(slot, generation).is_some_and(|slot| matches!(slot.work, Work::AwaitAuthentication));
+        let waits =
+            queue.slots.get_if(slot, generation).is_some_and(|slot| matches!(slot.work, Work::AwaitAuthentication));
         if waits {
             self.complete_send(slot, cx);
         }
@@ -186,35 +196,36 @@ impl<T: Transport> QueuePair<T> {
     /// Opens the queue once the host is authenticated, and ends the connection once that has failed.
     fn note_progress(&mut self, cx: &mut Cx) {
         let Some(authentication) = &self.authentication else { return };
-        let (host, peer) = (self.host().map(|host| host.hostnqn.as_str()), self.peer);
         match authentication.exchange.progress() {
             Progress::Running => {}
-            Progress::Authenticated => {
-                if self.gate == Gate::Authenticate {
-                    self.gate = Gate::Open;
-                    let qid = self.queue.as_ref().map(|queue| queue.qid);
-                    tracing::info!(host, %peer, qid, "host authenticated");
-                    self.check_keep_alive(cx);
-                }
-            }
-            Progress::Failed { failure, is_reported: false } => {
-                // serves nothing more, and ends when the host has received the reason
-                if self.gate == Gate::Open {
-                    self.gate = Gate::Authenticate;
-                }
-                tracing::warn!(host, %peer, reason = %failure, "authentication failed");
-                self.end_soon(cx);
-            }
+            Progress::Authenticated => self.open_gate(cx),
             Progress::Failed { is_reported: true, .. } => self.close_after_response(cx),
+            Progress::Failed { failure, .. } => self.close_gate(failure, cx),
         }
     }
 
-    /// Limits the time in which the host receives the reason of a failure.
-    fn end_soon(&mut self, cx: &Cx) {
-        if let Some(authentication) = &mut self.authentication {
-            authentication.deadline_ns = cx.now_ns + LINGER_NS;
-            self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
+    fn open_gate(&mut self, cx: &mut Cx) {
+        if self.gate != Gate::Authenticate {
+            return;
         }
+        self.gate = Gate::Open;
+        let host = self.host().map(|host| host.hostnqn.as_str());
+        let qid = self.queue.as_ref().map(|queue| queue.qid);
+        tracing::info!(host, peer = %self.peer, qid, "host authenticated");
+        self.check_keep_alive(cx);
+    }
+
+    /// Serves nothing more after a failure; the host may receive the reason.
+    fn close_gate(&mut self, failure: Failure, cx: &Cx) {
+        if self.gate == Gate::Open {
+            self.gate = Gate::Authenticate;
+        }
+        let host = self.host().map(|host| host.hostnqn.clone());
+        let Some(authentication) = self.authentication.as_mut().filter(|one| !one.has_failed) else { return };
+        tracing::warn!(host, peer = %self.peer, reason = %failure, "authentication failed");
+        authentication.has_failed = true;
+        authentication.deadline_ns = cx.now_ns + LINGER_NS;
+        self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
     }
 
     /// Handles the deadline of a queue that is not authenticated; returns whether it is one.
@@ -224,8 +235,10 @@ impl<T: Transport> QueuePair<T> {
             return false;
         };
         if authentication.deadline_ns <= cx.now_ns {
-            let host = self.host().map(|host| host.hostnqn.as_str());
-            tracing::warn!(host, peer = %self.peer, reason = "no authentication in time", "connection ended");
+            if !authentication.has_failed {
+                let host = self.host().map(|host| host.hostnqn.as_str());
+                tracing::warn!(host, peer = %self.peer, reason = "no authentication in time", "connection ended");
+            }
             self.lost(cx);
             return true;
         }

@@ -201,7 +201,8 @@ impl<T: Transport> QueuePair<T> {
             cqe.sqhd = U16::new(queue.sqhd);
         }
         let to_host =
-            matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_)) && slot.status.is_success();
+            matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_))
+                && slot.status.is_success();
         let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: Sample::NONE };
         match &slot.work {
             Work::Read(_) => {
@@ -297,6 +298,9 @@ impl Queue {
 
 /// Whether a command needs a buffer or space to send.
 fn needs_memory(slot: &Slot) -> bool {
-    let is_read = matches!(slot.work, Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_));
+    let is_read = matches!(
+        slot.work,
+        Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_)
+    );
     slot.status.is_success() && (is_read || slot.missing)
 }

@@ -60,8 +60,8 @@ use crate::memory::QueueQuota;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
-use authentication::Authentication;
 pub use admin::CONTROLLER_ENDED;
+use authentication::Authentication;
 use connect::Connecting;
 pub use cx::Cx;
 use hand_over::HandOver;

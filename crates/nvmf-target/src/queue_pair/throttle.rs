@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::slots::{Charged, Slot, State};
-use super::{Cx, Queue, QueuePair, Role, Transport};
+use super::{Cx, Gate, Queue, QueuePair, Role, Transport};
 use crate::caps::{Bucket, Claim, Direction, Limit};
 use crate::command::Work;
 

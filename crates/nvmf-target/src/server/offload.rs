@@ -42,7 +42,7 @@ impl<R> Requests<R> {
 }
 
 /// The kind of work of such a thread.
-pub(super) trait Offload: Send + Sized + 'static {
+pub(crate) trait Offload: Send + Sized + 'static {
     /// Name of the thread.
     const NAME: &'static str;
 

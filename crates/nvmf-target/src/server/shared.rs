@@ -8,14 +8,15 @@ use std::time::Instant;
 
 use super::assemble::open_all;
 use super::failure_log::FailureBell;
+use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+
+use super::offload::Requests;
 use super::priorities::Priorities;
 use super::stop::StopState;
-use super::offload::Requests;
 use super::utilization::UtilizationRequest;
 use super::{Opener, ServerError, StartError, index_in, visibility};
 use crate::association::{Association, HostKey};
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
-use crate::penalties::Penalties;
 use crate::backend::{Backend, MemoryBudget};
 use crate::background::control::Background;
 use crate::caps::Caps;
@@ -26,6 +27,7 @@ use crate::discovery::DiscoveryLog;
 use crate::latency::Latencies;
 use crate::lease::Lease;
 use crate::listing::NamespaceList;
+use crate::penalties::Penalties;
 use crate::reaper::Reaper;
 use crate::refusals::Refusals;
 use crate::register::Register;
