@@ -21,7 +21,7 @@ pub const NO_CONCATENATION: u8 = 0;
 /// Bytes of the longest message, a Reply with SHA-512 and FFDHE8192.
 pub const MAX_MESSAGE: usize = 16 + 2 * 64 + 1024;
 
-/// Whether CDW10 of Authentication Send or Receive selects the messages of this module (SECP, SPSP1, SPSP0, NSSF).
+/// Whether CDW10 of Authentication Send or Receive selects the messages of this module (SECP, SPSP1 and SPSP0).
 #[must_use]
 pub const fn is_authentication(cdw10: u32) -> bool {
     let [_, spsp0, spsp1, secp] = cdw10.to_le_bytes();

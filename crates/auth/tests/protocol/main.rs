@@ -1,0 +1,5 @@
+//! The exchange through the public interface: both sides against each other, and each side against a peer that misbehaves.
+
+mod exchange;
+mod sequence;
+mod support;
