@@ -1,16 +1,19 @@
 //! An association with a controller: admin queue, properties, Identify data and I/O queues.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use pilotlight_auth::Config;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
-    CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, cc, csts, property,
+    CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, authreq, cc, csts, property,
 };
 use pilotlight_nvme::feature::fid;
 use pilotlight_nvme::log::lid;
 use zerocopy::IntoBytes;
 
+use crate::authenticate::authenticate;
 use crate::clock;
 use crate::connection::{Connection, Handshake, Sizes};
 use crate::error::HostError;
@@ -46,6 +49,8 @@ pub struct ConnectOptions {
     pub timeout_ms: u64,
     /// Limits of the sockets of I/O queues.
     pub socket_limits: SocketLimits,
+    /// Secrets and policy, for a target that requires authentication.
+    pub authentication: Option<Arc<Config>>,
 }
 
 impl ConnectOptions {
@@ -63,6 +68,7 @@ impl ConnectOptions {
             disable_sq_flow: true,
             timeout_ms: 10_000,
             socket_limits: SocketLimits::default(),
+            authentication: None,
         }
     }
 }
@@ -402,5 +408,9 @@ fn connect_queue(
     // SQHD FFFFh: flow control is disabled
     let off = options.disable_sq_flow && completed.sqhd == Some(0xffff);
     connection.queue().amend(|terms| terms.success_flag = off);
+    if completed.result as u32 & authreq::ATR != 0 {
+        let config = options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
+        authenticate(connection, config, qid)?;
+    }
     Ok(completed.result as u16)
 }

@@ -50,6 +50,12 @@ pub enum HostError {
         /// The timeout in milliseconds.
         after_ms: u64,
     },
+    /// Host and controller do not trust each other.
+    #[error("{0}")]
+    Authentication(pilotlight_auth::Failure),
+    /// The target requires authentication.
+    #[error("the target requires authentication: give the host its secret")]
+    AuthenticationRequired,
     /// Fatal status of the controller.
     #[error("fatal controller status (CSTS.CFS): reset the controller")]
     ControllerFatal,

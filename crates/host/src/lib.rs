@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bare;
+mod authenticate;
 pub mod clock;
 mod connection;
 mod controller;

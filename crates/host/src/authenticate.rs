@@ -1,0 +1,57 @@
+//! In-band authentication of a queue after its Connect (Base 8.3.4, DH-HMAC-CHAP).
+
+use std::sync::Arc;
+
+use pilotlight_auth::{Config, Initiator, RandomUnavailable, Status, Step};
+use pilotlight_nvme::fabrics::{AuthenticationCmd, fctype};
+
+use crate::connection::Connection;
+use crate::error::HostError;
+
+/// Space for a message.
+const MESSAGE_BYTES: usize = 4096;
+
+/// Authenticates the queue; `t_id` is unique among the queues of the controller.
+pub(crate) fn authenticate(connection: &mut Connection, config: &Arc<Config>, t_id: u16) -> Result<(), HostError> {
+    let mut initiator = Initiator::new(Arc::clone(config));
+    let mut message = initiator.start(t_id);
+    loop {
+        send(connection, &message)?;
+        match initiator.status() {
+            Status::Authenticated(_) => return Ok(()),
+            Status::Failed { failure, .. } => return Err(HostError::Authentication(failure)),
+            Status::Idle | Status::InProgress => {}
+        }
+        let mut step = initiator.on_receive(&receive(connection)?);
+        while let Step::Compute(work) = step {
+            step = initiator.on_done(work.run(&mut random));
+        }
+        message = match (step, initiator.status()) {
+            (Step::Send(message), _) => message,
+            (_, Status::Authenticated(_)) => return Ok(()),
+            (_, Status::Failed { failure, .. }) => return Err(HostError::Authentication(failure)),
+            _ => return Err(HostError::Authentication(pilotlight_auth::Failure::IncorrectMessage)),
+        };
+    }
+}
+
+fn send(connection: &mut Connection, message: &[u8]) -> Result<(), HostError> {
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, message.len() as u32);
+    connection.execute("Authentication Send", sqe, message, &mut []).map(drop)
+}
+
+fn receive(connection: &mut Connection) -> Result<Vec<u8>, HostError> {
+    let mut message = vec![0; MESSAGE_BYTES];
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_RECEIVE, MESSAGE_BYTES as u32);
+    connection.execute("Authentication Receive", sqe, &[], &mut message)?;
+    Ok(message)
+}
+
+fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
+    let mut filled = 0;
+    while filled < bytes.len() {
+        let part = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
+        filled += part.map_err(|_| RandomUnavailable)?;
+    }
+    Ok(())
+}
