@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod group;
 pub(crate) mod listener;
 mod place;
+pub(crate) mod refusal;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod socket;

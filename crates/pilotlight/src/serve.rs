@@ -28,8 +28,7 @@ use tracing::{info, warn};
 
 use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::cli::ServeArgs;
-use crate::config::{self, AdminSocket, Machine, Operation, Problem, format_duration};
+use crate::config::{self, AdminSocket, Machine, Operation, Problem, ServeArgs, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::http::Http;

@@ -11,8 +11,8 @@ use tracing::{info, warn};
 use super::admin::State;
 use super::budget;
 use super::server::Running;
-use crate::config::{BudgetDomain, Operation};
-use crate::policies::PolicyChoice;
+use crate::config::Operation;
+use crate::policies::{BudgetDomain, PolicyChoice};
 
 const PASS: &str = "pass";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";

@@ -17,8 +17,9 @@ use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
 
 use super::budget;
-use crate::config::{BudgetDomain, SensorChoice};
+use crate::config::SensorChoice;
 use crate::metrics::{PowerFacts, ZoneFacts};
+use crate::policies::BudgetDomain;
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second

@@ -20,9 +20,9 @@ use super::knobs::{self, KnobAccess};
 use super::power;
 use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::config::{AdminSocket, BudgetDomain, Operation, Page, PageAddress, Problem};
+use crate::config::{AdminSocket, Operation, Page, PageAddress, Problem};
 use crate::page::{token, unix_error};
-use crate::policies::PolicyChoice;
+use crate::policies::{BudgetDomain, PolicyChoice};
 
 /// Problems of this machine with a configuration.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {

@@ -17,9 +17,9 @@ use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use super::knobs::{self, KnobAccess, Settings};
 use super::power::{self, Power};
 use super::{budget, holder};
-use crate::config::{BudgetDomain, NamespaceTolerance, Operation, Priority, Reactors};
+use crate::config::{NamespaceTolerance, Operation, Priority, Reactors};
 use crate::metrics::PowerFacts;
-use crate::policies::PolicyChoice;
+use crate::policies::{BudgetDomain, PolicyChoice};
 use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server that runs.

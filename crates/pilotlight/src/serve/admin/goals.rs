@@ -10,13 +10,13 @@ use tracing::{info, warn};
 
 use super::namespaces::find_target;
 use super::{Admin, State};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::GoalsRequest;
-use crate::admin::response::Refusal;
 use crate::config::{
-    BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, format_budget, format_tolerance, name_of,
+    BudgetRequest, LatencyBound, NamespaceTolerance, Operation, format_budget, format_tolerance, name_of,
     parse_budget_request, parse_duration, parse_tolerance,
 };
-use crate::policies::{PolicyChoice, users_of};
+use crate::policies::{BudgetDomain, PolicyChoice, users_of};
 use crate::serve::budget::{self, BudgetOverride, GoalOverrides, Named, Observation, Verdict};
 use crate::serve::holder;
 use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};

@@ -4,8 +4,8 @@ use pilotlight_nvmf_target::Capped;
 
 use super::namespaces::find_target;
 use super::{Admin, State};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::{MinimumRequest, PriorityRequest, Target};
-use crate::admin::response::Refusal;
 use crate::config::{parse_minimum, parse_priority};
 use crate::serve::budget::{self, Named};
 use crate::status::measure;

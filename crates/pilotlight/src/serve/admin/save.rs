@@ -16,8 +16,8 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::Value;
 
 use super::{Admin, State, exists, find_namespace, refresh};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::SaveRequest;
-use crate::admin::response::Refusal;
 use crate::config::{self, Cap, Edit, Loaded, format_budget, format_cap, format_tolerance};
 use crate::replace::replace;
 use crate::save::SaveReport;

@@ -18,7 +18,7 @@ pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 
-use crate::config::BudgetDomain;
+use crate::policies::BudgetDomain;
 
 /// Seconds since 1970.
 pub(super) fn now_s() -> u64 {

@@ -17,9 +17,9 @@ use pilotlight_power::shares::Idle;
 use super::*;
 use crate::admin::group::Group;
 use crate::config::{
-    AdminSocket, BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter,
-    TokenFile,
+    AdminSocket, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter, TokenFile,
 };
+use crate::policies::BudgetDomain;
 use crate::serve::admin::NamespaceOverride;
 use crate::serve::budget::BudgetOverride;
 use crate::status::report::PowerReport;
