@@ -22,10 +22,10 @@ use crate::metrics;
 use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice};
 use crate::serve::holder::choose;
 use crate::serve::notify;
-use crate::status::background::{BackgroundReport, background};
+use crate::status::background::background;
 use crate::status::health::HealthReport;
 use crate::status::measure::{self, Snapshot};
-use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
+use crate::status::report::{BackgroundReport, CapReport, PolicyReport, Report, ServerFacts};
 
 impl RequestHandler for Admin {
     type Session = Session;
