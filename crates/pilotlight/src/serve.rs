@@ -13,8 +13,10 @@ mod notify;
 pub(crate) mod power;
 mod preflight;
 mod reload;
+mod running;
 mod server;
 mod signals;
+mod state;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -40,7 +42,7 @@ use budget::{Configured, GoalOverrides, Store};
 use forced_exit::ForcedExit;
 use mdns::Announcer;
 use notify::Watchdog;
-use server::Running;
+use running::Running;
 use signals::{SignalAction, SignalActions};
 
 /// Serves until a signal stops the server, or only checks the configuration.

@@ -10,10 +10,12 @@ pub(crate) fn line(out: &mut String, heading: &str, text: &str) {
 }
 
 /// `3 (17 since start)`.
+/// A time in nanoseconds in its largest unit: `38.0 us`.
 pub(crate) fn times(count: Count) -> String {
     format!("{} ({} since start)", count.in_window, count.since_start)
 }
 
+/// Percentiles and the maximum; `none` where nothing was measured.
 pub(crate) fn measured(distribution: Distribution, none: &str) -> String {
     if distribution.count == 0 {
         return none.to_owned();
@@ -40,14 +42,17 @@ fn scaled(value: f64, steps: &[&str]) -> String {
     format!("{value:.digits$} {}", steps[step]).trim_end().to_owned()
 }
 
+/// A rate per second without its unit: `12.3 k`.
 pub(crate) fn rate(per_s: f64) -> String {
     scaled(per_s, &["", "k", "M", "G"])
 }
 
+/// A bandwidth: `12.3 MB/s`.
 pub(crate) fn bytes_per_s(per_s: f64) -> String {
     scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
 }
 
+/// A time in nanoseconds in its largest unit: `38.0 us`.
 pub(crate) fn time(ns: u64) -> String {
     scaled(ns as f64, &["ns", "us", "ms", "s"])
 }

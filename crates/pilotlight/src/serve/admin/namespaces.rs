@@ -4,11 +4,12 @@ use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
 use pilotlight_nvmf_target::{Capped, ServerError};
 
-use super::{Admin, State};
+use super::Admin;
 use crate::admin::refusal::Refusal;
 use crate::admin::request::{NamespaceAdd, NamespaceResize, Target};
 use crate::config::{NewNamespace, Problem, check_namespace, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
+use crate::serve::state::State;
 
 impl Admin {
     /// The namespaces of a subsystem, or of all.

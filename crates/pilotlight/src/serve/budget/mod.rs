@@ -20,6 +20,11 @@ pub(super) use store::Store;
 
 use crate::policies::BudgetDomain;
 
+/// The error for a budget without a sensor.
+pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and there is none that this server reads";
+/// How to get a sensor.
+pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
+
 /// Seconds since 1970.
 pub(super) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())

@@ -20,8 +20,8 @@ use crate::config::{
     AdminSocket, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter, TokenFile,
 };
 use crate::policies::BudgetDomain;
-use crate::serve::admin::NamespaceOverride;
 use crate::serve::budget::BudgetOverride;
+use crate::serve::state::NamespaceOverride;
 use crate::status::report::PowerReport;
 
 /// Records calls, and refuses those with this prefix.
