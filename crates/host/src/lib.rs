@@ -13,8 +13,8 @@
 //! | tests and references | [`raw`], [`bare`], [`SocketLimits`] | a peer that sends any bytes; a peer without NVMe; small socket buffers and segments |
 #![forbid(unsafe_code)]
 
-pub mod bare;
 mod authenticate;
+pub mod bare;
 pub mod clock;
 mod connection;
 mod controller;

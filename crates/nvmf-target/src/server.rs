@@ -22,7 +22,7 @@ use std::time::Duration;
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
-use crate::authentication::AuthenticationRequest;
+use crate::authentication::{AuthenticationConfig, AuthenticationRequest};
 use crate::backend::{Backend, MemoryBudget, OpenError};
 use crate::background::control::Class;
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
@@ -135,6 +135,11 @@ impl Server {
             _latency_meter: latency_meter,
             _background_log: background_log,
         })
+    }
+
+    /// Sets secrets and policy for queues that connect from now on, and for exchanges that begin. Connections are kept.
+    pub fn set_authentication(&self, authentication: AuthenticationConfig) {
+        self.shared.authenticator.set(authentication);
     }
 
     /// The listening addresses.

@@ -1,12 +1,13 @@
 //! Administration of a running server: a Unix socket for its owner, and for a group with read access, and its requests.
 //!
-//! `socket` makes the file, `listener` answers lines, `request` and `answer` are the protocol (docs/operating.md), `client`
+//! `socket` makes the file, `listener` answers lines, `request`, `response` and `refusal` are the protocol (docs/operating.md), `client`
 //! is the other end. What a request does to a server is `serve/admin.rs`.
 
 pub(crate) mod client;
 pub(crate) mod group;
 pub(crate) mod listener;
 mod place;
+pub(crate) mod refusal;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod socket;

@@ -40,8 +40,7 @@ use clap::Args;
 use pilotlight_nvmf_target::config::{Limits, ServerConfig};
 use serde_json::json;
 
-use crate::cli::ServeArgs;
-use crate::config::{self, ConfigError, Machine, format_cores};
+use crate::config::{self, ConfigError, Machine, ServeArgs, format_cores};
 use crate::console;
 use crate::exit::Exit;
 use crate::log;

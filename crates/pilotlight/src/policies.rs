@@ -6,8 +6,6 @@ use pilotlight_policy::sandman::NAME as SANDMAN;
 use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
 use serde::{Deserialize, Serialize};
 
-use crate::config::BudgetDomain;
-
 /// The default policy: it saves power on an idle server.
 pub(crate) const DEFAULT: &str = SANDMAN;
 
@@ -70,6 +68,32 @@ impl Default for PolicyChoice {
 impl PartialEq for PolicyChoice {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name && self.in_force() == other.in_force()
+    }
+}
+
+/// The domain of a power budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum BudgetDomain {
+    /// The whole server.
+    Server,
+    /// Its CPU packages together.
+    Cpu,
+}
+
+impl BudgetDomain {
+    /// As it is written, also as a value of the parameter `domain` of policies.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    /// Reads what was written.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let named = [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text);
+        named.ok_or_else(|| format!("`{text}` is not a domain: write server (the whole system) or cpu (its packages)"))
     }
 }
 

@@ -13,8 +13,10 @@ mod notify;
 pub(crate) mod power;
 mod preflight;
 mod reload;
+mod running;
 mod server;
 mod signals;
+mod state;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -28,8 +30,7 @@ use tracing::{info, warn};
 
 use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::cli::ServeArgs;
-use crate::config::{self, AdminSocket, Machine, Operation, Problem, format_duration};
+use crate::config::{self, AdminSocket, Machine, Operation, Problem, ServeArgs, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::http::Http;
@@ -42,7 +43,7 @@ use budget::{Configured, GoalOverrides, Store};
 use forced_exit::ForcedExit;
 use mdns::Announcer;
 use notify::Watchdog;
-use server::Running;
+use running::Running;
 use signals::{SignalAction, SignalActions};
 
 /// Serves until a signal stops the server, or only checks the configuration.

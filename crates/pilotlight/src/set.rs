@@ -11,10 +11,9 @@ use crate::admin::client::{self, SocketArgs};
 use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, MinimumRequest, PriorityRequest, Request};
 use crate::exit::Exit;
 use crate::policies::{PolicyChoice, key_and_value};
-use crate::status::background::BackgroundReport;
 use crate::status::caps::cap_of;
 use crate::status::priorities::priorities;
-use crate::status::report::{CapReport, PolicyReport, PrioritiesReport};
+use crate::status::report::{BackgroundReport, CapReport, PolicyReport, PrioritiesReport};
 use goals::{BudgetArgs, ToleranceArgs};
 pub(crate) use goals::{budget_set, tolerance_set};
 

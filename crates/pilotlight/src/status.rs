@@ -3,6 +3,7 @@
 pub(crate) mod background;
 pub(crate) mod caps;
 pub(crate) mod energy;
+pub(crate) mod format;
 pub(crate) mod goals;
 pub(crate) mod health;
 pub(crate) mod measure;
@@ -26,7 +27,7 @@ use crate::config::parse_duration;
 use crate::console;
 use crate::exit::Exit;
 use health::Probe;
-use report::Report;
+use report::{JsonSample, Report};
 
 /// Default time over which rates are taken.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -167,7 +168,7 @@ impl Out {
 /// A line for each metric whose name has `part` in it: the name, which ends with the unit, its labels and its value.
 fn metrics(report: &Report, part: &str) -> String {
     let named = report.metrics.iter().filter(|sample| sample.name.contains(part));
-    let line = |sample: &crate::metrics::JsonSample| {
+    let line = |sample: &JsonSample| {
         let labels = sample.labels.iter().filter(|(_, value)| !value.is_empty());
         let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value:?}")).collect();
         format!("{}  {}  {}\n", sample.name, sample.value, labels.join(" ")).trim_end().to_owned() + "\n"
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn metrics_are_lines_with_their_labels() {
-        let sample = |name: &str, host: &str| crate::metrics::JsonSample {
+        let sample = |name: &str, host: &str| JsonSample {
             name: name.to_owned(),
             labels: [("host".to_owned(), host.to_owned())].into(),
             value: 1.5,

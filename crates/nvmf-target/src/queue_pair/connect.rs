@@ -24,6 +24,7 @@ use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, HostKey, Origin};
+use crate::authentication::EXCHANGE_BYTES;
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
@@ -72,6 +73,11 @@ impl Connecting {
 fn queue_bytes<T: Transport>(size: u16) -> usize {
     let lists = 4 * Slots::count(size) * size_of::<u16>();
     Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
+}
+
+/// Memory of the authentication of a queue, if its host has a secret.
+fn exchange_bytes(host: &HostKey, cx: &Cx) -> usize {
+    if cx.shared.authenticator.is_required(host) { EXCHANGE_BYTES } else { 0 }
 }
 
 /// The data of the first command, which must be Connect.
@@ -155,7 +161,9 @@ impl<T: Transport> QueuePair<T> {
         if cntlid != CNTLID_DYNAMIC {
             return Err(ConnectRefusal::CNTLID_STATIC);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1)
+            + AdminQueue::bytes(cx.shared.limits.max_io_queues)
+            + exchange_bytes(&host, cx);
         let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
@@ -187,7 +195,8 @@ impl<T: Transport> QueuePair<T> {
         if association.host.hostid != host.hostid {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
-        let admission = Admission::new(cx.shared, host, cx.me, queue_bytes::<T>(cmd.sqsize + 1))?;
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) }, cx);

@@ -10,8 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::place::default_path;
+use super::refusal::Refusal;
 use super::request::Request;
-use super::response::{self, Refusal};
+use super::response;
 use crate::console;
 use crate::exit::{self, Exit};
 

@@ -7,7 +7,7 @@ use pilotlight_nvmf_target::background::control::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::response::Refusal;
+use super::refusal::Refusal;
 use crate::policies::PolicyChoice;
 
 /// The version of the protocol.

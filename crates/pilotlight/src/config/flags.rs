@@ -1,12 +1,11 @@
 //! Flags of the command line: as a draft, and with their keys in a file.
 
+use super::args::ServeArgs;
 use super::keys::{
-    Admin, Discovery, Draft, Goals, Limits, Log, Metrics, Namespace, Number, Page, Policy, SCHEMAS, Security, Server,
-    Subsystem, Text,
+    Admin, Discovery, Draft, Goals, Limits, Log, Metrics, Namespace, Page, Policy, SCHEMAS, Security, Server, Subsystem,
 };
-use super::problem::{Located, Origin, Problem};
+use super::problem::{Located, Number, Origin, Problem, Text};
 use super::units::parse_cores;
-use crate::cli::ServeArgs;
 use crate::policies::{key_and_value, not_an_assignment};
 
 /// The default namespace.

@@ -5,14 +5,9 @@
 
 use std::path::PathBuf;
 
-use super::problem::{Located, Origin};
+use super::problem::{Number, Origin, Text};
 use super::schema::{Applies, Key, Schema};
 use super::section::Section;
-
-/// A text and where it was written.
-pub(crate) type Text = Located<String>;
-/// An integer and where it was written.
-pub(crate) type Number = Located<i64>;
 
 /// The Rust type of a kind of key; the kind is also the method of [`Section`] that reads it.
 macro_rules! type_of {

@@ -2,6 +2,7 @@
 //!
 //! flags or file -> `keys::Draft` (values with their places) -> checked configuration, or all problems at once.
 
+mod args;
 mod caps;
 mod edit;
 mod file;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
+pub(crate) use args::ServeArgs;
 pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
 pub(crate) use edit::Edit;
 pub(crate) use machine::Machine;
@@ -35,7 +37,7 @@ pub(crate) use moment::format_moment;
 pub(crate) use of_flags::of_flags;
 pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{
-    BudgetDomain, BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
+    BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
 };
 pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
@@ -45,9 +47,6 @@ pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
-use crate::admin::request::NamespaceAdd;
-use crate::admin::response::Refusal;
-use crate::cli::ServeArgs;
 use crate::{console, log};
 
 /// A namespace by the NQN of its subsystem and its NSID.
@@ -190,39 +189,41 @@ fn check(
     Ok(Loaded { config, operation, may_shrink, warnings: problems, source })
 }
 
+/// A namespace for a running server, as it was requested.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewNamespace<'a> {
+    pub(crate) nsid: i64,
+    pub(crate) backend: &'a str,
+    /// In bytes; `None`: the default of the backend.
+    pub(crate) block_size: Option<i64>,
+    pub(crate) uuid: Option<&'a str>,
+}
+
 /// Checks a namespace to add to the `others` of a running server, by the rules of a configuration. Returns warnings too.
 ///
 /// # Errors
-/// The first problem; the refusal names the field.
+/// The first problem; its flag is the field's name.
 pub(crate) fn check_namespace<'a>(
-    new: &NamespaceAdd,
-    nsid: i64,
+    new: NewNamespace<'_>,
     others: impl Iterator<Item = &'a NamespaceConfig>,
     machine: &Machine,
-) -> Result<(NamespaceConfig, Vec<String>), Refusal> {
-    let located = |field, value| Located::new(value, Origin::Flag(field));
+) -> Result<(NamespaceConfig, Vec<String>), Problem> {
+    let located = |field, value: &str| Located::new(value.to_owned(), Origin::Flag(field));
     let draft = keys::Namespace {
         at: Origin::Default,
-        nsid: Some(Located::new(nsid, Origin::Flag("nsid"))),
-        backend: Some(located("backend", new.backend.clone())),
+        nsid: Some(Located::new(new.nsid, Origin::Flag("nsid"))),
+        backend: Some(located("backend", new.backend)),
         block_size: new.block_size.map(|size| Located::new(size, Origin::Flag("block_size"))),
-        uuid: new.uuid.clone().map(|uuid| located("uuid", uuid)),
+        uuid: new.uuid.map(|uuid| located("uuid", uuid)),
         ..keys::Namespace::default()
     };
     let (namespace, problems) = validate::validate_namespace(&draft, others, machine);
-    if let Some(problem) = problems.iter().find(|problem| problem.severity == Severity::Error) {
-        return Err(refusal(problem));
+    if let Some(problem) = problems.iter().find(|problem| problem.is_error()) {
+        return Err(problem.clone());
     }
     let notes = problems.into_iter().map(|problem| problem.what).collect();
-    namespace.map(|namespace| (namespace, notes)).ok_or_else(|| Refusal::of("backend", "there is no storage"))
-}
-
-fn refusal(problem: &Problem) -> Refusal {
-    let refusal = match &problem.at {
-        Origin::Flag(field) => Refusal::of(field, &problem.what),
-        _ => Refusal::new(&problem.what),
-    };
-    problem.help.iter().fold(refusal, Refusal::help)
+    let none = || Problem::error(&Origin::Flag("backend"), "there is no storage");
+    namespace.map(|namespace| (namespace, notes)).ok_or_else(none)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@ use std::time::Duration;
 use pilotlight_plant::{CoreId, Goals, Topology};
 use pilotlight_reactor::QuietTime;
 
-use super::{BudgetDomain, Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
+use super::{Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
 use crate::admin::group::Group;
 use crate::log;
-use crate::policies::PolicyChoice;
+use crate::policies::{BudgetDomain, PolicyChoice};
 use crate::seccomp::Seccomp;
 
 /// Reactors, what decides over them, and where the program takes requests.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_power::shares::Idle;
-use serde::{Deserialize, Serialize};
 
 /// Removes a goal.
 const OFF: &str = "off";
@@ -84,32 +83,6 @@ impl BudgetRequest {
             Self::Off => OFF.to_owned(),
             Self::Default => DEFAULT.to_owned(),
         }
-    }
-}
-
-/// The domain of a power budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum BudgetDomain {
-    /// The whole server.
-    Server,
-    /// Its CPU packages together.
-    Cpu,
-}
-
-impl BudgetDomain {
-    /// As it is written, also as a value of the parameter `domain` of policies.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Cpu => "cpu",
-        }
-    }
-
-    /// Reads what was written.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let named = [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text);
-        named.ok_or_else(|| format!("`{text}` is not a domain: write server (the whole system) or cpu (its packages)"))
     }
 }
 

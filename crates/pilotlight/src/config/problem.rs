@@ -38,6 +38,11 @@ impl<T> Located<T> {
     }
 }
 
+/// A text and where it was written.
+pub(crate) type Text = Located<String>;
+/// An integer and where it was written.
+pub(crate) type Number = Located<i64>;
+
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
@@ -80,6 +85,14 @@ impl Problem {
     /// Whether it stops the program.
     pub(crate) fn is_error(&self) -> bool {
         self.severity == Severity::Error
+    }
+
+    /// The flag that it is about, if its value was written there.
+    pub(crate) fn flag(&self) -> Option<&'static str> {
+        match self.at {
+            Origin::Flag(flag) => Some(flag),
+            _ => None,
+        }
     }
 
     /// Adds what the user can do.

@@ -6,8 +6,7 @@ use std::cell::RefCell;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::{Number, Text};
-use super::problem::{Located, Origin, Problem};
+use super::problem::{Located, Number, Origin, Problem, Text};
 use super::schema::{Schema, top_level};
 
 /// The section whose other keys are parameters of the policy.

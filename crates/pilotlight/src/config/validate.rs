@@ -18,10 +18,10 @@ use std::path::Path;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 use super::NamespaceName;
-use super::keys::{self, Draft, Number};
+use super::keys::{self, Draft};
 use super::machine::Machine;
 use super::operation::{Operation, Reactors};
-use super::problem::{Located, Origin, Problem};
+use super::problem::{Located, Number, Origin, Problem};
 use super::units::format_cores;
 
 /// The most I/O threads that a server may have.

@@ -20,9 +20,9 @@ use serde_json::json;
 
 use super::profile;
 use super::stage::Stage;
-use crate::config::{BudgetDomain, SensorChoice};
+use crate::config::SensorChoice;
 use crate::console;
-use crate::policies::PolicyChoice;
+use crate::policies::{BudgetDomain, PolicyChoice};
 use crate::serve::budget;
 use crate::serve::power::{self, Meter, Power};
 

@@ -11,7 +11,7 @@ use pilotlight_plant::{Command, Kind, Next, Policy, Start, Unsupported, Wants};
 use pilotlight_reactor::clock;
 
 use super::stage::Stage;
-use crate::config::BudgetDomain;
+use crate::policies::BudgetDomain;
 use crate::serve::power::Power;
 
 /// Quotas, as shares of the highest.

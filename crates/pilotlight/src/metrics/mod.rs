@@ -18,13 +18,10 @@ mod packaging;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
 use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_nvmf_target::{NamespaceFailures, ServerStats};
-use serde::{Deserialize, Serialize};
 
-use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport};
+use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport, JsonSample};
 #[cfg(test)]
 pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
@@ -112,14 +109,6 @@ impl Default for ReloadFacts {
     fn default() -> Self {
         Self { is_good: true, taken_s: 0.0 }
     }
-}
-
-/// A sample for programs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct JsonSample {
-    pub(crate) name: String,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) value: f64,
 }
 
 /// All samples, as `pilotlight status --json` has them.

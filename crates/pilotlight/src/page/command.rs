@@ -6,13 +6,12 @@ use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
 
-use super::PageReport;
 use super::token::read_of_server;
 use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::Request;
 use crate::console;
 use crate::exit::Exit;
-use crate::status::report::Report;
+use crate::status::report::{PageReport, Report};
 
 const ABOUT: &str = "\
 Print the address of the live page of a running server, and its token. A server has a page if it was started with \

@@ -22,13 +22,12 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, anyhow};
-use serde::{Deserialize, Serialize};
 
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{self, PageAddress};
 use crate::http::{Http, Listener, PATIENCE, Peer, Service};
 use crate::status::measure::Snapshot;
-use crate::status::report::Report;
+use crate::status::report::{PageReport, Report};
 use feed::Feed;
 use routes::App;
 use session::Sessions;
@@ -45,14 +44,6 @@ pub(crate) trait StatusSource: Send + Sync + 'static {
     fn report(&self, before: &Snapshot, now: &Snapshot) -> Report;
     /// Handles a request of the control socket that came over the page, from `peer`.
     fn handle(&self, request: &[u8], peer: &str) -> String;
-}
-
-/// Where a page is served, and what opens it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PageReport {
-    /// An URL, or `unix:PATH`.
-    pub(crate) address: String,
-    pub(crate) token_file: String,
 }
 
 /// A page that is to be served.

@@ -17,8 +17,9 @@ use tracing::{info, warn};
 use super::feed::{Feed, READERS};
 use super::session::{LoginRefusal, Sessions};
 use super::{StatusSource, guard, token};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::Request as AdminRequest;
-use crate::admin::response::{Refusal, to_line};
+use crate::admin::response::to_line;
 use crate::http::Peer;
 
 /// Longest body of a request, in bytes.

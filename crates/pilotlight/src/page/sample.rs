@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use pilotlight_reactor::cells::SLEEPS;
 use serde::Serialize;
 
-use crate::status::background::ClassReport;
 use crate::status::report::{
-    BudgetReport, Distribution, GoalsReport, ParameterReport, PolicyReport, PowerReport, ReactorReport, Report,
+    BudgetReport, ClassReport, Distribution, GoalsReport, ParameterReport, PolicyReport, PowerReport, ReactorReport,
+    Report,
 };
 
 /// A server now. Rates and percentages are of the time since the sample before.

@@ -8,11 +8,11 @@
 use pilotlight_plant::{Goal, Unsupported};
 use tracing::{info, warn};
 
-use super::admin::State;
 use super::budget;
-use super::server::Running;
-use crate::config::{BudgetDomain, Operation};
-use crate::policies::PolicyChoice;
+use super::running::Running;
+use super::state::State;
+use crate::config::{Operation, format_budget};
+use crate::policies::{BudgetDomain, PolicyChoice};
 
 const PASS: &str = "pass";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
@@ -105,6 +105,53 @@ pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Runn
 /// The candidates for the active policy of a running server.
 pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec<PolicyChoice> {
     candidates(operation, budget::domain(operation.domain, &server.sources()))
+}
+
+/// Lets the policy decide that is right for the goals in force, if it is another than before.
+///
+/// # Errors
+/// Why not: the previous policy stays active, and the change is not retried for these goals.
+fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
+    let candidates = candidates_for(&state.operation, server);
+    if candidates == state.candidates {
+        return Ok(());
+    }
+    state.candidates.clone_from(&candidates);
+    state.active_policy = activate_first(&candidates, set(server))?;
+    Ok(())
+}
+
+/// Passes changed goals to the server, and activates the policy for them.
+///
+/// # Errors
+/// As [`follow_goals`].
+pub(super) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
+    state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
+    set_goals_in_force(state, server, now_s);
+    follow_goals(state, server)
+}
+
+fn set_goals_in_force(state: &mut State, server: &dyn Running, now_s: u64) {
+    let priorities = state.configured.priorities(&state.goal_overrides);
+    if priorities != state.operation.priorities {
+        server.set_priorities(priorities.clone());
+        state.operation.priorities = priorities;
+    }
+    let tolerances = state.configured.tolerances(&state.goal_overrides);
+    if tolerances != state.operation.tolerances {
+        server.set_tolerances(&tolerances);
+        state.operation.tolerances = tolerances;
+    }
+    let goals = state.configured.goals(&state.goal_overrides, now_s);
+    if goals == state.operation.goals {
+        return;
+    }
+    if goals.budget_uw != state.operation.goals.budget_uw {
+        let origin = state.configured.budget(&state.goal_overrides, now_s).origin.name();
+        info!("budget {} ({origin})", format_budget(goals.budget_uw));
+    }
+    server.set_goals(goals.clone());
+    state.operation.goals = goals;
 }
 
 #[cfg(test)]

@@ -17,8 +17,9 @@ use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
 
 use super::budget;
-use crate::config::{BudgetDomain, SensorChoice};
+use crate::config::SensorChoice;
 use crate::metrics::{PowerFacts, ZoneFacts};
+use crate::policies::BudgetDomain;
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
@@ -254,7 +255,7 @@ impl Power {
         self.board.sources()
     }
 
-    /// As of [`super::server::Running::window`].
+    /// As of [`super::running::Running::window`].
     pub(crate) fn window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
         let now_ns = clock::now_ns();
         let mut whole: Option<(u64, u64, u64)> = None;
@@ -271,7 +272,7 @@ impl Power {
         whole
     }
 
-    /// As of [`super::server::Running::floor_uw`].
+    /// As of [`super::running::Running::floor_uw`].
     pub(super) fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {
         self.floor_uw.filter(|_| domain == BudgetDomain::Cpu)
     }

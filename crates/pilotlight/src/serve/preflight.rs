@@ -14,15 +14,15 @@ use pilotlight_reactor::runtime::capabilities;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use super::budget::{self, Configured};
+use super::budget::{self, Configured, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;
 use super::knobs::{self, KnobAccess};
 use super::power;
-use super::server::{NO_SENSOR, NO_SENSOR_HELP, options};
+use super::server::options;
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::config::{AdminSocket, BudgetDomain, Operation, Page, PageAddress, Problem};
+use crate::config::{AdminSocket, Operation, Page, PageAddress, Problem};
 use crate::page::{token, unix_error};
-use crate::policies::PolicyChoice;
+use crate::policies::{BudgetDomain, PolicyChoice};
 
 /// Problems of this machine with a configuration.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {

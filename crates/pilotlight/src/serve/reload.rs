@@ -19,13 +19,16 @@ mod shrink;
 
 use pilotlight_nvmf_target::Draining;
 use pilotlight_nvmf_target::config::ServerConfig;
+use pilotlight_plant::{Goals, Scope};
 use tracing::{info, warn};
 
-use super::admin::{HostsOverride, State, allowed_hosts, find_namespace, refresh, tolerance_of};
-use super::budget::{self, Configured, GoalOverrides};
-use super::holder;
-use super::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
-use crate::config::{Cap, NamespaceName, Operation, format_budget, format_cap, name_of};
+use super::budget::{self, Configured, GoalOverrides, NO_SENSOR, NO_SENSOR_HELP};
+use super::holder::{self, refresh};
+use super::running::Running;
+use super::state::{HostsOverride, State, allowed_hosts, find_namespace};
+use crate::config::{
+    Cap, LatencyBound, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of,
+};
 use crate::policies::PolicyChoice;
 use change::{Change, carry_out, describe, done, record};
 pub(super) use differences::{differences, in_full, settled_differences};
@@ -176,6 +179,11 @@ fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     if let Err(why) = refresh(state, server, budget::now_s()) {
         warn!("policy {} stays: {why}", state.active_policy.name);
     }
+}
+
+/// The tolerance of the server, as text.
+fn tolerance_of(goals: &Goals) -> String {
+    format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }
 
 /// Caps what was read, where it is something else than was read before; what was set manually stays otherwise.

@@ -1,6 +1,6 @@
 //! Bandwidth caps as text.
 
-use super::render::{bytes_per_s, line, measured, times};
+use super::format::{bytes_per_s, line, measured, times};
 use super::report::{CapReport, Report};
 use crate::config::format_cap;
 use crate::table::printable;

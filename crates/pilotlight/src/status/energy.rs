@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::render::line;
+use super::format::line;
 use super::report::{EnergySharesReport, EnergyZoneReport};
 use crate::table::printable;
 

@@ -1,6 +1,6 @@
 //! Goals and power as text.
 
-use super::render::{line, time};
+use super::format::{line, time};
 use std::fmt::Write as _;
 
 use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};

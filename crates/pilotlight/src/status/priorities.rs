@@ -1,6 +1,6 @@
 //! Priorities as text.
 
-use super::render::line;
+use super::format::line;
 use super::report::{MinimumReport, PrioritiesReport, PriorityReport};
 use crate::config::format_cap;
 use crate::table::printable;

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use pilotlight_plant::Depth;
 use pilotlight_reactor::cells::SLEEPS;
 
+use super::format::{bytes_per_s, line, long_time, measured, rate, time, times};
 use super::report::{
-    CommandsReport, Count, Distribution, FailureReport, IoReport, PowerStateReport, ReactorReport, Report,
-    SocketLatencyReport,
+    CommandsReport, FailureReport, IoReport, PowerStateReport, ReactorReport, Report, SocketLatencyReport,
 };
 use super::{background, caps, energy, goals, priorities};
 use crate::config::{SleepAfter, format_cores};
@@ -56,11 +56,6 @@ fn head(report: &Report) -> String {
         long_time(server.uptime_ns),
         time(report.window_ns)
     )
-}
-
-/// A line with a heading.
-pub(super) fn line(out: &mut String, heading: &str, text: &str) {
-    let _ = writeln!(out, "{heading:20}  {text}");
 }
 
 fn policy(report: &Report) -> String {
@@ -220,19 +215,6 @@ fn commands(commands: &CommandsReport) -> String {
     out
 }
 
-/// `3 (17 since start)`.
-pub(super) fn times(count: Count) -> String {
-    format!("{} ({} since start)", count.in_window, count.since_start)
-}
-
-pub(super) fn measured(distribution: Distribution, none: &str) -> String {
-    if distribution.count == 0 {
-        return none.to_owned();
-    }
-    let Distribution { p50_ns, p99_ns, p99_9_ns, max_ns, .. } = distribution;
-    format!("p50 {}, p99 {}, p99.9 {}, max {}", time(p50_ns), time(p99_ns), time(p99_9_ns), time(max_ns))
-}
-
 fn percent(value: f64) -> String {
     format!("{value:.1}")
 }
@@ -241,48 +223,6 @@ fn percent(value: f64) -> String {
 fn ids(ids: &[u16]) -> String {
     let ids: Vec<u32> = ids.iter().map(|&id| u32::from(id)).collect();
     format_cores(&ids)
-}
-
-/// Three digits and the unit's thousands: `12.3 k`.
-fn scaled(value: f64, steps: &[&str]) -> String {
-    let mut value = value;
-    let mut step = 0;
-    while value >= 999.5 && step + 1 < steps.len() {
-        value /= 1000.0;
-        step += 1;
-    }
-    let digits = if value >= 99.95 || (step == 0 && value.fract() == 0.0) {
-        0
-    } else if value >= 9.995 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {}", steps[step]).trim_end().to_owned()
-}
-
-pub(crate) fn rate(per_s: f64) -> String {
-    scaled(per_s, &["", "k", "M", "G"])
-}
-
-pub(crate) fn bytes_per_s(per_s: f64) -> String {
-    scaled(per_s, &["B/s", "kB/s", "MB/s", "GB/s", "TB/s"])
-}
-
-pub(crate) fn time(ns: u64) -> String {
-    scaled(ns as f64, &["ns", "us", "ms", "s"])
-}
-
-/// A time that people count in days.
-pub(crate) fn long_time(ns: u64) -> String {
-    let seconds = ns / 1_000_000_000;
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
-        (0, ..) => format!("{hours} h {minutes} min"),
-        _ => format!("{days} d {hours} h"),
-    }
 }
 
 fn paint(colour: bool, code: &str, text: &str) -> String {

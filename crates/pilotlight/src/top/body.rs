@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use super::head::cut;
 use super::history::History;
 use crate::config::format_cores;
-use crate::status::render::{rate, time};
+use crate::status::format::{rate, time};
 use crate::status::report::{IoThreadReport, ReactorReport, Report};
 
 /// Columns of a row of a core before its bar, and after it.

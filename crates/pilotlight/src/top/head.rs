@@ -7,8 +7,8 @@ use ratatui::text::{Line, Span};
 
 use super::history::main_reading;
 use crate::config::{format_budget, format_moment};
+use crate::status::format::{bytes_per_s, long_time, rate, time};
 use crate::status::goals;
-use crate::status::render::{bytes_per_s, long_time, rate, time};
 use crate::status::report::{BudgetReport, PowerReport, Report};
 
 /// Columns of the names on the left.

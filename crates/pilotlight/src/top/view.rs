@@ -15,7 +15,7 @@ use ratatui::widgets::{Paragraph, Sparkline, Widget as _, Wrap};
 use super::history::History;
 use super::keys::{Field, Message, Mode, Ui};
 use super::{body, head, popup};
-use crate::status::render::rate;
+use crate::status::format::rate;
 use crate::status::report::Report;
 
 /// Maximum lines of a message.

@@ -14,7 +14,13 @@ use clap::Parser as _;
 use expect_test::Expect;
 
 use super::*;
-use crate::cli::{Cli, Command};
+
+/// A command line of `pilotlight serve`.
+#[derive(Debug, clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ServeArgs,
+}
 
 /// A small machine, the same for every test.
 fn machine() -> Machine {
@@ -72,9 +78,7 @@ impl ConfigDir {
 }
 
 fn args(line: &[&str]) -> ServeArgs {
-    let cli = Cli::try_parse_from(["pilotlight", "serve"].iter().chain(line)).unwrap();
-    let Command::Serve(args) = cli.command else { panic!("not serve") };
-    *args
+    Line::try_parse_from(["serve"].iter().chain(line)).unwrap().args
 }
 
 fn flags(line: &[&str]) -> Result<Loaded, ConfigError> {

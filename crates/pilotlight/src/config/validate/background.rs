@@ -8,8 +8,8 @@ use pilotlight_nvmf_target::background::tracked::{SumsPlace, Tracking};
 
 use super::Checker;
 use crate::config::caps::parse_background_rate;
-use crate::config::keys::{Background, Namespace, Text};
-use crate::config::problem::Problem;
+use crate::config::keys::{Background, Namespace};
+use crate::config::problem::{Problem, Text};
 
 /// Days that a pass of scrubbing may take.
 const DAYS: RangeInclusive<u32> = 1..=3650;

@@ -7,8 +7,8 @@ use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
 
 use super::Checker;
-use crate::config::keys::{self, Draft, Text};
-use crate::config::problem::{Origin, Problem};
+use crate::config::keys::{self, Draft};
+use crate::config::problem::{Origin, Problem, Text};
 use crate::config::units::{format_duration, parse_duration};
 
 /// Default buffers of an I/O thread in bytes: 512 requests of 128 KiB in flight.

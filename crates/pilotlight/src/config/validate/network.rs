@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
-use crate::config::keys::{Referral, Text};
-use crate::config::problem::{Located, Problem};
+use crate::config::keys::Referral;
+use crate::config::problem::{Located, Problem, Text};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
 const MAX_TRADDR: usize = 256;

@@ -12,17 +12,17 @@ use super::Checker;
 use crate::admin::NONE;
 use crate::admin::group::Group;
 use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
-use crate::config::keys::{self, Class, Draft, Number, Text};
+use crate::config::keys::{self, Class, Draft};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::parse_energy_shares;
-use crate::config::power::{BudgetDomain, SensorChoice, parse_budget};
-use crate::config::problem::{Origin, Problem};
+use crate::config::power::{SensorChoice, parse_budget};
+use crate::config::problem::{Number, Origin, Problem, Text};
 use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
 use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::log;
-use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice, users_of};
+use crate::policies::{BudgetDomain, ChoicePart, InvalidChoice, PolicyChoice, users_of};
 use crate::seccomp::Seccomp;
 
 /// The most reactors of a test.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Checker;
 use super::network::port_or_address;
 use crate::admin::NONE;
-use crate::config::keys::{self, Text};
+use crate::config::keys;
 use crate::config::operation::{AdminSocket, Page, PageAddress, TokenFile};
-use crate::config::problem::{Origin, Problem};
+use crate::config::problem::{Origin, Problem, Text};
 
 /// Time between two samples.
 const TICK: Duration = Duration::from_secs(1);

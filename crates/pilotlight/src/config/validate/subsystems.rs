@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::Checker;
 use super::background::is_tracked;
-use crate::config::keys::{Namespace, Subsystem, Text};
+use crate::config::keys::{Namespace, Subsystem};
 use crate::config::nqn;
-use crate::config::problem::{Located, Origin, Problem};
+use crate::config::problem::{Located, Origin, Problem, Text};
 use crate::config::storage::{self, Medium, medium_of};
 
 /// Block size in bytes of a namespace that was given none, where its medium does not decide.

@@ -7,8 +7,8 @@ use tracing::info;
 
 use super::Admin;
 use crate::admin::request::{DisconnectRequest, Request};
-use crate::config::{BudgetDomain, format_budget, format_cap, name_of};
-use crate::policies::PolicyChoice;
+use crate::config::{format_budget, format_cap, name_of};
+use crate::policies::{BudgetDomain, PolicyChoice};
 use crate::status::measure;
 
 /// Who sent a request.

@@ -20,8 +20,9 @@ use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
 use pilotlight_reactor::keep_off;
 
 use super::Admin;
-use crate::config::{BudgetDomain, format_idle};
+use crate::config::format_idle;
 use crate::metrics::{OTHER_HOSTS, PowerFacts};
+use crate::policies::BudgetDomain;
 use crate::serve::power::SYSTEM;
 use crate::status::report::{EnergySharesReport, EnergyUserReport, EnergyZoneReport};
 

@@ -7,8 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
-use super::{Admin, State};
+use super::Admin;
 use crate::metrics::{Facts, HostFacts, NamespaceFacts, OTHER_HOSTS, ReloadFacts};
+use crate::serve::state::State;
 use crate::status::measure;
 
 impl Admin {

@@ -4,22 +4,25 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use pilotlight_nvmf_target::CapStats;
-use pilotlight_plant::{Goal, Goals, Scope};
+use pilotlight_plant::{Goal, Goals};
 use pilotlight_reactor::clock;
 use tracing::{info, warn};
 
+use super::Admin;
 use super::namespaces::find_target;
-use super::{Admin, State};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::GoalsRequest;
-use crate::admin::response::Refusal;
 use crate::config::{
-    BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, format_budget, format_tolerance, name_of,
-    parse_budget_request, parse_duration, parse_tolerance,
+    BudgetRequest, NamespaceTolerance, Operation, format_budget, name_of, parse_budget_request, parse_duration,
+    parse_tolerance,
 };
-use crate::policies::{PolicyChoice, users_of};
-use crate::serve::budget::{self, BudgetOverride, GoalOverrides, Named, Observation, Verdict};
-use crate::serve::holder;
-use crate::serve::server::{NO_SENSOR, NO_SENSOR_HELP, Running};
+use crate::policies::{BudgetDomain, PolicyChoice, users_of};
+use crate::serve::budget::{
+    self, BudgetOverride, GoalOverrides, NO_SENSOR, NO_SENSOR_HELP, Named, Observation, Verdict,
+};
+use crate::serve::holder::{self, refresh};
+use crate::serve::running::Running;
+use crate::serve::state::State;
 use crate::status::measure;
 use crate::status::report::{BudgetReport, GoalsResponse, NameAndValue, ScheduleEntryReport};
 
@@ -346,58 +349,6 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
     }
     let what = format!("policy {} does not use a budget", policy.name);
     Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))))
-}
-
-/// Lets the policy decide that is right for the goals in force, if it is another than before.
-///
-/// # Errors
-/// Why not: the previous policy stays active, and the change is not retried for these goals.
-fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
-    let candidates = holder::candidates_for(&state.operation, server);
-    if candidates == state.candidates {
-        return Ok(());
-    }
-    state.candidates.clone_from(&candidates);
-    state.active_policy = holder::activate_first(&candidates, holder::set(server))?;
-    Ok(())
-}
-
-/// Passes changed goals to the server, and activates the policy for them.
-///
-/// # Errors
-/// As [`follow_goals`].
-pub(in crate::serve) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
-    state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
-    set_goals_in_force(state, server, now_s);
-    follow_goals(state, server)
-}
-
-fn set_goals_in_force(state: &mut State, server: &dyn Running, now_s: u64) {
-    let priorities = state.configured.priorities(&state.goal_overrides);
-    if priorities != state.operation.priorities {
-        server.set_priorities(priorities.clone());
-        state.operation.priorities = priorities;
-    }
-    let tolerances = state.configured.tolerances(&state.goal_overrides);
-    if tolerances != state.operation.tolerances {
-        server.set_tolerances(&tolerances);
-        state.operation.tolerances = tolerances;
-    }
-    let goals = state.configured.goals(&state.goal_overrides, now_s);
-    if goals == state.operation.goals {
-        return;
-    }
-    if goals.budget_uw != state.operation.goals.budget_uw {
-        let origin = state.configured.budget(&state.goal_overrides, now_s).origin.name();
-        info!("budget {} ({origin})", format_budget(goals.budget_uw));
-    }
-    server.set_goals(goals.clone());
-    state.operation.goals = goals;
-}
-
-/// The tolerance of the server, as text.
-pub(in crate::serve) fn tolerance_of(goals: &Goals) -> String {
-    format_tolerance(goals.tolerance(Scope::Server).map(LatencyBound::from))
 }
 
 /// The override for a requested budget; `None` for `default`.

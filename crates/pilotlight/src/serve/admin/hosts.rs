@@ -4,13 +4,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use pilotlight_nvmf_target::{AssociationStats, Draining, Ended};
 
+use super::Admin;
 use super::namespaces::{refusal, subsystem};
-use super::{Admin, HostsOverride, State, allowed_hosts};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::{DisconnectRequest, HostAdd, HostRemove};
-use crate::admin::response::Refusal;
 use crate::config::nqn;
 use crate::connections::{ConnectionReport, Connections, EndedReport};
 use crate::host::{HostReport, HostsReport, SubsystemHosts};
+use crate::serve::state::{HostsOverride, State, allowed_hosts};
 
 /// How long requests of hosts that are disconnected are waited for. Shorter than the 5 s that `status --healthy` waits for the thread behind
 /// the control socket.
@@ -162,8 +163,7 @@ mod tests {
     use std::sync::{Arc, OnceLock, Weak};
 
     use super::*;
-    use crate::cli::ServeArgs;
-    use crate::config::{Loaded, Machine, load_text};
+    use crate::config::{Loaded, Machine, ServeArgs, load_text};
     use crate::serve::admin::Started;
     use crate::serve::budget::GoalOverrides;
     use crate::serve::reload::tests::Recorder;

@@ -4,11 +4,12 @@ use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
 use pilotlight_nvmf_target::{Capped, ServerError};
 
-use super::{Admin, State};
+use super::Admin;
+use crate::admin::refusal::Refusal;
 use crate::admin::request::{NamespaceAdd, NamespaceResize, Target};
-use crate::admin::response::Refusal;
-use crate::config::{check_namespace, nqn, size_of};
+use crate::config::{NewNamespace, Problem, check_namespace, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
+use crate::serve::state::State;
 
 impl Admin {
     /// The namespaces of a subsystem, or of all.
@@ -59,7 +60,9 @@ impl Admin {
             Refusal::of("nsid", format!("{nqn} has {MAX_NSID} namespaces already")).help("remove one first")
         })?;
         let others = state.config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-        let (namespace, notes) = check_namespace(new, nsid, others, &self.machine)?;
+        let (backend, block_size, uuid) = (new.backend.as_str(), new.block_size, new.uuid.as_deref());
+        let new = NewNamespace { nsid, backend, block_size, uuid };
+        let (namespace, notes) = check_namespace(new, others, &self.machine).map_err(|problem| unfit(&problem))?;
         self.server.add_namespace(nqn, &namespace).map_err(|error| refusal(&error))?;
         state.note_size(nqn, &namespace, None);
         if let Some(namespaces) = state.namespaces(nqn) {
@@ -257,6 +260,15 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
         format!("?size={} is outdated: change it in the configuration, or the next start fails", format_size(written))
     };
     written.map(note).into_iter().collect()
+}
+
+/// A problem with a new namespace as a refusal with its field.
+fn unfit(problem: &Problem) -> Refusal {
+    let refusal = match problem.flag() {
+        Some(field) => Refusal::of(field, &problem.what),
+        None => Refusal::new(&problem.what),
+    };
+    problem.help.iter().fold(refusal, Refusal::help)
 }
 
 /// A server error as a refusal with its field.

@@ -4,9 +4,9 @@ use super::Admin;
 use super::audit::Author;
 use crate::admin::request::Request;
 use crate::admin::response::to_line;
-use crate::page::{PageReport, StatusSource};
+use crate::page::StatusSource;
 use crate::status::measure::Snapshot;
-use crate::status::report::Report;
+use crate::status::report::{PageReport, Report};
 
 impl StatusSource for Admin {
     fn snapshot(&self) -> Snapshot {

@@ -2,12 +2,13 @@
 
 use pilotlight_nvmf_target::Capped;
 
+use super::Admin;
 use super::namespaces::find_target;
-use super::{Admin, State};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::{MinimumRequest, PriorityRequest, Target};
-use crate::admin::response::Refusal;
 use crate::config::{parse_minimum, parse_priority};
 use crate::serve::budget::{self, Named};
+use crate::serve::state::State;
 use crate::status::measure;
 use crate::status::report::PrioritiesReport;
 

@@ -14,17 +14,18 @@ use super::audit::{self, Author};
 use super::namespaces::{Visibility, find_target};
 use super::priorities::priorities;
 use crate::admin::listener::{RequestHandler, User};
+use crate::admin::refusal::Refusal;
 use crate::admin::request::{BackgroundClass, BackgroundState, CapRequest, NamespaceShow, Request};
-use crate::admin::response::{Refusal, to_line};
+use crate::admin::response::to_line;
 use crate::config::parse_cap;
 use crate::metrics;
 use crate::policies::{ChoicePart, InvalidChoice, PolicyChoice};
 use crate::serve::holder::choose;
 use crate::serve::notify;
-use crate::status::background::{BackgroundReport, background};
+use crate::status::background::background;
 use crate::status::health::HealthReport;
 use crate::status::measure::{self, Snapshot};
-use crate::status::report::{CapReport, PolicyReport, Report, ServerFacts};
+use crate::status::report::{BackgroundReport, CapReport, PolicyReport, Report, ServerFacts};
 
 impl RequestHandler for Admin {
     type Session = Session;

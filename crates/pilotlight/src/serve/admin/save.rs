@@ -15,14 +15,16 @@ use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::Value;
 
-use super::{Admin, State, exists, find_namespace, refresh};
+use super::Admin;
+use crate::admin::refusal::Refusal;
 use crate::admin::request::SaveRequest;
-use crate::admin::response::Refusal;
 use crate::config::{self, Cap, Edit, Loaded, format_budget, format_cap, format_tolerance};
 use crate::replace::replace;
 use crate::save::SaveReport;
 use crate::serve::budget::{self, Configured, GoalOverrides};
+use crate::serve::holder::refresh;
 use crate::serve::reload;
+use crate::serve::state::{State, exists, find_namespace};
 
 /// The destination of the configuration.
 struct Target {

@@ -18,7 +18,12 @@ pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 
-use crate::config::BudgetDomain;
+use crate::policies::BudgetDomain;
+
+/// The error for a budget without a sensor.
+pub(super) const NO_SENSOR: &str = "a power budget needs a sensor of power, and there is none that this server reads";
+/// How to get a sensor.
+pub(super) const NO_SENSOR_HELP: &str = "start the server with --sensor rapl or hwmon; or with --sensor modelled, which computes watts from CPU time and measures nothing";
 
 /// Seconds since 1970.
 pub(super) fn now_s() -> u64 {

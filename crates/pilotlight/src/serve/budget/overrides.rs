@@ -4,7 +4,8 @@ use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Goals, Scope};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{BudgetDomain, BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
+use crate::config::{BudgetRequest, LatencyBound, NamespaceTolerance, Operation, Priority, Schedule};
+use crate::policies::BudgetDomain;
 
 /// Goals of the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

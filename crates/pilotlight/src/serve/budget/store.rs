@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::{Configured, GoalOverrides, Named};
-use crate::config::{BudgetDomain, LatencyBound};
+use crate::config::LatencyBound;
+use crate::policies::BudgetDomain;
 use crate::replace::replace;
 
 const VERSION: u32 = 1;

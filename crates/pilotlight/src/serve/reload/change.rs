@@ -4,8 +4,8 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
 
-use super::super::admin::State;
-use super::super::server::Running;
+use super::super::running::Running;
+use super::super::state::State;
 use crate::config::NamespaceName;
 
 /// A change that can be made to a running server.

@@ -9,7 +9,7 @@ use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
 use super::change::{Change, describe};
 use super::plan::{Plan, plan, settled, settled_operation};
 use crate::config::{Cap, Operation, PageAddress, Priority, SensorChoice, TokenFile, format_cap, name_of};
-use crate::serve::admin::exists;
+use crate::serve::state::exists;
 
 /// Changes of a reload or a restart: subsystems and namespaces, the policy, caps, priorities and tolerances; not that files may have
 /// grown, and not what only a start settles ([`settled_differences`]).

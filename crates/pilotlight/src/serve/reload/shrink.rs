@@ -4,7 +4,7 @@
 use pilotlight_nvmf_target::backend::format_size;
 use pilotlight_nvmf_target::config::NamespaceConfig;
 
-use super::super::admin::State;
+use super::super::state::State;
 
 /// A namespace that would become smaller.
 #[derive(Debug, PartialEq, Eq)]

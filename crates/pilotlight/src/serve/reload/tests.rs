@@ -17,11 +17,11 @@ use pilotlight_power::shares::Idle;
 use super::*;
 use crate::admin::group::Group;
 use crate::config::{
-    AdminSocket, BudgetDomain, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter,
-    TokenFile,
+    AdminSocket, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter, TokenFile,
 };
-use crate::serve::admin::NamespaceOverride;
+use crate::policies::BudgetDomain;
 use crate::serve::budget::BudgetOverride;
+use crate::serve::state::NamespaceOverride;
 use crate::status::report::PowerReport;
 
 /// Records calls, and refuses those with this prefix.

@@ -4,9 +4,9 @@ use expect_test::expect;
 
 use super::*;
 use crate::status::report::{
-    BudgetReport, FORMAT, GoalsReport, IoThreadReport, NameAndValue, NamespaceLatencyReport, ParameterReport,
-    PolicyReport, PowerReading, PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts, SocketLatencyReport,
-    ToleranceReport, WakeUpReport,
+    BudgetReport, Count, Distribution, FORMAT, GoalsReport, IoThreadReport, NameAndValue, NamespaceLatencyReport,
+    ParameterReport, PolicyReport, PowerReading, PowerReport, PrioritiesReport, ScheduleEntryReport, ServerFacts,
+    SocketLatencyReport, ToleranceReport, WakeUpReport,
 };
 
 fn count(in_window: u64, since_start: u64) -> Count {
@@ -128,7 +128,7 @@ pub(crate) fn report() -> Report {
         power: Some(power()),
         io: io_report(),
         caps: Vec::new(),
-        background: crate::status::background::BackgroundReport::default(),
+        background: crate::status::report::BackgroundReport::default(),
         cap_wait: Distribution::default(),
         power_states: Vec::new(),
         failures: Vec::new(),
@@ -219,22 +219,6 @@ fn of_many_io_threads_the_busiest_are_listed() {
         told.ends_with("and 6 with fewer requests\n") && told.contains("\n6  ") && !told.contains("\n5  "),
         "{told}"
     );
-}
-
-#[test]
-fn figures_have_three_digits_and_a_unit() {
-    for (value, text) in
-        [(0.0, "0"), (7.0, "7"), (7.254, "7.25"), (999.6, "1.00 k"), (12_345.0, "12.3 k"), (2e6, "2.00 M")]
-    {
-        assert_eq!(rate(value), text);
-    }
-    assert_eq!(
-        (time(0), time(950), time(38_000), time(1_500_000_000)),
-        ("0 ns".to_owned(), "950 ns".to_owned(), "38.0 us".to_owned(), "1.50 s".to_owned())
-    );
-    assert_eq!(long_time(59_999_999_999), "59 s");
-    assert_eq!(long_time(3_661_000_000_000), "1 h 1 min");
-    assert_eq!(long_time(90_000_000_000_000), "1 d 1 h");
 }
 
 #[test]

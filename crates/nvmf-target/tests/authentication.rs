@@ -1,0 +1,170 @@
+//! In-band authentication over sockets: a host with a secret is served only after it has proved to know it.
+
+mod host_support;
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pilotlight_auth::{Config, Group, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
+use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, Handshake, HostError, QueueSpec, Sizes};
+use pilotlight_nvme::command::opcode::io as opcode;
+use pilotlight_nvme::fabrics::{
+    AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, authreq, fctype, property,
+};
+use pilotlight_nvme::{Sqe, Status};
+use pilotlight_nvmf_target::Server;
+use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use zerocopy::IntoBytes;
+
+const NQN: &str = "nqn.2026-01.test:authenticated";
+const HOST: &str = "nqn.2026-01.test:host";
+const OTHER: &str = "nqn.2026-01.test:other";
+
+fn secret(byte: u8) -> Secret {
+    let fill = &mut |bytes: &mut [u8]| {
+        bytes.fill(byte);
+        Ok(())
+    };
+    Secret::generate(Some(HashFunction::Sha256), SecretLen::Bytes32, fill).unwrap()
+}
+
+fn small() -> Policy {
+    Policy { groups: vec![Group::Ffdhe2048], ..Policy::default() }
+}
+
+/// Authentication of [`HOST`] with these secrets, and of nobody else.
+fn authentication(host: Secret, controller: Option<Secret>) -> AuthenticationConfig {
+    let hosts = [(HOST.to_owned(), HostSecrets { host, controller })].into();
+    AuthenticationConfig { hosts, policy: small(), for_discovery: false }
+}
+
+fn server(authentication: AuthenticationConfig) -> Server {
+    let subsystem = servers::subsystem(NQN, vec![servers::namespace(1, BackendSpec::Memory(1 << 20))]);
+    let config =
+        pilotlight_nvmf_target::ServerConfig { authentication, io_threads: 2, ..servers::config(vec![subsystem]) };
+    servers::start(config, 1)
+}
+
+/// Options of a host that knows these secrets.
+fn options(server: &Server, hostnqn: &str, secrets: Option<(Secret, Option<Secret>)>) -> ConnectOptions {
+    let authentication = secrets.map(|(host_secret, controller_secret)| {
+        let (hostnqn, subnqn, sequence) = (hostnqn.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(1)));
+        Arc::new(Config { hostnqn, subnqn, host_secret, controller_secret, policy: small(), sequence })
+    });
+    let options = ConnectOptions::new(server.local_addrs()[0], NQN);
+    ConnectOptions { hostnqn: hostnqn.to_owned(), authentication, timeout_ms: 60_000, ..options }
+}
+
+fn read(controller: &mut Controller) -> Result<(), HostError> {
+    controller.set_queue_count(1)?;
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = controller.open_queue(&spec)?;
+    queue.execute("Read", Sqe::block_io(opcode::READ, 1, 0, 1), &[], &mut [0; 4096]).map(drop)
+}
+
+#[test]
+fn a_host_that_knows_the_secret_is_served_one_way_and_both_ways() {
+    for controller in [None, Some(secret(2))] {
+        let server = server(authentication(secret(1), Some(secret(2))));
+        let options = options(&server, HOST, Some((secret(1), controller)));
+        let mut controller = Controller::connect(options).unwrap();
+        read(&mut controller).unwrap();
+    }
+}
+
+#[test]
+fn a_host_without_a_secret_at_the_target_is_served_as_before() {
+    let server = server(authentication(secret(1), None));
+    read(&mut Controller::connect(options(&server, OTHER, None)).unwrap()).unwrap();
+}
+
+#[test]
+fn a_host_without_the_secret_or_with_another_is_refused() {
+    let server = server(authentication(secret(1), None));
+    let without = Controller::connect(options(&server, HOST, None));
+    assert!(matches!(without, Err(HostError::AuthenticationRequired)), "{without:?}");
+    let wrong = Controller::connect(options(&server, HOST, Some((secret(3), None))));
+    assert!(matches!(wrong, Err(HostError::Authentication(pilotlight_auth::Failure::Failed))), "{wrong:?}");
+    // a host that does not trust the controller
+    let server = self::server(authentication(secret(1), Some(secret(2))));
+    let wrong = Controller::connect(options(&server, HOST, Some((secret(1), Some(secret(3))))));
+    assert!(matches!(wrong, Err(HostError::Authentication(_))), "{wrong:?}");
+}
+
+/// An admin queue that has connected as [`HOST`] and not authenticated.
+fn unauthenticated(server: &Server, subnqn: &str) -> (Connection, u32) {
+    let sizes = Sizes { depth: 31, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
+    let mut admin = Connection::open(server.local_addrs()[0], &Handshake::default(), &sizes).unwrap();
+    let connect = ConnectCmd { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
+    let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, subnqn, HOST);
+    let result = admin.execute("Connect", connect.encode(), data.as_bytes(), &mut []).unwrap();
+    (admin, result as u32)
+}
+
+fn status(result: Result<u64, HostError>) -> Status {
+    match result {
+        Ok(_) => Status::SUCCESS,
+        Err(HostError::Status { status, .. }) => status,
+        Err(other) => panic!("{other}"),
+    }
+}
+
+#[test]
+fn no_command_but_authentication_is_served_before_it_has_succeeded() {
+    let server = server(authentication(secret(1), None));
+    let (mut admin, result) = unauthenticated(&server, NQN);
+    assert_ne!(result & authreq::ATR, 0);
+    let required = Status::AUTHENTICATION_REQUIRED.dnr();
+    for sqe in
+        [PropertyCmd::get(property::CAP, true), PropertyCmd::set(property::CC, 1), Sqe::new(0x06, 0), Sqe::new(0x18, 0)]
+    {
+        assert_eq!(status(admin.execute("a command", sqe, &[], &mut [])), required, "{sqe:?}");
+    }
+    let other_protocol = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, 16).with_cdw(10, 0);
+    assert_eq!(
+        status(admin.execute("another protocol", other_protocol, &[0; 16], &mut [])),
+        Status::INVALID_FIELD.dnr()
+    );
+    // a malformed message: the reason, then the end
+    let send = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, 16);
+    assert_eq!(status(admin.execute("a message", send, &[0xff; 16], &mut [])), Status::SUCCESS);
+    let mut reason = [0; 4096];
+    let receive = AuthenticationCmd::encode(fctype::AUTHENTICATION_RECEIVE, 4096);
+    assert_eq!(status(admin.execute("the reason", receive, &[], &mut reason)), Status::SUCCESS);
+    assert_eq!(reason[..2], [0x00, 0xf1], "AUTH_Failure1 of the common messages");
+    let after = admin.execute("a command", PropertyCmd::get(property::CAP, true), &[], &mut []);
+    assert!(!matches!(after, Ok(_) | Err(HostError::Status { .. })), "{after:?}");
+}
+
+#[test]
+fn the_discovery_service_has_its_own_rule() {
+    for for_discovery in [false, true] {
+        let server = server(AuthenticationConfig { for_discovery, ..authentication(secret(1), None) });
+        let (_, result) = unauthenticated(&server, DISCOVERY_NQN);
+        assert_eq!(result & authreq::ATR != 0, for_discovery);
+    }
+}
+
+#[test]
+fn a_failure_delays_the_address_and_not_the_name() {
+    let server = server(authentication(secret(1), None));
+    for _ in 0..2 {
+        assert!(Controller::connect(options(&server, HOST, Some((secret(3), None)))).is_err());
+    }
+    let start = Instant::now();
+    assert!(Controller::connect(options(&server, HOST, Some((secret(1), None)))).is_ok(), "late, not locked out");
+    assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
+}
+
+#[test]
+fn replaced_secrets_keep_connections_and_hold_for_new_ones() {
+    let server = server(authentication(secret(1), None));
+    let mut first = Controller::connect(options(&server, HOST, Some((secret(1), None)))).unwrap();
+    server.set_authentication(authentication(secret(4), None));
+    first.keep_alive().unwrap();
+    assert!(Controller::connect(options(&server, HOST, Some((secret(1), None)))).is_err());
+    Controller::connect(options(&server, HOST, Some((secret(4), None)))).unwrap();
+}
