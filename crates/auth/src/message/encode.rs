@@ -27,16 +27,13 @@ impl Message<'_> {
 
 impl Negotiate<'_> {
     fn encode(&self) -> Vec<u8> {
-        let napd = u8::from(self.offer.is_some());
-        let fixed = NegotiateHeader { header: header(0, 0, self.t_id), sc_c: self.sc_c, napd };
-        let mut bytes = fixed.as_bytes().to_vec();
-        if let Some(offer) = &self.offer {
-            let (hashes, halen) = list(offer.hashes);
-            let (groups, dhlen) = list(offer.groups);
-            let descriptor = Descriptor { auth_id: DH_HMAC_CHAP, reserved: 0, halen, dhlen, hashes, groups };
-            bytes.extend_from_slice(descriptor.as_bytes());
-        }
-        bytes
+        let fixed = NegotiateHeader { header: header(0, 0, self.t_id), sc_c: self.sc_c, napd: 1 };
+        // Without an offer it is a descriptor of no protocol, because there must be one.
+        let (hashes, halen) = list(self.offer.as_ref().map_or(&[], |offer| offer.hashes));
+        let (groups, dhlen) = list(self.offer.as_ref().map_or(&[], |offer| offer.groups));
+        let auth_id = if self.offer.is_some() { DH_HMAC_CHAP } else { 0 };
+        let descriptor = Descriptor { auth_id, reserved: 0, halen, dhlen, hashes, groups };
+        [fixed.as_bytes(), descriptor.as_bytes()].concat()
     }
 }
 
