@@ -175,6 +175,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
 
+    /// File of the secrets of hosts, which are authenticated (DH-HMAC-CHAP), or credential:NAME of systemd
+    #[arg(long, value_name = "FILE", help_heading = "Access")]
+    pub(crate) secrets_file: Option<String>,
+
     /// Handling of system calls that the server does not need: kill the server, log them, or off [default: kill]
     #[arg(long, value_name = "ACTION", help_heading = "Administration")]
     pub(crate) seccomp: Option<String>,

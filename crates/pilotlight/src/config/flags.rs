@@ -63,6 +63,7 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
         ("admin", "state", path_or_none(&args.state)),
         ("metrics", "listen", text(&args.metrics)),
         ("log", "format", text(&args.log_format)),
+        ("security", "secrets_file", args.secrets_file.as_deref().map(|file| Prefixed("credential:", file))),
         ("security", "seccomp", text(&args.seccomp)),
         ("discovery", "mdns", args.mdns.then_some(Set)),
         ("page", "listen", args.page.as_deref().map(|page| Prefixed("unix:", page))),
@@ -104,7 +105,11 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
             ..Admin::default()
         },
         metrics: Metrics { listen: text("--metrics", args.metrics.as_ref()), ..Metrics::default() },
-        security: Security { seccomp: text("--seccomp", args.seccomp.as_ref()), ..Security::default() },
+        security: Security {
+            secrets_file: text("--secrets-file", args.secrets_file.as_ref()),
+            seccomp: text("--seccomp", args.seccomp.as_ref()),
+            ..Security::default()
+        },
         log: Log { format: text("--log-format", args.log_format.as_ref()), ..Log::default() },
         discovery: Discovery { mdns: args.mdns, ..Discovery::default() },
         page: Page {

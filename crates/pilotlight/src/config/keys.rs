@@ -175,8 +175,19 @@ section! {
 }
 
 section! {
-    /// Protection of the server's process ([SECURITY.md](../SECURITY.md)).
+    /// Authentication of hosts, and protection of the server's process ([SECURITY.md](../SECURITY.md)).
     Security "security" {
+        /// File of the secrets of hosts, or `credential:NAME` for a credential of systemd ([authenticate hosts](operate/authenticate.md)). A host with
+        /// a secret is served only after authentication (DH-HMAC-CHAP); connections are kept when secrets change.
+        secrets_file: text, "--secrets-file", "none", Reload;
+        /// Whether hosts with a secret must also authenticate the controller.
+        mutual: switch, "", "`false`", Reload;
+        /// Whether hosts with a secret also authenticate themselves to the discovery service.
+        authenticate_discovery: switch, "", "`false`", Reload;
+        /// Allowed hash functions, the preferred first: `sha256`, `sha384`, `sha512`.
+        hashes: texts, "", "all", Reload;
+        /// Allowed Diffie-Hellman groups, the preferred first: `null` (none), `ffdhe2048`, `ffdhe3072`, `ffdhe4096`, `ffdhe6144`, `ffdhe8192`.
+        dh_groups: texts, "", "all but `null`", Reload;
         /// Handling of system calls that the server does not need: `kill` ends the server, `log` has the kernel log them (for finding the
         /// reason of a kill), `off` installs no seccomp filter.
         seccomp: text, "--seccomp", "`kill`", Restart;

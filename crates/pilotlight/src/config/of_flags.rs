@@ -82,6 +82,7 @@ mod tests {
             page_token_file: Some("token".to_owned()),
             log_format: Some("json".to_owned()),
             seccomp: Some("log".to_owned()),
+            secrets_file: Some("secrets".to_owned()),
             energy_shares: Some("equal".to_owned()),
             sensor: Some("modelled:machine.toml".to_owned()),
             admin_socket: Some("none".to_owned()),

@@ -9,6 +9,7 @@ mod limits;
 mod network;
 mod operation;
 mod page;
+mod security;
 mod subsystems;
 
 use std::fmt::Display;
@@ -48,6 +49,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
+        authentication: checker.authentication(&draft.security),
         listeners,
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{
@@ -38,6 +39,8 @@ pub(super) trait Running: Send + Sync {
     fn disconnect(&self, _host: &str, _nqn: Option<&str>) -> Result<Draining, ServerError> {
         Ok(Draining::default())
     }
+    /// Sets the secrets of hosts. Connections are kept.
+    fn set_authentication(&self, _authentication: AuthenticationConfig) {}
     /// Sets the address that the discovery log gives to hosts instead of the one they have reached, and
     /// its referrals.
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{
@@ -105,6 +106,10 @@ impl Running for MeteredServer {
 
     fn disconnect(&self, host: &str, nqn: Option<&str>) -> Result<Draining, ServerError> {
         self.server.disconnect(host, nqn)
+    }
+
+    fn set_authentication(&self, authentication: AuthenticationConfig) {
+        self.server.set_authentication(authentication);
     }
 
     fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {

@@ -1,6 +1,13 @@
 //! Protection of the server's process.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use pilotlight_auth::{Config, Policy, Secret, SecretLen, SequenceNumbers};
+use pilotlight_host::{ConnectOptions, Controller, HostError};
 
 use super::process::{Server, run, text};
 
@@ -33,4 +40,57 @@ fn an_unknown_seccomp_action_is_refused() {
     let refused = run(&["serve", "--check", "--seccomp=on"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("expected kill, log or off"), "{}", text(&refused.stderr));
+}
+
+const NQN: &str = "nqn.2024-05.com.example:disks";
+const HOST: &str = "nqn.2024-05.com.example:host";
+
+/// A secret of equal bytes.
+fn secret(byte: u8) -> Secret {
+    let mut fill = |bytes: &mut [u8]| {
+        bytes.fill(byte);
+        Ok(())
+    };
+    Secret::generate(None, SecretLen::Bytes32, &mut fill).unwrap()
+}
+
+fn write_secret(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
+    writeln!(file, "{HOST} dhchap_key {text}").unwrap();
+}
+
+fn connect(server: &Server, host_secret: &Secret) -> Result<Controller, HostError> {
+    let (hostnqn, subnqn, sequence) = (HOST.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(1)));
+    let host_secret = host_secret.clone();
+    let config = Config { hostnqn, subnqn, host_secret, controller_secret: None, policy: Policy::default(), sequence };
+    let options = ConnectOptions::new(server.address(), NQN);
+    let authentication = Some(Arc::new(config));
+    Controller::connect(ConnectOptions { hostnqn: HOST.to_owned(), authentication, timeout_ms: 60_000, ..options })
+}
+
+#[test]
+fn secrets_are_replaced_by_sighup_and_a_refused_file_leaves_the_old_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, secrets) = (dir.path().join("server.toml"), dir.path().join("secrets"));
+    write_secret(&secrets, secret(1).to_text().as_str());
+    let socket = dir.path().join("control.sock");
+    let configuration = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = {socket:?}\n[security]\nsecrets_file = \"secrets\"\n\
+         dh_groups = [\"ffdhe2048\"]\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         namespace = [{{ nsid = 1, backend = \"mem:1MiB\" }}]\n"
+    );
+    fs::write(&file, configuration).unwrap();
+    let server = Server::start(&["--config", file.to_str().unwrap()]);
+    let mut first = connect(&server, &secret(1)).unwrap();
+    assert!(matches!(connect(&server, &secret(2)), Err(HostError::Authentication(_))));
+    write_secret(&secrets, "DHHC-1:00:AAAA:");
+    server.signal("HUP");
+    server.expect_log("the configuration is refused; the running one is unchanged");
+    connect(&server, &secret(1)).unwrap();
+    write_secret(&secrets, secret(2).to_text().as_str());
+    server.signal("HUP");
+    server.expect_log("changing the secrets of hosts is done");
+    first.keep_alive().unwrap();
+    connect(&server, &secret(2)).unwrap();
+    assert!(matches!(connect(&server, &secret(1)), Err(HostError::Authentication(_))));
 }

@@ -2,16 +2,20 @@
 
 mod policy;
 mod reference;
+mod security;
 mod server;
 mod storage;
 mod text;
 mod whole;
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use clap::Parser as _;
 use expect_test::Expect;
+use pilotlight_auth::{Secret, SecretLen};
 
 use super::*;
 
@@ -45,6 +49,7 @@ impl ConfigDir {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
         fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
+        write_secrets(&dir.path().join("secrets"));
         fs::write(dir.path().join("machine.toml"), include_str!("../../../../../profiles/pass-xeon-gold-6430.toml"))
             .unwrap();
         Self { dir }
@@ -105,4 +110,28 @@ fn with_subsystem(text: &str) -> String {
 /// A file with one subsystem of which the rest is `text`.
 fn in_subsystem(text: &str) -> String {
     format!("[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n{text}\n")
+}
+
+/// A host with secrets.
+const AUTHENTICATED: &str = "nqn.2024-05.com.example:host-1";
+
+/// A secret of equal bytes.
+fn secret(byte: u8) -> Secret {
+    let mut fill = |bytes: &mut [u8]| {
+        bytes.fill(byte);
+        Ok(())
+    };
+    Secret::generate(None, SecretLen::Bytes32, &mut fill).unwrap()
+}
+
+/// A file with the secrets of [`AUTHENTICATED`] and its controllers.
+fn write_secrets(path: &Path) {
+    let (host, controller) = (secret(1).to_text(), secret(2).to_text());
+    let text = format!(
+        "{AUTHENTICATED} dhchap_key {}\n{AUTHENTICATED} dhchap_ctrl_key {}\n",
+        host.as_str(),
+        controller.as_str()
+    );
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
+    file.write_all(text.as_bytes()).unwrap();
 }

@@ -1,7 +1,9 @@
 //! All options, as flags and in a file, with the same result.
 
 use expect_test::expect;
+use pilotlight_auth::{Group, HashFunction, Policy};
 use pilotlight_nvmf_target::Capped;
+use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::background::control::{BackgroundConfig, Scrubbed};
 use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, SubsystemConfig};
@@ -59,6 +61,7 @@ fn flags_say_everything_that_they_can() {
     };
     let expected = ServerConfig {
         named_hosts: Vec::new(),
+        authentication: AuthenticationConfig::default(),
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         referrals: Vec::new(),
@@ -127,6 +130,11 @@ address = "192.0.2.8:8009"
 format = "json"
 
 [security]
+secrets_file = "secrets"
+mutual = true
+authenticate_discovery = true
+hashes = ["sha384", "sha512"]
+dh_groups = ["ffdhe3072", "ffdhe4096"]
 seccomp = "log"
 
 [page]
@@ -227,8 +235,16 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
     let disk = BackendSpec::File { path: dir.join("disk.img"), size: None };
     let archive =
         format!("checked={0}/archive.sums,trim:file:{0}/archive.img?size=10GiB", dir.display()).parse().unwrap();
+    let secrets = HostSecrets { host: secret(1), controller: Some(secret(2)) };
+    let policy = Policy {
+        hashes: vec![HashFunction::Sha384, HashFunction::Sha512],
+        groups: vec![Group::Ffdhe3072, Group::Ffdhe4096],
+        require_bidirectional: true,
+    };
+    let hosts = [(AUTHENTICATED.to_owned(), secrets)].into();
     ServerConfig {
         named_hosts: Vec::new(),
+        authentication: AuthenticationConfig { hosts, policy, for_discovery: true },
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         referrals: vec![("192.0.2.8".to_owned(), 8009)],

@@ -1,5 +1,6 @@
 //! The changes of a reload: carrying them out, and recording them in the state.
 
+use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
@@ -15,6 +16,12 @@ pub(super) enum Change {
     Discovery {
         advertise: Option<(String, u16)>,
         referrals: Vec<(String, u16)>,
+    },
+    /// Secrets of hosts, and what exchanges with them allow.
+    Authentication {
+        authentication: AuthenticationConfig,
+        /// Whether a host no longer has a secret (`order`).
+        loosens: bool,
     },
     /// Which hosts may connect to a subsystem.
     AllowHosts {
@@ -70,6 +77,10 @@ pub(super) fn carry_out(
             server.set_discovery(advertise.clone(), referrals.clone());
             Ok(None)
         }
+        Change::Authentication { authentication, .. } => {
+            server.set_authentication(authentication.clone());
+            Ok(None)
+        }
         Change::AllowHosts { nqn, allowed_hosts, .. } => {
             let ended = server.set_allowed_hosts(nqn, allowed_hosts)?;
             log_ended(nqn, ended.associations());
@@ -108,6 +119,7 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
         Change::Discovery { advertise, referrals } => {
             (state.config.advertise, state.config.referrals) = (advertise, referrals);
         }
+        Change::Authentication { authentication, .. } => state.config.authentication = authentication,
         Change::AllowHosts { nqn, allowed_hosts, .. } => {
             let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
             known.for_each(|subsystem| subsystem.allowed_hosts.clone_from(&allowed_hosts));
@@ -151,6 +163,7 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
 
 pub(super) fn describe(change: &Change) -> String {
     match change {
+        Change::Authentication { .. } => "changing the secrets of hosts".to_owned(),
         Change::Discovery { .. } => "changing the advertised address and referrals".to_owned(),
         Change::AllowHosts { nqn, .. } => format!("changing the allowed hosts of {nqn}"),
         Change::Show { nqn, nsid, .. } => format!("changing the hosts that see namespace {nsid} of {nqn}"),

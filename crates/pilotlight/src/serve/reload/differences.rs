@@ -58,6 +58,7 @@ fn with_settled_of(wanted: &ServerConfig, running: &ServerConfig) -> ServerConfi
     ServerConfig {
         advertise: wanted.advertise.clone(),
         referrals: wanted.referrals.clone(),
+        authentication: wanted.authentication.clone(),
         subsystems: wanted.subsystems.iter().map(subsystem).collect(),
         ..running.clone()
     }

@@ -39,7 +39,9 @@ pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<Str
 /// Changes are made in the order of these numbers.
 pub(super) fn place(change: &Change) -> u8 {
     match change {
-        Change::AllowHosts { admits: false, .. } | Change::Show { admits: false, .. } => 0,
+        Change::AllowHosts { admits: false, .. }
+        | Change::Show { admits: false, .. }
+        | Change::Authentication { loosens: false, .. } => 0,
         Change::Discovery { .. } => 1,
         Change::AddSubsystem { .. } => 2,
         Change::Remove { .. } => 3,
@@ -47,7 +49,9 @@ pub(super) fn place(change: &Change) -> u8 {
         Change::RemoveSubsystem { .. } => 5,
         Change::Resize { .. } => 6,
         Change::Add { .. } => 7,
-        Change::AllowHosts { admits: true, .. } | Change::Show { admits: true, .. } => 8,
+        Change::AllowHosts { admits: true, .. }
+        | Change::Show { admits: true, .. }
+        | Change::Authentication { loosens: true, .. } => 8,
     }
 }
 

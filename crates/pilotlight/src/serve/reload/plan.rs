@@ -88,6 +88,12 @@ pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
         let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
         plan.changes.push(Change::Discovery { advertise, referrals });
     }
+    if running.authentication != wanted.authentication {
+        let authentication = wanted.authentication.clone();
+        let hosts = &authentication.hosts;
+        let loosens = running.authentication.hosts.keys().any(|host| !hosts.contains_key(host));
+        plan.changes.push(Change::Authentication { authentication, loosens });
+    }
     plan.waiting.extend(moves.iter().filter_map(Move::refusal));
     plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
     plan.changes.sort_by_key(order::place); // stable, so that within each kind the order of the file holds

@@ -1,0 +1,52 @@
+//! Secrets of hosts.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use super::*;
+
+/// The output for this `[security]` section.
+fn output(config_dir: &ConfigDir, security: &str) -> String {
+    config_dir.output(&format!("[security]\n{security}\n[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n"))
+}
+
+#[test]
+fn a_file_of_secrets_must_be_private() {
+    let config_dir = ConfigDir::new();
+    assert_eq!(output(&config_dir, "secrets_file = \"secrets\""), "");
+    fs::set_permissions(config_dir.path().join("secrets"), fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = output(&config_dir, "secrets_file = \"secrets\"");
+    assert!(refused.contains("server.toml:2:16") && refused.contains("chmod 600"), "{refused}");
+    let missing = output(&config_dir, "secrets_file = \"none\"");
+    assert!(missing.contains("cannot be read"), "{missing}");
+}
+
+#[test]
+fn a_malformed_secret_is_named_by_its_line_and_not_quoted() {
+    let config_dir = ConfigDir::new();
+    let text = format!("{AUTHENTICATED} dhchap_key DHHC-1:00:c2VjcmV0:\n");
+    fs::write(config_dir.path().join("secrets"), text).unwrap();
+    let refused = output(&config_dir, "secrets_file = \"secrets\"");
+    assert!(refused.contains("line 1") && !refused.contains("c2VjcmV0"), "{refused}");
+}
+
+#[test]
+fn mutual_authentication_needs_a_secret_of_the_controller() {
+    let config_dir = ConfigDir::new();
+    let text = format!("{AUTHENTICATED} dhchap_key {}\n", secret(1).to_text().as_str());
+    fs::write(config_dir.path().join("secrets"), text).unwrap();
+    let refused = output(&config_dir, "secrets_file = \"secrets\"\nmutual = true");
+    assert!(refused.contains("has no dhchap_ctrl_key"), "{refused}");
+}
+
+#[test]
+fn unknown_hash_functions_and_groups_are_refused() {
+    let config_dir = ConfigDir::new();
+    let refused = output(&config_dir, "hashes = [\"sha1\"]\ndh_groups = [\"ffdhe1024\"]");
+    assert!(refused.contains("expected sha256") && refused.contains("expected null, ffdhe2048"), "{refused}");
+}
+
+#[test]
+fn a_credential_needs_systemd() {
+    let refused = output(&ConfigDir::new(), "secrets_file = \"credential:secrets\"");
+    assert!(refused.contains("LoadCredential="), "{refused}");
+}

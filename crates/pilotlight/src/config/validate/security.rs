@@ -1,0 +1,81 @@
+//! Checks of `[security]`: secrets of hosts, and what exchanges with them allow.
+
+use std::path::{Path, PathBuf};
+
+use pilotlight_auth::{Group, HashFunction, Policy, secrets_file};
+use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+
+use super::Checker;
+use crate::config::keys::Security;
+use crate::config::problem::{Problem, Text};
+
+/// Prefix of the name of a credential of systemd, in place of a path.
+const CREDENTIAL: &str = "credential:";
+
+impl Checker<'_> {
+    /// Authentication of hosts.
+    pub(super) fn authentication(&mut self, draft: &Security) -> AuthenticationConfig {
+        let default = Policy::default();
+        let hashes = self.listed(&draft.hashes, HashFunction::from_name, "sha256, sha384 or sha512");
+        let groups = self.listed(&draft.dh_groups, Group::from_name, "null, ffdhe2048, 3072, 4096, 6144 or 8192");
+        let policy = Policy {
+            hashes: if hashes.is_empty() { default.hashes } else { hashes },
+            groups: if groups.is_empty() { default.groups } else { groups },
+            require_bidirectional: draft.mutual,
+        };
+        let hosts = draft.secrets_file.as_ref().map(|file| self.secrets(file)).unwrap_or_default();
+        if let Some(file) = draft.secrets_file.as_ref().filter(|_| draft.mutual)
+            && let Some((nqn, _)) = hosts.iter().find(|(_, secrets)| secrets.controller.is_none())
+        {
+            let what = format!("host {nqn} has no dhchap_ctrl_key, and `mutual` requires one");
+            self.problem(Problem::error(&file.at, what).help("add one to the file of secrets, or omit `mutual`"));
+        }
+        AuthenticationConfig { hosts, policy, for_discovery: draft.authenticate_discovery }
+    }
+
+    fn secrets(&mut self, file: &Text) -> std::collections::BTreeMap<String, HostSecrets> {
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        let path = match (file.value.strip_prefix(CREDENTIAL), &credentials) {
+            (None, _) => self.base.join(&file.value),
+            (Some(name), Some(directory)) => directory.join(name),
+            (Some(_), None) => {
+                let what = "systemd has passed no credentials to this process";
+                let help = "add LoadCredential= to the unit, or give the path of a file";
+                self.problem(Problem::error(&file.at, what).help(help));
+                return Default::default();
+            }
+        };
+        match load(&path, credentials.as_deref()) {
+            Ok(hosts) => hosts,
+            Err(error) => {
+                self.problem(Problem::error(&file.at, error));
+                Default::default()
+            }
+        }
+    }
+
+    /// The values of a list of names.
+    fn listed<T: PartialEq>(&mut self, names: &[Text], value: fn(&str) -> Option<T>, expected: &str) -> Vec<T> {
+        let mut values = Vec::new();
+        for name in names {
+            match value(&name.value) {
+                Some(value) if values.contains(&value) => {
+                    self.problem(Problem::error(&name.at, format!("{} is a duplicate", name.value)));
+                }
+                Some(value) => values.push(value),
+                None => self.problem(Problem::error(&name.at, format!("expected {expected}"))),
+            }
+        }
+        values
+    }
+}
+
+fn load(path: &Path, credentials: Option<&Path>) -> Result<std::collections::BTreeMap<String, HostSecrets>, String> {
+    let hosts = secrets_file::load(path, credentials).map_err(|error| error.to_string())?;
+    let pair = |(nqn, secrets): (String, secrets_file::HostSecrets)| match (secrets.host, secrets.controller) {
+        (Some(host), controller) => Some(Ok((nqn, HostSecrets { host, controller }))),
+        (None, Some(_)) => Some(Err(format!("{}: host {nqn} has a dhchap_ctrl_key and no dhchap_key", path.display()))),
+        (None, None) => None,
+    };
+    hosts.into_iter().filter_map(pair).collect()
+}
