@@ -20,7 +20,7 @@ pub struct Initiator {
     t_id: u16,
     state: State,
     session: Option<Session>,
-    /// Number of the last [`Work`]; results of earlier ones are ignored.
+    /// Number of the last [`Work`]; results of earlier ones are ignored, because a transaction can start while one is out.
     work: u64,
 }
 

@@ -26,8 +26,6 @@ pub struct Responder {
     config: Arc<Config>,
     state: State,
     session: Option<Session>,
-    /// Number of the last [`Work`]; results of earlier ones are ignored.
-    work: u64,
 }
 
 /// What Authentication Receive gets.
@@ -72,7 +70,7 @@ impl Responder {
     /// A queue that has not authenticated.
     #[must_use]
     pub const fn new(config: Arc<Config>) -> Self {
-        Self { config, state: State::Idle, session: None, work: 0 }
+        Self { config, state: State::Idle, session: None }
     }
 
     /// Replaces the configuration, from the next transaction on: an authenticated queue stays so.
@@ -111,11 +109,8 @@ impl Responder {
         })
     }
 
-    /// Takes the result of a [`Work`].
+    /// Takes the result of a [`Work`]. That of a transaction that has failed in the meantime is ignored.
     pub fn on_done(&mut self, done: Done) {
-        if done.number != self.work {
-            return;
-        }
         let state = std::mem::replace(&mut self.state, State::Idle);
         self.state = match (state, done.outcome) {
             (State::Challenging(transaction), Ok(Outcome::Challenge { c1, private_key, public_value })) => {
@@ -197,7 +192,7 @@ impl Responder {
         let offer = negotiate.offer.as_ref().ok_or(Failure::ProtocolNotUsable)?;
         let (hash, group) = select(offer, &self.config)?;
         self.state = State::Challenging(Transaction { config: self.config.clone(), t_id: negotiate.t_id, hash, group });
-        Ok(self.start(Task::Challenge { hash, group }))
+        Ok(work(Task::Challenge { hash, group }))
     }
 
     fn verify(
@@ -219,21 +214,20 @@ impl Responder {
             c2,
         };
         self.state = State::Verifying(transaction);
-        Ok(self.start(Task::Verify(Box::new(task))))
-    }
-
-    fn start(&mut self, task: Task) -> Work {
-        self.work += 1;
-        Work { number: self.work, task }
+        Ok(work(Task::Verify(Box::new(task))))
     }
 
     /// Fails for good; the first failure remains.
     fn fail(&mut self, t_id: u16, failure: Failure) {
-        self.work += 1; // a result that arrives later is ignored
         if !matches!(self.state, State::Failed { .. }) {
             self.state = State::failed(t_id, failure);
         }
     }
+}
+
+/// A responder has one computation at a time, and none after a failure, so that their numbers do not matter.
+const fn work(task: Task) -> Work {
+    Work { number: 0, task }
 }
 
 /// The first hash function and the first group of the policy that the host offers.

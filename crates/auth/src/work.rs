@@ -1,7 +1,7 @@
 //! The expensive steps of an exchange, apart from the state machines: owned values for another thread.
 //!
-//! A state machine returns [`Work`]; any thread [runs](Work::run) it and sends [`Done`] back. A result of a transaction that has
-//! ended in the meantime is ignored.
+//! A state machine returns [`Work`]; any thread [runs](Work::run) it and sends [`Done`] back to the same state machine. A result
+//! of a transaction that has ended in the meantime is ignored.
 
 use std::sync::Arc;
 
@@ -85,7 +85,6 @@ impl Work {
         let outcome = match self.task {
             Task::Challenge { hash, group } => challenge(hash, group, random),
             Task::Verify(task) => task.run(),
-            // Nothing that a peer sent can make this fail.
             Task::Respond(task) => task.run(random),
         };
         Done { number: self.number, outcome }

@@ -14,6 +14,8 @@ use crate::failure::Failure;
 pub const SECP: u8 = 0xe9;
 /// SPSP0 and SPSP1 of Authentication Send and Receive.
 pub const SPSP: u8 = 1;
+/// AUTHREQ in Dword 0 of the response to Connect: the host must authenticate before it sends another command (bit ATR).
+pub const AUTHREQ_ATR: u32 = 1 << 17;
 /// AUTHID of DH-HMAC-CHAP in AUTH_Negotiate.
 pub const DH_HMAC_CHAP: u8 = 1;
 /// SC_C: no secure channel concatenation.

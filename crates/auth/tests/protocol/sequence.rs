@@ -286,6 +286,24 @@ fn a_result_after_the_end_of_its_transaction_is_ignored() {
 }
 
 #[test]
+fn a_host_that_starts_again_ignores_the_result_of_the_earlier_transaction() {
+    let policy = only(HashFunction::Sha256, Group::Null);
+    let mut host = Initiator::new(Arc::new(Config { policy, ..one_way() }));
+    let compute = |host: &mut Initiator, t_id| {
+        host.start(t_id);
+        match host.on_receive(&Message::Challenge(Challenge { t_id, ..challenge_fields() }).encode()) {
+            Step::Compute(work) => work,
+            _ => panic!("a computation"),
+        }
+    };
+    let first = compute(&mut host, 1);
+    let second = compute(&mut host, 2);
+    assert!(matches!(host.on_done(Numbers(1).run(first)), Step::End));
+    let Step::Send(reply) = host.on_done(Numbers(1).run(second)) else { panic!("a reply") };
+    assert_eq!(Message::transaction(&reply), 2);
+}
+
+#[test]
 fn a_failed_source_of_random_bytes_fails_the_transaction() {
     let mut controller = Responder::new(Arc::new(one_way()));
     let work = controller.on_send(&negotiate(T_ID)).expect("a computation");
