@@ -1,4 +1,4 @@
-//! The metrics that are displayed by default, their order, and their names without the power model.
+//! The metrics that are displayed by default, and their order.
 
 use pilotlight_results::metric;
 
@@ -9,20 +9,6 @@ use crate::results::summary::About;
 pub const FAMILIES: [&str; 3] = ["io", "transaction", "operation"];
 /// Scopes of energy, the widest first.
 pub const SCOPES: [&str; 4] = ["system", "ssd_cpu", "ssd", "cpu"];
-
-/// The key of a metric without its model: `cpu_power_w` of `cpu_modelled_generic_power_w`.
-#[must_use]
-pub fn without_model(about: &About) -> String {
-    if !about.modelled {
-        return about.key.clone();
-    }
-    let profiles = about.title.split_once("modelled (").and_then(|(_, rest)| rest.split_once(')'));
-    let profiles = profiles.map_or("", |(profiles, _)| profiles);
-    let tidy = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
-    let names: String =
-        profiles.split(", ").map(|profile| format!("_{}", profile.chars().map(tidy).collect::<String>())).collect();
-    about.key.replacen(&format!("_modelled{names}"), "", 1)
-}
 
 /// The keys compared by default, without models: rates, latencies, power, efficiency, CPU time.
 #[must_use]
@@ -88,18 +74,18 @@ pub fn displayed(results: &Results) -> Vec<&About> {
         let key = &about.key;
         !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
     };
-    let named = results.metrics_first.iter().filter_map(|key| find(results, key));
+    let named = results.metrics_first.iter().filter_map(|key| results.find(key));
     let usual = USUAL.iter().filter_map(|key| results.metric(key));
     let power = results.metrics.iter().filter(is_power);
     let efficiency = results.metrics.iter().filter(is_efficiency);
     let mut displayed: Vec<&About> = Vec::new();
     for about in named.chain(usual).chain(power).chain(efficiency) {
-        if has(results, &about.key) && !displayed.iter().any(|other| other.key == about.key) {
+        if results.has(&about.key) && !displayed.iter().any(|other| other.key == about.key) {
             displayed.push(about);
         }
     }
     if displayed.is_empty() {
-        displayed.extend(results.metrics.iter().filter(|about| has(results, &about.key)).take(OTHERS));
+        displayed.extend(results.metrics.iter().filter(|about| results.has(&about.key)).take(OTHERS));
     }
     displayed
 }
@@ -108,7 +94,7 @@ pub fn displayed(results: &Results) -> Vec<&About> {
 #[must_use]
 pub fn for_terminal(results: &Results) -> Vec<&About> {
     let named = |about: &About| {
-        results.metrics_first.contains(&about.key) || results.metrics_first.contains(&without_model(about))
+        results.metrics_first.contains(&about.key) || results.metrics_first.contains(&about.without_model())
     };
     let narrow = |about: &&About| {
         let wide = about.key.contains("_edp_") || about.key.starts_with("bytes_per_j_");
@@ -117,50 +103,22 @@ pub fn for_terminal(results: &Results) -> Vec<&About> {
     displayed(results).into_iter().filter(narrow).collect()
 }
 
-/// The metric with this key, with or without its model; measured before modelled.
-#[must_use]
-pub fn find<'a>(results: &'a Results, key: &str) -> Option<&'a About> {
-    let fits = |about: &&About| has(results, &about.key) && (about.key == key || without_model(about) == key);
-    results.metrics.iter().filter(fits).min_by_key(|about| (about.key != key, about.modelled))
-}
-
-/// Whether a metric has a value at any point.
-#[must_use]
-pub fn has(results: &Results, key: &str) -> bool {
-    results.points.iter().any(|point| point.values.contains_key(key))
-}
-
 /// The family of the work: the first with counted operations, otherwise the first with counted bytes.
 #[must_use]
 pub fn family(results: &Results) -> Option<&'static str> {
     let counted = FAMILIES.into_iter().find(|family| is_counted(results, family));
-    counted.or_else(|| FAMILIES.into_iter().find(|family| has(results, &format!("{}_per_s", byte_stem(family)))))
+    counted.or_else(|| FAMILIES.into_iter().find(|family| results.has(&format!("{}_per_s", byte_stem(family)))))
 }
 
 /// Whether the operations of a family were counted.
 #[must_use]
 pub fn is_counted(results: &Results, family: &str) -> bool {
-    has(results, &metric::rate(family))
+    results.has(&metric::rate(family))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_model_is_removed_from_the_key() {
-        let about = |key: &str, title: &str, modelled| About {
-            key: key.into(),
-            title: title.into(),
-            unit: String::new(),
-            modelled,
-        };
-        let plain = |key, title, modelled| without_model(&about(key, title, modelled));
-        assert_eq!(plain("cpu_modelled_generic_power_w", "power, CPU, modelled (generic)", true), "cpu_power_w");
-        let both = "I/Os per joule, SSD + CPU, modelled (a-b, c), above idle";
-        assert_eq!(plain("io_per_j_ssd_cpu_modelled_a_b_c_above_idle", both, true), "io_per_j_ssd_cpu_above_idle");
-        assert_eq!(plain("cpu_modelled_x", "an extra of that name", false), "cpu_modelled_x");
-    }
 
     #[test]
     fn metrics_named_by_the_experiment_are_first_and_unique() {

@@ -7,10 +7,8 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use crate::buffer::Buffer;
 use crate::ring::{Polling, Ring};
-
-/// Alignment of the buffer for direct I/O: a page.
-const ALIGNMENT: usize = 4096;
 
 /// System call and completion method of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,34 +89,5 @@ impl Calls {
             Self::Direct(_, buffer) => buffer.as_slice(),
             Self::Ring(ring) => ring.data(),
         }
-    }
-}
-
-/// A page-aligned buffer.
-#[derive(Default)]
-pub(crate) struct Buffer {
-    memory: Vec<u8>,
-    begins: usize,
-    len: usize,
-}
-
-impl Buffer {
-    pub(crate) fn new(len: usize) -> Self {
-        let memory = vec![0; len + ALIGNMENT];
-        let begins = memory.as_ptr().align_offset(ALIGNMENT);
-        Self { memory, begins, len }
-    }
-
-    pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.memory[self.begins..self.begins + self.len]
-    }
-
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.memory[self.begins..self.begins + self.len]
-    }
-
-    /// Leaks the memory, because the kernel may still write to it.
-    pub(crate) fn leak(self) {
-        self.memory.leak();
     }
 }

@@ -6,11 +6,13 @@
 //!
 //! - [`Spec`]: parameters of a run; [`Method`]: system call and completion; [`run`] performs it.
 //! - [`Report`]: results. [`Error`]: errors with remedies.
-//! - `range`: the device or file. `job`: one thread. `calls`: one read; `ring`: io_uring, with most of the crate's `unsafe`.
+//! - `range`: the device or file. `job`: the threads; `part`: their statistics. `calls`: one read; `ring`: io_uring, with most of the crate's `unsafe`.
 
+mod buffer;
 mod calls;
 mod error;
 mod job;
+mod part;
 mod range;
 mod report;
 mod ring;

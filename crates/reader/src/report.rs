@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::Spec;
-use crate::job::Part;
+use crate::part::Part;
 use crate::range::Place;
 
 /// Version of the keys.

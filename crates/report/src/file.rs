@@ -19,14 +19,14 @@ impl Table {
     #[must_use]
     pub fn csv(&self, notes: &[String]) -> String {
         // Each line of a note is a comment line.
-        let mut text: String =
+        let text: String =
             notes.iter().flat_map(|note| note.lines()).map(|line| format!("# {}\n", line.trim_end())).collect();
-        let keys = self.columns.iter().map(|column| quoted(&column.key()));
-        text += &(keys.collect::<Vec<_>>().join(",") + "\n");
-        for row in &self.rows {
-            text += &(row.iter().map(plain).collect::<Vec<_>>().join(",") + "\n");
-        }
-        text
+        let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
+        let mut add = |row: Vec<String>| writer.write_record(row).expect("a write to memory succeeds");
+        add(self.columns.iter().map(Column::key).collect());
+        self.rows.iter().for_each(|row| add(row.iter().map(plain).collect()));
+        let rows = writer.into_inner().expect("a write to memory succeeds");
+        text + std::str::from_utf8(&rows).expect("cells are UTF-8")
     }
 
     /// Writes the table as Parquet, with notes as key and value in the file's metadata.
@@ -75,13 +75,9 @@ impl Table {
     }
 }
 
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
-}
-
 fn plain(cell: &Cell) -> String {
     match cell {
-        Cell::Text(text) => quoted(text),
+        Cell::Text(text) => text.clone(),
         Cell::Integer(value) => value.to_string(),
         Cell::Number(value) => value.to_string(),
         Cell::Nothing => String::new(),

@@ -341,7 +341,7 @@ pub fn nine_digits(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }
 
-/// The rows of a run.
+/// The rows of a run, without a CSV writer: names have no commas, and readers split at them.
 #[must_use]
 pub fn rows(experiment: &str, key: &RunKey, run: &Run) -> String {
     let RunKey { point, variant, policy, replication } = key;

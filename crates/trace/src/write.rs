@@ -55,7 +55,7 @@ impl<W: Write> Writer<W> {
         Ok(Self { packer })
     }
 
-    /// Writes a request.
+    /// Writes a request, without a CSV writer: numbers and a letter need no quotes.
     ///
     /// # Errors
     /// It cannot be written.

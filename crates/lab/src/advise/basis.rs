@@ -61,7 +61,7 @@ fn candidates(result_set: &ResultSet, work: &Points<'_>, scope: Option<&str>) ->
     };
     let mut found: Vec<Basis> = Vec::new();
     for name in SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name)) {
-        let Some(about) = displayed::find(&result_set.results, &format!("{stem}_per_j_{name}")) else { continue };
+        let Some(about) = result_set.results.find(&format!("{stem}_per_j_{name}")) else { continue };
         let formula = Formula::Metric(about.key.clone());
         found.push(Basis { words: about.title.clone(), modelled: about.modelled, is_energy: true, formula });
     }

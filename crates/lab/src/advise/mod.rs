@@ -16,6 +16,7 @@
 //! the best and worst values are selected by the same data.
 
 mod basis;
+mod kind;
 mod knob;
 #[cfg(test)]
 mod tests;
@@ -27,8 +28,8 @@ use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
 use crate::result_set::ResultSet;
+pub use kind::Kind;
 use knob::Study;
-use work::Kind;
 
 /// Family-wise error rate.
 pub const LEVEL: f64 = 0.05;

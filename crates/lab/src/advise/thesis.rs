@@ -1,6 +1,6 @@
 //! Table 5.1 of the thesis: its variables, its recommendations for its machine (980 Pro, ten-core Xeon), and the corresponding knobs.
 
-use super::work::Kind;
+use super::kind::Kind;
 
 /// A row of Table 5.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

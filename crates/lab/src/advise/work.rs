@@ -3,8 +3,8 @@
 //! sizes of a pattern.
 
 use pilotlight_input::quantity::storage_bytes;
-use serde::Serialize;
 
+use super::kind::Kind;
 use super::thesis::{PATTERNS, SIZES};
 use crate::displayed;
 use crate::result_set::ResultSet;
@@ -14,18 +14,6 @@ use crate::results::summary::PointResult;
 pub const SMALL: u64 = 16 << 10;
 /// The smallest request that is large, in bytes.
 pub const LARGE: u64 = 128 << 10;
-
-/// A kind of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// Small random requests: I/Os per joule.
-    Iops,
-    /// Large sequential requests: bytes per joule.
-    Throughput,
-    /// Operations of an application per joule.
-    Application,
-}
 
 /// Points of one kind.
 pub(super) struct Points<'a> {

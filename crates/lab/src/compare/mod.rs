@@ -237,7 +237,7 @@ fn metrics<'a>(
     let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
     let (mut found, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for key in wanted {
-        let both = displayed::find(&a.results, &key).zip(displayed::find(&b.results, &key));
+        let both = a.results.find(&key).zip(b.results.find(&key));
         let Some((first, second)) = both else {
             if question.metrics.is_empty() {
                 continue;
@@ -252,14 +252,14 @@ fn metrics<'a>(
             ));
             continue;
         }
-        if let Some(why) = domains::differ(a, b, &displayed::without_model(first)) {
+        if let Some(why) = domains::differ(a, b, &first.without_model()) {
             if !question.mixed {
                 left_out.push(format!("left out: {key} is {why}; --mixed compares them"));
                 continue;
             }
             warnings.push(format!("{key} is {why}"));
         }
-        found.push(Both { plain: displayed::without_model(first), a: first, b: second });
+        found.push(Both { plain: first.without_model(), a: first, b: second });
     }
     match (found.is_empty(), left_out.is_empty()) {
         (false, _) => {
@@ -273,7 +273,7 @@ fn metrics<'a>(
 
 /// Metrics compared by default: the main ones, or all common ones if there are none.
 fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
-    let is_there = |key: &str| displayed::find(&a.results, key).is_some() && displayed::find(&b.results, key).is_some();
+    let is_there = |key: &str| a.results.find(key).is_some() && b.results.find(key).is_some();
     let is_counted = |result_set: &ResultSet| {
         displayed::FAMILIES.iter().any(|family| displayed::is_counted(&result_set.results, family))
     };
@@ -287,7 +287,7 @@ fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
     if keys.is_empty() {
         keys = displayed::displayed(&a.results)
             .into_iter()
-            .map(displayed::without_model)
+            .map(About::without_model)
             .filter(|key| is_there(key))
             .collect();
     }
@@ -311,8 +311,7 @@ fn origin(about: &About) -> &str {
 }
 
 fn unknown(a: &ResultSet, b: &ResultSet, name: &str) -> CompareError {
-    let in_both =
-        |about: &&About| displayed::has(&a.results, &about.key) && displayed::find(&b.results, &about.key).is_some();
+    let in_both = |about: &&About| a.results.has(&about.key) && b.results.find(&about.key).is_some();
     let known: Vec<&str> = a.results.metrics.iter().filter(in_both).map(|about| about.key.as_str()).collect();
     let nearest = pilotlight_input::file::nearest(name, &known);
     let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();

@@ -21,7 +21,7 @@ const NAMED: usize = 12;
 fn without_value(read: &Read) -> Option<Table> {
     let results = &read.results;
     let mut why: BTreeMap<&str, i64> = BTreeMap::new();
-    for about in results.metrics.iter().filter(|about| !crate::displayed::has(results, &about.key)) {
+    for about in results.metrics.iter().filter(|about| !results.has(&about.key)) {
         let reason = results.points.iter().find_map(|point| point.missing.get(&about.key));
         reason.into_iter().for_each(|reason| *why.entry(reason).or_default() += 1);
     }

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
 
-use crate::displayed::{SCOPES, displayed, has};
+use crate::displayed::{SCOPES, displayed};
 use crate::results::environment::Environment;
 use crate::results::journal::Finished;
 use crate::results::summary::{About, PointResult, Results};
@@ -134,7 +134,7 @@ fn notes(read: &Read) -> Vec<String> {
     if results.metrics.iter().any(|about| about.modelled) {
         notes.push("Power and efficiency labelled as modelled are from a model, not measured.".into());
     }
-    if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && has(results, &about.key)) {
+    if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && results.has(&about.key)) {
         notes.push("No power was measured; see the notes below.".into());
     }
     notes
@@ -162,12 +162,10 @@ fn drawn(results: &Results) -> Vec<&About> {
     let displayed = displayed(results);
     let rest = |key: &str| ["io_edp_mean_js_", "io_edp_p99_js_"].iter().any(|stem| key.starts_with(stem));
     let widest = SCOPES.iter().find(|scope| {
-        displayed
-            .iter()
-            .any(|about| rest(&about.key) && crate::displayed::without_model(about).ends_with(&format!("_js_{scope}")))
+        displayed.iter().any(|about| rest(&about.key) && about.without_model().ends_with(&format!("_js_{scope}")))
     });
     let is_drawn = |about: &&About| {
-        let key = crate::displayed::without_model(about);
+        let key = about.without_model();
         let bytes = key.starts_with("bytes_per_") && even(results);
         let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));

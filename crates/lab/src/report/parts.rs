@@ -4,14 +4,13 @@ use pilotlight_report::chart::Stack;
 use pilotlight_report::{Block, Chart, Section};
 
 use super::knobs::varied;
-use crate::displayed;
 use crate::results::summary::{About, PointResult, Results};
 
 /// Maximum number of bars.
 const POINTS: usize = 24;
 
 pub(super) fn section(results: &Results) -> Option<Section> {
-    let find = |scope: &str| displayed::find(results, &format!("{scope}_power_w"));
+    let find = |scope: &str| results.find(&format!("{scope}_power_w"));
     let (ssd, cpu, system) = (find("ssd"), find("cpu"), find("system"));
     if [ssd, cpu, system].iter().flatten().count() < 2 {
         return None;

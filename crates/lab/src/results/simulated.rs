@@ -16,8 +16,7 @@ use crate::metrics::power::PowerDomains;
 use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::ChartKind;
 use crate::simulated::metrics::{COUNTED, of_events};
-use crate::simulated::oracle;
-use crate::simulated::variant::{DEFAULT, MEMBER};
+use crate::simulated::variant::{DEFAULT, MEMBER, ORACLE};
 
 /// Name of the policy as a parameter.
 pub(crate) const POLICY: &str = "policy";
@@ -125,7 +124,7 @@ fn notes(values: &Numbers) -> Vec<String> {
         notes.push(nothing_measured(&values.about));
     }
     let is_left_out = |variant: &str| {
-        variant != DEFAULT && variant != oracle::VARIANT && !variant.starts_with(MEMBER) && !variant.starts_with(DRAWS)
+        variant != DEFAULT && variant != ORACLE && !variant.starts_with(MEMBER) && !variant.starts_with(DRAWS)
     };
     let others = values.cells.keys().filter(|cell| is_left_out(&cell.variant)).count();
     if others > 0 {
@@ -181,7 +180,7 @@ fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointRes
 
 /// The run with the bounds of the oracle.
 fn bounds<'a>(variants: &Variants<'a>) -> impl Iterator<Item = &'a Run> + use<'a> {
-    variants.get(oracle::VARIANT).and_then(|runs| runs.first()).copied().into_iter()
+    variants.get(ORACLE).and_then(|runs| runs.first()).copied().into_iter()
 }
 
 fn column(runs: &[&Run], metric: &str) -> Vec<f64> {

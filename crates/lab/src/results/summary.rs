@@ -59,6 +59,22 @@ pub struct About {
     pub modelled: bool,
 }
 
+impl About {
+    /// The key of a metric without its model: `cpu_power_w` of `cpu_modelled_generic_power_w`.
+    #[must_use]
+    pub fn without_model(&self) -> String {
+        if !self.modelled {
+            return self.key.clone();
+        }
+        let profiles = self.title.split_once("modelled (").and_then(|(_, rest)| rest.split_once(')'));
+        let profiles = profiles.map_or("", |(profiles, _)| profiles);
+        let tidy = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+        let names: String =
+            profiles.split(", ").map(|profile| format!("_{}", profile.chars().map(tidy).collect::<String>())).collect();
+        self.key.replacen(&format!("_modelled{names}"), "", 1)
+    }
+}
+
 /// The results of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PointResult {
@@ -217,7 +233,7 @@ impl Results {
         if known.is_empty() {
             return;
         }
-        let unknown = |key: &&String| !known.contains(&key.as_str()) && crate::displayed::find(self, key).is_none();
+        let unknown = |key: &&String| !known.contains(&key.as_str()) && self.find(key).is_none();
         let note = |key: &String| {
             let nearest = pilotlight_input::file::nearest(key, &known);
             let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
@@ -291,6 +307,19 @@ impl Results {
         self.metrics.iter().find(|about| about.key == key)
     }
 
+    /// The metric with this key, with or without its model; measured before modelled.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&About> {
+        let fits = |about: &&About| self.has(&about.key) && (about.key == key || about.without_model() == key);
+        self.metrics.iter().filter(fits).min_by_key(|about| (about.key != key, about.modelled))
+    }
+
+    /// Whether a metric has a value at any point.
+    #[must_use]
+    pub fn has(&self, key: &str) -> bool {
+        self.points.iter().any(|point| point.values.contains_key(key))
+    }
+
     /// A row for each point: knobs, repeats, and at least six columns for each metric with values.
     #[must_use]
     pub fn table(&self) -> Table {
@@ -318,10 +347,6 @@ impl Results {
             cells
         };
         Table { title: self.title.clone(), rows: self.points.iter().map(row).collect(), columns }
-    }
-
-    fn has(&self, key: &str) -> bool {
-        self.points.iter().any(|point| point.values.contains_key(key))
     }
 }
 

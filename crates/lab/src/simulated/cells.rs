@@ -10,7 +10,6 @@ use toml::Value;
 use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::PolicySpec;
 use crate::simulated::fingerprint::{self, Fingerprint, scenario};
-use crate::simulated::oracle;
 use crate::simulated::variant::{self, Variant};
 use pilotlight_results::values::{Cell, Results, RunKey};
 
@@ -51,7 +50,7 @@ impl Cells {
                     };
                     cells.insert(cell(&variant.name), fingerprint);
                     if variant.name == variant::DEFAULT {
-                        cells.insert(cell(oracle::VARIANT), fingerprint);
+                        cells.insert(cell(variant::ORACLE), fingerprint);
                     }
                 }
             }

@@ -6,9 +6,10 @@ use std::path::Path;
 use serde::Deserialize;
 
 use crate::simulated::calibration::Calibration;
-use crate::simulated::experiment::LoadError;
-use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
+
+/// Figures with the keys of constants fitted on them.
+pub type Fitted = BTreeMap<String, Vec<String>>;
 
 /// The place of a claim; `pilotlight_claims` reads the rest.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,13 +58,13 @@ pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibrati
 ///
 /// # Errors
 /// If the claims cannot be read.
-pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, LoadError> {
+pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, ReadError> {
     let path = home.join("experiments/claims.toml");
     if !path.is_file() {
         return Ok(Fitted::new());
     }
     let name = path.display().to_string();
-    let text = std::fs::read_to_string(&path).map_err(|error| LoadError::File { path: name.clone(), error })?;
+    let text = std::fs::read_to_string(&path).map_err(|error| ReadError::key(&name, "", error.to_string()))?;
     let read = |text: &str| -> Result<Rows, ReadError> { read::table(read::parse(&name, text)?, &name) };
     let rows = read(&text)?.claim;
     Ok(of(rows.iter().map(|row| (row.id.as_str(), row.seed.as_str(), row.place.as_str())), calibration))

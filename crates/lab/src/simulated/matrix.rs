@@ -3,12 +3,12 @@
 //! A pass runs its experiments with common variants of the machine and repeats. Passes over the same experiment add to the same results, so a
 //! later pass can have more variants with fewer repeats.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
+use crate::simulated::fitted::Fitted;
 use crate::simulated::variant::Choice;
 use pilotlight_input::file::{self as read, ReadError};
 
@@ -169,9 +169,6 @@ impl Pass {
         Ok(Entry { pass, bench: experiment::load(file, &asked)?, choice, oracle, out })
     }
 }
-
-/// Figures with the keys of constants fitted on them.
-pub type Fitted = BTreeMap<String, Vec<String>>;
 
 fn failed(path: &Path) -> impl Fn(std::io::Error) -> MatrixError + '_ {
     |error| MatrixError::File { path: path.display().to_string(), error }

@@ -21,9 +21,6 @@ use crate::simulated::sweep::Sweep;
 use crate::simulated::variant;
 use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
 
-/// Name of the variant with brackets.
-pub const VARIANT: &str = "oracle";
-
 /// Policies that only use sleep states. Others change frequencies, quotas, power limits or drives, so they can be below the bounds.
 const SLEEP_ONLY: [&str; 7] = ["static", "native", "interrupt", "dynamic", "hybrid-poll", "sandman", "pg"];
 
@@ -101,7 +98,7 @@ fn questions<'a>(sweep: &Sweep<'_>, results: &'a Results, most_requests: f64) ->
         let Some(run) = results.runs.get(&key) else { continue };
         let (experiment, policy) = sweep.asked(job);
         let RunKey { point, policy: label, .. } = key.clone();
-        let name = RunKey { variant: VARIANT.to_owned(), ..key };
+        let name = RunKey { variant: variant::ORACLE.to_owned(), ..key };
         let reason = refusal(experiment, policy, run, most_requests);
         let question = reason.map_or_else(|| question(sweep, job, &name, run), Err);
         match question {

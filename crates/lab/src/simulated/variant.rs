@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pilotlight_report::{Cell, Column, Table};
 use toml::Value;
 
 use crate::simulated::calibration::{Calibration, CalibrationError};
@@ -65,6 +66,9 @@ pub struct Choice {
 /// Name of the unchanged machine.
 pub const DEFAULT: &str = "default";
 
+/// Name of the variant with the bounds of the oracle (`oracle.rs`).
+pub const ORACLE: &str = "oracle";
+
 /// Prefix of family members.
 pub const MEMBER: &str = "family:";
 
@@ -105,15 +109,15 @@ fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<V
 /// The constants of random sets as CSV `variant,constant,value`, booleans as 1 and 0; `None` without draws.
 #[must_use]
 pub fn draws(variants: &[Variant]) -> Option<String> {
-    let mut text = String::from("variant,constant,value\n");
     let drawn: Vec<&Variant> = variants.iter().filter(|variant| variant.name.starts_with("lhs:")).collect();
-    for Variant { name, changes } in &drawn {
-        for (key, value) in changes {
-            let value = value.as_bool().map_or_else(|| value.to_string(), |yes| u8::from(yes).to_string());
-            text += &format!("{name},{key},{value}\n");
-        }
-    }
-    (!drawn.is_empty()).then_some(text)
+    let row = |name: &str, (key, value): &(String, Value)| {
+        let value = value.as_bool().map_or_else(|| value.to_string(), |yes| u8::from(yes).to_string());
+        [name, key, &value].map(Cell::text).to_vec()
+    };
+    let rows = drawn.iter().flat_map(|variant| variant.changes.iter().map(move |change| row(&variant.name, change)));
+    let columns = ["variant", "constant", "value"].map(Column::text).to_vec();
+    let table = Table { columns, rows: rows.collect(), ..Table::default() };
+    (!drawn.is_empty()).then(|| table.csv(&[]))
 }
 
 fn families(calibration: &Calibration) -> impl Iterator<Item = Variant> + '_ {

@@ -9,7 +9,7 @@ use pilotlight_stats::compare::{holm, welch};
 use pilotlight_stats::{CONFIDENCE, mean::average};
 use serde::Serialize;
 
-use crate::displayed::{self, SCOPES};
+use crate::displayed::SCOPES;
 use crate::result_set::ResultSet;
 use crate::results::Results;
 use crate::results::summary::PointResult;
@@ -180,7 +180,7 @@ struct Metric {
 fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
     let energy = || energy(results, question.scope.as_deref());
     let metric = |by, key: &str, words: &str| {
-        let about = results.metric(key).filter(|about| displayed::has(results, &about.key))?;
+        let about = results.metric(key).filter(|about| results.has(&about.key))?;
         Some(Metric { by, key: key.into(), words: words.into(), unit: about.unit.clone(), modelled: false })
     };
     let cpu = || metric(Measure::CpuTime, "bytes_per_cpu_s", "bytes per second of CPU time of the whole machine");
@@ -199,7 +199,7 @@ fn metrics(results: &Results, question: &Question) -> Vec<Metric> {
 /// Bytes per joule of the widest scope: measured before modelled.
 fn energy(results: &Results, scope: Option<&str>) -> Option<Metric> {
     let scopes = SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name));
-    let abouts: Vec<_> = scopes.filter_map(|name| displayed::find(results, &format!("bytes_per_j_{name}"))).collect();
+    let abouts: Vec<_> = scopes.filter_map(|name| results.find(&format!("bytes_per_j_{name}"))).collect();
     let about = abouts.iter().find(|about| !about.modelled).or(abouts.first())?;
     let (words, unit) = (about.title.clone(), about.unit.clone());
     Some(Metric { by: Measure::Energy, key: about.key.clone(), words, unit, modelled: about.modelled })

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use jiff::Timestamp;
 use pilotlight_lab::experiment::{self, Loaded, Overrides};
 use pilotlight_lab::plan::Plan;
 use pilotlight_lab::results::samples::Format;
@@ -162,23 +163,12 @@ fn default_folder(title: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let words: String = title.chars().map(plain).collect();
     let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).take(6).collect();
-    let now_s = std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-    Path::new("bench-results").join(format!("{}-{}", words.join("-"), moment(now_s)))
+    Path::new("bench-results").join(format!("{}-{}", words.join("-"), moment(Timestamp::now())))
 }
 
 /// `20261122-041500`, in UTC.
-fn moment(unix_s: u64) -> String {
-    let (days, second) = (unix_s / 86_400, unix_s % 86_400);
-    // Days since 1 March of year 0, in eras of 400 years (Hinnant, "chrono-compatible low-level date algorithms").
-    let day = days + 719_468;
-    let (era, of_era) = (day / 146_097, day % 146_097);
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}-{:02}{:02}{:02}", second / 3_600, second / 60 % 60, second % 60)
+fn moment(now: Timestamp) -> String {
+    now.strftime("%Y%m%d-%H%M%S").to_string()
 }
 
 fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
@@ -304,9 +294,10 @@ mod tests {
 
     #[test]
     fn dates_match_the_calendar() {
-        assert_eq!(moment(0), "19700101-000000");
-        assert_eq!(moment(951_782_399), "20000228-235959");
-        assert_eq!(moment(951_782_400), "20000229-000000");
-        assert_eq!(moment(1_795_321_553), "20261122-042553");
+        let at = |unix_s| moment(Timestamp::from_second(unix_s).unwrap());
+        assert_eq!(at(0), "19700101-000000");
+        assert_eq!(at(951_782_399), "20000228-235959");
+        assert_eq!(at(951_782_400), "20000229-000000");
+        assert_eq!(at(1_795_321_553), "20261122-042553");
     }
 }

@@ -10,11 +10,11 @@ use pilotlight_trace::read::{Faults, OpenError, Position};
 use pilotlight_trace::stats::Summary;
 use pilotlight_trace::stats::segments::{SEGMENT_NS, Segment, Segments};
 use pilotlight_trace::{Reader, Request, Stats, Writer};
-use serde::Serialize;
 
 use super::packed::Packed;
-use super::segments::Told;
-use super::{TraceArgs, refuse, render};
+use super::render::{Report, VERSION, print};
+use super::segments::SegmentsReport;
+use super::{TraceArgs, refuse};
 use crate::console;
 use crate::exit::Exit;
 use crate::files;
@@ -24,30 +24,6 @@ const LOOK_EVERY: u64 = 1 << 16;
 /// Time until a progress bar is displayed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The printed results.
-#[derive(Serialize)]
-pub(super) struct Report<'a> {
-    /// Version of this structure. Keys are added, never changed or removed.
-    pub(super) version: u32,
-    pub(super) file: &'a Path,
-    /// Format of the trace, or the surrogate.
-    pub(super) format: &'a str,
-    /// Lines that are not requests.
-    pub(super) malformed_lines: u64,
-    /// Descriptions of the first of them.
-    pub(super) malformed_first: Vec<String>,
-    /// Requests that were too late to be sorted.
-    pub(super) late_requests: u64,
-    /// Names of the volumes, if the trace has names; at most 16.
-    pub(super) volume_names: Vec<&'a str>,
-    pub(super) statistics: Summary,
-    /// Segments, if requested.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) segments: Option<Told>,
-}
-
-/// Version of [`Report`].
-pub(super) const VERSION: u32 = 1;
 /// Maximum number of names.
 const NAMES: u32 = 16;
 
@@ -73,7 +49,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
         late_requests: reader.late(),
         volume_names: (0..NAMES).map_while(|volume| reader.volume_name(volume)).collect(),
         statistics,
-        segments: segments.map(|segments| Told::of(args, segments)).transpose()?,
+        segments: segments.map(|segments| SegmentsReport::of(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     Ok(ended(faults))
@@ -85,11 +61,6 @@ fn ended(faults: &Faults) -> ExitCode {
     let why = if malformed.is_fatal() { "" } else { " (--strict)" };
     console::eprintln(format_args!("error: reading ended before the end of the trace{why}: {malformed}"));
     Exit::Failed.into()
-}
-
-pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
-    let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { render::text(report) };
-    console::print(text)
 }
 
 /// Processes requests, read or generated.

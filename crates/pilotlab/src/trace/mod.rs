@@ -5,6 +5,7 @@ mod generate;
 mod packed;
 mod render;
 mod segments;
+mod with_unit;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,16 +1,49 @@
-//! The statistics of a trace as text, with units.
+//! The results of an analysis as text, with units, or JSON.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use pilotlight_trace::stats::{BurstSummary, SizeSummary, Summary, WindowSummary};
+use serde::Serialize;
 
-use super::analyse::Report;
+use super::segments::SegmentsReport;
+use super::with_unit::{size, time};
+use crate::console;
 use crate::table::Table;
 
 /// Placeholder for a missing value.
 const NOTHING: &str = "-";
 
-pub(super) fn text(report: &Report<'_>) -> String {
+/// The printed results.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    /// Version of this structure. Keys are added, never changed or removed.
+    pub(super) version: u32,
+    pub(super) file: &'a Path,
+    /// Format of the trace, or the surrogate.
+    pub(super) format: &'a str,
+    /// Lines that are not requests.
+    pub(super) malformed_lines: u64,
+    /// Descriptions of the first of them.
+    pub(super) malformed_first: Vec<String>,
+    /// Requests that were too late to be sorted.
+    pub(super) late_requests: u64,
+    /// Names of the volumes, if the trace has names; at most 16.
+    pub(super) volume_names: Vec<&'a str>,
+    pub(super) statistics: Summary,
+    /// Segments, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) segments: Option<SegmentsReport>,
+}
+
+/// Version of [`Report`].
+pub(super) const VERSION: u32 = 1;
+pub(super) fn print(report: &Report<'_>, json: bool) -> anyhow::Result<()> {
+    let text = if json { serde_json::to_string_pretty(report)? + "\n" } else { text(report) };
+    console::print(text)
+}
+
+fn text(report: &Report<'_>) -> String {
     let all = &report.statistics;
     let mut out = String::new();
     line(&mut out, "trace", &format!("{} ({})", report.file.display(), report.format));
@@ -138,38 +171,5 @@ fn malformed(out: &mut String, report: &Report<'_>) {
         if report.malformed_lines > report.malformed_first.len() as u64 {
             let _ = writeln!(out, "  ...");
         }
-    }
-}
-
-/// Bytes with three digits.
-pub(super) fn size(bytes: u64) -> String {
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    let fitting = units.iter().find(|(_, shift)| bytes >= 1 << shift);
-    fitting
-        .map_or(format!("{bytes} B"), |(unit, shift)| format!("{:.2} {unit}", bytes as f64 / (1_u64 << shift) as f64))
-}
-
-/// A time in a suitable unit.
-pub(super) fn time(ns: u64) -> String {
-    let units =
-        [("h", 3_600_000_000_000), ("min", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)];
-    let fits = |unit_ns: u64| ns >= 2 * unit_ns || ns > 0 && ns.is_multiple_of(unit_ns);
-    let fitting = units.iter().find(|(_, unit_ns)| fits(*unit_ns));
-    fitting.map_or(format!("{ns} ns"), |(unit, unit_ns)| {
-        let count = ns as f64 / *unit_ns as f64;
-        let digits = if ns.is_multiple_of(*unit_ns) { 0 } else { 2 };
-        format!("{count:.digits$} {unit}")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_times_have_units() {
-        assert_eq!((size(512), size(4096), size(3 << 29)), ("512 B".into(), "4.00 KiB".into(), "1.50 GiB".into()));
-        assert_eq!((time(0), time(1000), time(1_800_000_000_000)), ("0 ns".into(), "1 us".into(), "30 min".into()));
-        assert_eq!((time(136_489_000), time(60_055_212_000)), ("136.49 ms".into(), "60.06 s".into()));
     }
 }

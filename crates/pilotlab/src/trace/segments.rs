@@ -7,20 +7,20 @@ use pilotlight_trace::stats::segments::Segment;
 use serde::Serialize;
 
 use super::TraceArgs;
-use super::render::{size, time};
+use super::with_unit::{size, time};
 use crate::table::Table;
 
 /// The printed segments.
 #[derive(Serialize)]
-pub(super) struct Told {
-    segments: Vec<One>,
+pub(super) struct SegmentsReport {
+    segments: Vec<Row>,
     /// Over all segments; absent without `--pressure` or without requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pressure_percent: Option<f64>,
 }
 
 #[derive(Serialize)]
-struct One {
+struct Row {
     #[serde(flatten)]
     segment: Segment,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,17 +29,17 @@ struct One {
     pressure_percent: Option<f64>,
 }
 
-impl Told {
+impl SegmentsReport {
     /// Measures the pressure of the segments, if requested.
     pub(super) fn of(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
         let Some(path) = &args.pressure else {
-            let one = |segment| One { segment, most_iops: None, pressure_percent: None };
+            let one = |segment| Row { segment, most_iops: None, pressure_percent: None };
             return Ok(Self { segments: segments.into_iter().map(one).collect(), pressure_percent: None });
         };
         let bench = experiment::load(path, &Request::default())?;
         let pressed = pressure::measure(&bench, &segments).map_err(|error| anyhow!(error));
         let pressed = pressed.with_context(|| format!("{}", path.display()))?;
-        let one = |pressed: &Pressed| One {
+        let one = |pressed: &Pressed| Row {
             segment: pressed.segment.clone(),
             most_iops: Some(pressed.most_iops),
             pressure_percent: Some(pressed.percent()),
@@ -51,7 +51,7 @@ impl Told {
         let mut table =
             Table::new(&["segment", "requests", "IOPS", "reads", "sequential", "mean size", "most IOPS", "pressure"]);
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        for One { segment, most_iops, pressure_percent } in &self.segments {
+        for Row { segment, most_iops, pressure_percent } in &self.segments {
             table.row([
                 time(segment.begin_ns),
                 segment.requests.to_string(),

@@ -1,9 +1,11 @@
 //! Bar charts: groups of bars by category, each bar with its interval.
 
+use maud::Markup;
+
 use super::axis::{Axis, Ruler};
 use super::below::Below;
 use super::lines::draw_y;
-use super::svg::{BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
+use super::svg::{BOTTOM, Canvas, Fill, HEIGHT, LEFT, RIGHT, TOP};
 use crate::table::short;
 
 /// Bars by category.
@@ -29,7 +31,7 @@ pub struct Bar {
 }
 
 impl Bars {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> Markup {
         let bars = || self.groups.iter().flat_map(|(_, bars)| bars).flatten();
         let bands = bars().filter_map(|bar| bar.band).flat_map(|(low, high)| [low, high]);
         let values: Vec<f64> = bars().map(|bar| bar.value).chain(bands).collect();
@@ -56,10 +58,9 @@ impl Bars {
             let (x, zero, end) = (left + at as f64 * each, height(0.0), height(bar.value));
             let (top, high) = (end.min(zero), (end - zero).abs());
             let series = self.series.get(at).map_or("", String::as_str);
-            let style = format!(r#"class="f c{}""#, at % COLOURS);
             let series = if series.is_empty() { String::new() } else { format!("{series}, ") };
             let title = format!("{series}{name}: {}", short(bar.value));
-            canvas.rect((x + each * 0.06, top), (each * 0.88, high), &style, &title);
+            canvas.rect((x + each * 0.06, top), (each * 0.88, high), &Fill::series(at), &title);
             if let Some((low, high)) = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite()) {
                 let middle = x + each / 2.0;
                 canvas.line((middle, height(low)), (middle, height(high)), "whisker");

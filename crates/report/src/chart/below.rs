@@ -53,7 +53,7 @@ impl<'a> Below<'a> {
         for (at, lines) in self.lines.iter().enumerate() {
             let x = left + (at as f64 + 0.5) * wide;
             if self.upright {
-                canvas.text_upright((x + 4.5, bottom + 8.0), &lines[0]);
+                canvas.text_up((x + 4.5, bottom + 8.0), Anchor::End, &lines[0]);
                 continue;
             }
             for (down, line) in lines.iter().enumerate() {

@@ -1,8 +1,10 @@
 //! Heat maps over two categories.
 
+use maud::Markup;
+
 use super::axis::tick;
 use super::below::{Below, LETTER, WIDE, cut, wrapped};
-use super::svg::{Anchor, Canvas, LEFT, RIGHT};
+use super::svg::{Anchor, Canvas, Fill, LEFT, RIGHT};
 use crate::table::short;
 
 /// A heat map over two categories.
@@ -30,7 +32,7 @@ const LEFTMOST: (f64, f64) = (LEFT, 190.0);
 const SHADE: (f64, f64) = (0.08, 0.84);
 
 impl Heat {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> Markup {
         let values = || self.rows.iter().flat_map(|(_, values)| values).flatten().copied();
         let (low, high) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         let bottom = HEAD + ROW * self.rows.len() as f64;
@@ -50,9 +52,9 @@ impl Heat {
             for (across, value) in values.iter().enumerate() {
                 let Some(value) = value else { continue };
                 let share = if high > low { (value - low) / (high - low) } else { 0.5 };
-                let style = format!(r#"class="h" fill-opacity="{:.2}""#, SHADE.0 + SHADE.1 * share);
+                let fill = Fill::heat(SHADE.0 + SHADE.1 * share);
                 let x = leftmost + across as f64 * wide;
-                canvas.rect((x + 1.0, y + 1.0), (wide - 2.0, ROW - 2.0), &style, &format!("{name}: {}", short(*value)));
+                canvas.rect((x + 1.0, y + 1.0), (wide - 2.0, ROW - 2.0), &fill, &format!("{name}: {}", short(*value)));
                 canvas.text((x + wide / 2.0, y + ROW / 2.0 + 4.5), Anchor::Middle, &fitting(*value, wide));
             }
         }
@@ -91,7 +93,7 @@ mod tests {
         let name = "sandman guards=recommended coarse_interval=100ms";
         assert_eq!(in_two(name, 25), ["sandman", "guards=recommended coars…"]);
         let heat = Heat { columns: vec!["c".into()], rows: vec![(name.into(), vec![Some(2.0)])], ..Heat::default() };
-        let svg = heat.svg();
+        let svg = heat.svg().into_string();
         assert!(svg.contains(&format!("<title>{name}: 2</title>")) && !svg.contains(&format!("\">{name}<")), "{svg}");
     }
 

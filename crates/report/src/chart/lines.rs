@@ -1,5 +1,7 @@
 //! Line charts over a number, with bands.
 
+use maud::Markup;
+
 use super::axis::{Axis, Ruler, tick};
 use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
 use crate::table::short;
@@ -52,12 +54,12 @@ impl Frame {
 }
 
 impl Lines {
-    pub(super) fn svg(&self) -> String {
-        self.svg_with(|_| {})
+    pub(super) fn svg(&self) -> Markup {
+        self.canvas().finish(&self.title)
     }
 
-    /// The chart with additional elements over the lines.
-    pub(super) fn svg_with(&self, more: impl FnOnce(&mut Canvas)) -> String {
+    /// The elements of the chart.
+    pub(super) fn canvas(&self) -> Canvas {
         let places = || self.lines.iter().flat_map(|line| &line.places);
         let xs: Vec<f64> = places().map(|place| place.x).collect();
         let ends = |place: &Place| [place.y, place.band.map(|band| band.0), place.band.map(|band| band.1)];
@@ -74,8 +76,7 @@ impl Lines {
         for (at, line) in self.lines.iter().enumerate() {
             self.draw(&mut canvas, &frame, at, line);
         }
-        more(&mut canvas);
-        canvas.finish(&self.title)
+        canvas
     }
 
     fn draw(&self, canvas: &mut Canvas, frame: &Frame, at: usize, line: &Line) {
@@ -110,5 +111,5 @@ pub(super) fn draw_y(canvas: &mut Canvas, ruler: &Ruler, label: &str) {
         canvas.text((LEFT - 6.0, y + 4.5), Anchor::End, &tick(value));
     }
     canvas.line((LEFT, BOTTOM), (RIGHT, BOTTOM), "axis");
-    canvas.text_up((14.0, (TOP + BOTTOM) / 2.0), label);
+    canvas.text_up((14.0, (TOP + BOTTOM) / 2.0), Anchor::Middle, label);
 }

@@ -12,6 +12,8 @@ mod stack;
 mod svg;
 mod trace;
 
+use maud::{Markup, html};
+
 pub use axis::{Axis, Scale};
 pub use bars::{Bar, Bars};
 pub use heat::Heat;
@@ -54,16 +56,15 @@ impl Chart {
 
     /// An HTML figure with the legend.
     #[must_use]
-    pub fn html(&self) -> String {
+    pub fn html(&self) -> Markup {
         let (svg, legend) = match self {
             Self::Lines(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|line| line.name.as_str()))),
             Self::Bars(chart) => (chart.svg(), svg::swatches(chart.series.iter().map(String::as_str))),
-            Self::Heat(chart) => (chart.svg(), String::new()),
+            Self::Heat(chart) => (chart.svg(), Markup::default()),
             Self::Ordered(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|(name, _)| name.as_str()))),
             Self::Stack(chart) => (chart.svg(), svg::swatches(chart.parts.iter().map(String::as_str))),
             Self::Trace(chart) => (chart.svg(), svg::legend(chart.lines.iter().map(|line| line.name.as_str()))),
         };
-        let title = svg::escape(self.title());
-        format!("<figure><figcaption>{title}</figcaption>{svg}{legend}</figure>")
+        html! { figure { figcaption { (self.title()) } (svg) (legend) } }
     }
 }

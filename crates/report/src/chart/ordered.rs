@@ -1,5 +1,7 @@
 //! Lines over ordered categories, such as request sizes, at equal distances.
 
+use maud::Markup;
+
 use super::axis::{Axis, Ruler};
 use super::bars::Bar;
 use super::below::Below;
@@ -23,7 +25,7 @@ pub struct Ordered {
 }
 
 impl Ordered {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> Markup {
         let places = || self.lines.iter().flat_map(|(_, places)| places).flatten();
         let bands = places().filter_map(|place| place.band).flat_map(|(low, high)| [low, high]);
         let values: Vec<f64> = places().map(|place| place.value).chain(bands).collect();

@@ -1,8 +1,8 @@
 //! Line charts with a common legend as a standalone SVG file, for documentation.
 
-use std::fmt::Write as _;
+use maud::{Markup, PreEscaped, html};
 
-use super::svg::{Anchor, COLOURS, Canvas, HEIGHT, WIDTH, escape};
+use super::svg::{Anchor, COLOURS, Canvas, HEIGHT, WIDTH};
 use super::{Chart, Lines};
 
 /// Charts side by side, with one legend below.
@@ -16,46 +16,53 @@ const STYLE: &str = "text{fill:#1b1f24;font:13px sans-serif}.grid{stroke:#d5dae0
 .w{stroke:currentColor;stroke-width:1.6}.d1{stroke-dasharray:7 3}.d2{stroke-dasharray:2 3}.d3{stroke-dasharray:9 3 2 3}\
 .c0{color:#0a5aa8}.c1{color:#b3450a}.c2{color:#0b7a5b}.c3{color:#a3327a}.c4{color:#7a6200}.c5{color:#3f7fbf}.c6{color:#8a1c1c}.c7{color:#555}";
 
+/// Written out, because maud has no self-closing elements.
+const BACKGROUND: &str = r##"<rect width="100%" height="100%" fill="#fff"/>"##;
+
 /// The line charts over a number that have the same series; `None` if there is none.
 #[must_use]
 pub fn picture(charts: &[Chart]) -> Option<String> {
-    let charts: Vec<&Lines> = charts
-        .iter()
-        .filter_map(|chart| match chart {
-            Chart::Lines(lines) => Some(lines),
-            _ => None,
-        })
-        .collect();
+    let charts: Vec<&Lines> = charts.iter().filter_map(as_lines).collect();
     let names: Vec<&str> = charts.first()?.lines.iter().map(|line| line.name.as_str()).collect();
     let width = charts.len() as f64 * (WIDTH + GAP) - GAP;
     let in_row = ((width / ENTRY) as usize).max(1);
     let height = TITLE + HEIGHT + LINE * (names.len().div_ceil(in_row) as f64 + 1.0);
-    let mut out = format!(
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}"><style>{STYLE}</style><rect width="100%" height="100%" fill="#fff"/>"##
-    );
-    for (at, chart) in charts.iter().enumerate() {
-        let left = at as f64 * (WIDTH + GAP);
-        let inner = chart.svg();
-        let placed = inner.replacen(
-            "<svg ",
-            &format!(r#"<svg x="{left:.0}" y="{TITLE}" width="{WIDTH}" height="{HEIGHT}" "#),
-            1,
-        );
-        let _ = write!(
-            out,
-            r#"<text x="{:.0}" y="16" font-weight="bold">{}</text>{placed}"#,
-            left + 8.0,
-            escape(&chart.title)
-        );
+    let (wide, high) = (format!("{width:.0}"), format!("{height:.0}"));
+    let view_box = format!("0 0 {wide} {high}");
+    let page = html! {
+        svg xmlns="http://www.w3.org/2000/svg" width=(wide) height=(high) viewBox=(view_box) {
+            style { (PreEscaped(STYLE)) }
+            (PreEscaped(BACKGROUND))
+            @for (at, chart) in charts.iter().enumerate() { (placed(chart, at as f64 * (WIDTH + GAP))) }
+            (legend(&names, in_row))
+        }
+    };
+    Some(page.into_string() + "\n")
+}
+
+const fn as_lines(chart: &Chart) -> Option<&Lines> {
+    if let Chart::Lines(lines) = chart { Some(lines) } else { None }
+}
+
+/// A chart below its title.
+fn placed(chart: &Lines, left: f64) -> Markup {
+    let title_x = format!("{:.0}", left + 8.0);
+    html! {
+        text x=(title_x) y="16" font-weight="bold" { (chart.title) }
+        (chart.canvas().finish_at((left, TITLE), &chart.title))
     }
-    let mut legend = Canvas::new(height);
+}
+
+/// The names of the series in rows.
+fn legend(names: &[&str], in_row: usize) -> Markup {
+    let mut canvas = Canvas::new(0.0);
     for (at, name) in names.iter().enumerate() {
         let (x, y) = ((at % in_row) as f64 * ENTRY + 8.0, TITLE + HEIGHT + LINE * ((at / in_row) as f64 + 0.6));
-        legend.path(&[(x, y), (x + 28.0, y)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
-        legend.marker((x + 14.0, y), at, name);
-        legend.text((x + 34.0, y + 4.0), Anchor::Start, name);
+        canvas.path(&[(x, y), (x + 28.0, y)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
+        canvas.marker((x + 14.0, y), at, name);
+        canvas.text((x + 34.0, y + 4.0), Anchor::Start, name);
     }
-    Some(out + &legend.into_body() + "</svg>\n")
+    canvas.into_body()
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Stacked bars: the parts of a total, a horizontal bar for each case with its name above, so that long names fit a narrow screen.
 
+use maud::Markup;
+
 use super::axis::{Axis, Ruler, tick};
 use super::below::cut;
-use super::svg::{Anchor, COLOURS, Canvas, RIGHT};
+use super::svg::{Anchor, Canvas, Fill, RIGHT};
 use crate::table::short;
 
 /// Parts of a total, by case.
@@ -25,7 +27,7 @@ const BAR: f64 = 17.0;
 const MOST: usize = 64;
 
 impl Stack {
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> Markup {
         let sums: Vec<f64> =
             self.rows.iter().map(|(_, parts)| parts.iter().flatten().map(|part| part.max(0.0)).sum()).collect();
         let axis = Axis { from_zero: true, ..Axis::default() };
@@ -48,9 +50,8 @@ impl Stack {
             let mut sum = 0.0;
             for (part, size) in parts.iter().enumerate() {
                 let Some(size) = size.filter(|size| *size > 0.0) else { continue };
-                let style = format!(r#"class="f c{}""#, part % COLOURS);
                 let title = format!("{name}, {}: {}", self.parts.get(part).map_or("", String::as_str), short(size));
-                canvas.rect((at(sum), y + 19.0), (at(sum + size) - at(sum), BAR), &style, &title);
+                canvas.rect((at(sum), y + 19.0), (at(sum + size) - at(sum), BAR), &Fill::series(part), &title);
                 sum += size;
             }
         }

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use maud::{Markup, PreEscaped, Render as _, html};
+
 /// Width of every chart, in user units. Text has a size of 13, which is readable if a chart is 360 pixels wide.
 pub(super) const WIDTH: f64 = 480.0;
 /// Height of line and bar charts.
@@ -14,17 +16,22 @@ pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
 /// Number of colours; further series repeat them.
 pub(super) const COLOURS: usize = 8;
 
-/// Text with escaped markup.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
 /// Horizontal alignment of a text at its position.
 #[derive(Clone, Copy)]
 pub(super) enum Anchor {
     Start,
     Middle,
     End,
+}
+
+impl Anchor {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Start => "start",
+            Self::Middle => "middle",
+            Self::End => "end",
+        }
+    }
 }
 
 /// An SVG under construction.
@@ -45,43 +52,9 @@ impl Canvas {
         self.above = above;
     }
 
+    // `line` and `path` have no text to escape; maud has no self-closing elements and would add an end tag to each.
     pub(super) fn line(&mut self, (x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) {
         let _ = write!(self.body, r#"<line class="{class}" x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}"/>"#);
-    }
-
-    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
-        let text = escape(text);
-        let _ = write!(self.body, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
-    }
-
-    pub(super) fn text_up(&mut self, (x, y): (f64, f64), text: &str) {
-        let text = escape(text);
-        let _ = write!(
-            self.body,
-            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="middle">{text}</text>"#
-        );
-    }
-
-    /// Vertical text, read from bottom to top, that ends at its position.
-    pub(super) fn text_upright(&mut self, (x, y): (f64, f64), text: &str) {
-        let text = escape(text);
-        let _ = write!(
-            self.body,
-            r#"<text transform="translate({x:.1} {y:.1}) rotate(-90)" text-anchor="end">{text}</text>"#
-        );
-    }
-
-    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), style: &str, title: &str) {
-        let title = escape(title);
-        let _ = write!(
-            self.body,
-            r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" {style}><title>{title}</title></rect>"#
-        );
     }
 
     pub(super) fn path(&mut self, points: &[(f64, f64)], class: &str, closed: bool) {
@@ -93,67 +66,121 @@ impl Canvas {
         let _ = write!(self.body, r#"<path class="{class}" d="M{}{end}"/>"#, steps.join("L"));
     }
 
-    /// A marker; its shape depends on the series.
+    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+        self.add(&html! { text x=(tenths(x)) y=(tenths(y)) text-anchor=(anchor.name()) { (text) } });
+    }
+
+    /// Vertical text, read from bottom to top.
+    pub(super) fn text_up(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+        let turned = format!("translate({x:.1} {y:.1}) rotate(-90)");
+        self.add(&html! { text transform=(turned) text-anchor=(anchor.name()) { (text) } });
+    }
+
+    /// A rectangle with a tooltip.
+    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &Fill, title: &str) {
+        let (x, y, width, height) = (tenths(x), tenths(y), tenths(width), tenths(height));
+        self.add(&html! {
+            rect x=(x) y=(y) width=(width) height=(height) class=(fill.class) fill-opacity=[&fill.opacity] {
+                title { (title) }
+            }
+        });
+    }
+
+    /// A marker with a tooltip; its shape depends on the series.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize, title: &str) {
-        let (class, title) = (format!("m c{}", series % COLOURS), escape(title));
-        let shape = match series % 4 {
-            0 => format!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="4">"#),
-            1 => format!(r#"<rect class="{class}" x="{:.1}" y="{:.1}" width="7" height="7">"#, x - 3.5, y - 3.5),
-            2 => format!(r#"<path class="{class}" d="M{x:.1} {:.1}l5 9h-10Z">"#, y - 5.0),
-            _ => format!(r#"<path class="{class}" d="M{x:.1} {:.1}l5 5l-5 5l-5-5Z">"#, y - 5.0),
-        };
-        let end = shape[1..].split([' ', '>']).next().unwrap_or("g").to_owned();
-        let _ = write!(self.body, "{shape}<title>{title}</title></{end}>");
+        let (class, title) = (format!("m c{}", series % COLOURS), html! { title { (title) } });
+        self.add(&match series % 4 {
+            0 => html! { circle class=(class) cx=(tenths(x)) cy=(tenths(y)) r="4" { (title) } },
+            1 => html! { rect class=(class) x=(tenths(x - 3.5)) y=(tenths(y - 3.5)) width="7" height="7" { (title) } },
+            2 => html! { path class=(class) d=(format!("M{x:.1} {:.1}l5 9h-10Z", y - 5.0)) { (title) } },
+            _ => html! { path class=(class) d=(format!("M{x:.1} {:.1}l5 5l-5 5l-5-5Z", y - 5.0)) { (title) } },
+        });
+    }
+
+    fn add(&mut self, element: &Markup) {
+        element.render_to(&mut self.body);
     }
 
     /// The elements, for use in another SVG.
-    pub(super) fn into_body(self) -> String {
-        self.body
+    pub(super) fn into_body(self) -> Markup {
+        PreEscaped(self.body)
     }
 
     /// The SVG, with a name for screen readers.
-    pub(super) fn finish(self, name: &str) -> String {
-        let Self { body, height, above } = self;
-        let (name, top, high) = (escape(name), 0.0 - above, height + above);
-        format!(r#"<svg viewBox="0 {top:.0} {WIDTH} {high:.0}" role="img" aria-label="{name}">{body}</svg>"#)
+    pub(super) fn finish(self, name: &str) -> Markup {
+        let view_box = self.view_box();
+        html! { svg viewBox=(view_box) role="img" aria-label=(name) { (self.into_body()) } }
     }
+
+    /// [`Canvas::finish`] for use in another SVG, at the size of a line chart.
+    pub(super) fn finish_at(self, (x, y): (f64, f64), name: &str) -> Markup {
+        let view_box = self.view_box();
+        html! {
+            svg x=(format!("{x:.0}")) y=(y) width=(WIDTH) height=(HEIGHT) viewBox=(view_box) role="img" aria-label=(name) {
+                (self.into_body())
+            }
+        }
+    }
+
+    fn view_box(&self) -> String {
+        let (top, height) = (0.0 - self.above, self.height + self.above);
+        format!("0 {top:.0} {WIDTH} {height:.0}")
+    }
+}
+
+/// How an area is filled.
+pub(super) struct Fill {
+    /// Class in the page's style.
+    class: String,
+    /// Opacity, if it is not the style's.
+    opacity: Option<String>,
+}
+
+impl Fill {
+    /// The colour of a series.
+    pub(super) fn series(series: usize) -> Self {
+        Self { class: format!("f c{}", series % COLOURS), opacity: None }
+    }
+
+    /// The colour of heat maps, with an opacity from 0 to 1.
+    pub(super) fn heat(opacity: f64) -> Self {
+        Self { class: "h".to_owned(), opacity: Some(format!("{opacity:.2}")) }
+    }
+}
+
+/// A length with one decimal.
+fn tenths(value: f64) -> String {
+    format!("{value:.1}")
 }
 
 /// Legend of lines.
-pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let entry = |(at, name): (usize, &str)| {
-        let mut canvas = Canvas::new(12.0);
-        canvas.path(&[(0.0, 6.0), (28.0, 6.0)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
-        canvas.marker((14.0, 6.0), at, name);
-        format!(
-            r#"<li><svg class="key" viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>"#,
-            canvas.body,
-            escape(name)
-        )
-    };
-    list(names, entry)
+pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
+    list(names, |canvas, series, name| {
+        canvas.path(&[(0.0, 6.0), (28.0, 6.0)], &format!("l c{} d{}", series % COLOURS, series % 4), false);
+        canvas.marker((14.0, 6.0), series, name);
+    })
 }
 
 /// Legend of areas.
-pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    let entry = |(at, name): (usize, &str)| {
-        let mut canvas = Canvas::new(12.0);
-        canvas.rect((8.0, 0.0), (12.0, 12.0), &format!(r#"class="f c{}""#, at % COLOURS), name);
-        format!(
-            r#"<li><svg class="key" viewBox="0 0 28 12" aria-hidden="true">{}</svg>{}</li>"#,
-            canvas.body,
-            escape(name)
-        )
-    };
-    list(names, entry)
+pub(super) fn swatches<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
+    list(names, |canvas, series, name| canvas.rect((8.0, 0.0), (12.0, 12.0), &Fill::series(series), name))
 }
 
-/// The entries of a legend; empty for a single series without a name.
-fn list<'a>(names: impl Iterator<Item = &'a str>, entry: impl Fn((usize, &str)) -> String) -> String {
+/// The entries of a legend with their keys; empty for a single series without a name.
+fn list<'a>(names: impl Iterator<Item = &'a str>, draw_key: impl Fn(&mut Canvas, usize, &str)) -> Markup {
     let names: Vec<&str> = names.collect();
-    if names == [""] {
-        return String::new();
+    let key = |series: usize, name: &str| {
+        let mut canvas = Canvas::new(12.0);
+        draw_key(&mut canvas, series, name);
+        canvas.into_body()
+    };
+    html! {
+        @if names != [""] {
+            ul.legend {
+                @for (series, name) in names.iter().enumerate() {
+                    li { svg.key viewBox="0 0 28 12" aria-hidden="true" { (key(series, name)) } (name) }
+                }
+            }
+        }
     }
-    let entries: String = names.into_iter().enumerate().map(entry).collect();
-    format!(r#"<ul class="legend">{entries}</ul>"#)
 }

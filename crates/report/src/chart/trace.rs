@@ -1,8 +1,10 @@
 //! Lines over time, with vertical marks at events. The names of marks are above the plot area, where no line crosses them.
 
+use maud::Markup;
+
 use super::axis::{Axis, Ruler};
 use super::lines::{Line, Lines};
-use super::svg::{Anchor, BOTTOM, Canvas, LEFT, RIGHT, TOP};
+use super::svg::{Anchor, BOTTOM, LEFT, RIGHT, TOP};
 
 /// Lines over time.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,24 +30,23 @@ impl Trace {
         Lines { title: self.title.clone(), x: self.x.clone(), y: self.y.clone(), lines: self.lines.clone() }
     }
 
-    pub(super) fn svg(&self) -> String {
+    pub(super) fn svg(&self) -> Markup {
         let xs: Vec<f64> = self.lines.iter().flat_map(|line| &line.places).map(|place| place.x).collect();
         let ruler = Ruler::new(&self.x, &xs);
         // A line may end one sample before a marked event.
         let (first, last) = xs.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), x| (a.min(*x), b.max(*x)));
         let inside = |x: f64| (x - first).min(last - x) >= -0.05 * (last - first);
         let marks: Vec<&(f64, String)> = self.marks.iter().filter(|(x, _)| inside(*x)).collect();
-        let draw = |canvas: &mut Canvas| {
-            canvas.raise((marks.len() as f64 * ROW - TOP).max(0.0));
-            for (at, (value, name)) in marks.iter().enumerate() {
-                let (x, y) = (LEFT + ruler.share(*value) * (RIGHT - LEFT), TOP - 3.0 - ROW * at as f64);
-                canvas.line((x, y - 8.0), (x, BOTTOM), "mark");
-                let anchor = if x > (LEFT + RIGHT) / 2.0 { Anchor::End } else { Anchor::Start };
-                let beside = if matches!(anchor, Anchor::End) { -4.0 } else { 4.0 };
-                canvas.text((x + beside, y), anchor, name);
-            }
-        };
-        self.plain().svg_with(draw)
+        let mut canvas = self.plain().canvas();
+        canvas.raise((marks.len() as f64 * ROW - TOP).max(0.0));
+        for (at, (value, name)) in marks.iter().enumerate() {
+            let (x, y) = (LEFT + ruler.share(*value) * (RIGHT - LEFT), TOP - 3.0 - ROW * at as f64);
+            canvas.line((x, y - 8.0), (x, BOTTOM), "mark");
+            let anchor = if x > (LEFT + RIGHT) / 2.0 { Anchor::End } else { Anchor::Start };
+            let beside = if matches!(anchor, Anchor::End) { -4.0 } else { 4.0 };
+            canvas.text((x + beside, y), anchor, name);
+        }
+        canvas.finish(&self.title)
     }
 }
 
@@ -66,7 +67,7 @@ mod tests {
         let places = (0..10).map(|at| Place { x: f64::from(at), y: Some(f64::from(at)), band: None }).collect();
         let lines = vec![Line { name: "l".into(), places }];
         let marks = [(5.0, "from"), (5.1, "to"), (90.0, "beyond")].map(|(at, name)| (at, name.to_owned())).to_vec();
-        let svg = Trace { lines, marks, ..Trace::default() }.svg();
+        let svg = Trace { lines, marks, ..Trace::default() }.svg().into_string();
         let (from, to) = (y_of(&svg, "from"), y_of(&svg, "to"));
         assert!(from < TOP && (from - to - ROW).abs() < 1e-9, "{from} {to}");
         assert!(!svg.contains("beyond"));

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use pilotlight_plant::Scope;
 
-use super::shared::Submission;
+use super::request::Submission;
 
 /// Burst tolerance in nanoseconds, as in the server.
 const DEPTH_NS: u64 = 8_000_000;

@@ -3,8 +3,9 @@
 use super::Simulation;
 use super::background::{self, BackgroundIo};
 use super::caps;
+use super::request::Submission;
 use super::scheduled::{Io, Scheduled};
-use super::shared::{DriveOrder, Submission};
+use super::shared::DriveOrder;
 use crate::scenario::Scenario;
 use crate::ssd::{Ssd, SsdModel};
 use crate::trace::RecordKind;

@@ -24,10 +24,7 @@
 use pilotlight_plant::CompletionMode;
 
 use super::due::{DueQueue, Fifo};
-use super::request::Job;
-use super::shared::Shared;
 use crate::machine::KernelCosts;
-use crate::trace::RecordKind;
 
 /// An interrupt of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,14 +33,14 @@ pub(crate) struct Interrupt {
     /// The drive, or [`NETWORK`].
     pub(crate) source: u16,
     /// The target I/O thread.
-    thread: u16,
+    pub(super) thread: u16,
     /// The completed command: number and slot.
-    name: u64,
-    place: u32,
+    pub(super) name: u64,
+    pub(super) place: u32,
 }
 
 /// Source number of packets.
-const NETWORK: u16 = u16::MAX;
+pub(super) const NETWORK: u16 = u16::MAX;
 
 /// Pending interrupts.
 #[derive(Debug)]
@@ -135,65 +132,31 @@ impl Interrupts {
         let same = |interrupt: &Interrupt| interrupt.source == source && interrupt.at_ns <= begins_ns;
         self.pending[usize::from(core)].pop_if(same)
     }
-}
 
-impl Shared<'_> {
-    /// Adds a request that has reached the network card.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
-        let thread = usize::from(job.thread);
-        let io = &self.threads[thread];
-        if !self.interrupts.takes_packets() || io.how() != CompletionMode::Interrupt {
-            return self.arrive(at_ns, job);
-        }
-        let home = io.destination;
-        self.recorder.note(at_ns, RecordKind::Arrived, job.name(), u64::from(job.thread));
-        let (name, source) = (job.name(), NETWORK);
-        let place = self.place(job);
-        let Interrupts { kernel, cores, pending, packets, gathers_until_ns, .. } = &mut self.interrupts;
-        packets[thread].push((at_ns, place));
-        if at_ns > gathers_until_ns[thread] {
+    /// Adds a packet of an I/O thread on the core `home`, and its interrupt unless one that gathers packets is pending.
+    pub(crate) fn add_packet(&mut self, at_ns: u64, thread: u16, home: u16, name: u64, place: u32) {
+        let Self { kernel, cores, pending, packets, gathers_until_ns, .. } = self;
+        let io = usize::from(thread);
+        packets[io].push((at_ns, place));
+        if at_ns > gathers_until_ns[io] {
             let interrupt_ns = at_ns + kernel.coalesce_ns;
-            gathers_until_ns[thread] = interrupt_ns;
+            gathers_until_ns[io] = interrupt_ns;
             let taker = taker(home, 0, kernel.network_queues, *cores);
-            let interrupt = Interrupt { at_ns: interrupt_ns, source, thread: thread as u16, name, place };
+            let interrupt = Interrupt { at_ns: interrupt_ns, source: NETWORK, thread, name, place };
             pending[usize::from(taker)].push(interrupt);
         }
     }
 
-    /// Adds the interrupt for a completion of a command that `core` submitted, if the drive interrupts.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn complete_by_interrupt(
-        &mut self,
-        at_ns: u64,
-        (drive, core): (u16, u16),
-        thread: u16,
-        name: u64,
-        place: u32,
-    ) {
-        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how() != CompletionMode::Interrupt
-        {
-            return self.complete_beside(at_ns, thread, name, place);
-        }
-        let Interrupts { kernel, cores, pending, .. } = &mut self.interrupts;
-        let taker = taker(core, drive, kernel.drive_queues, *cores);
-        pending[usize::from(taker)].push(Interrupt { at_ns, source: drive, thread, name, place });
+    /// Adds the interrupt for a completion of a command that `core` submitted.
+    pub(crate) fn add_completion(&mut self, at_ns: u64, (drive, core): (u16, u16), thread: u16, name: u64, place: u32) {
+        let taker = taker(core, drive, self.kernel.drive_queues, self.cores);
+        self.pending[usize::from(taker)].push(Interrupt { at_ns, source: drive, thread, name, place });
     }
 
-    /// Delivers an interrupt's event; its handler ran on `core` from `begins_ns` to `ends_ns`.
-    pub(crate) fn taken(&mut self, core: u16, interrupt: &Interrupt, begins_ns: u64, ends_ns: u64) {
-        let Interrupt { source, thread, name, place, .. } = *interrupt;
-        let io = usize::from(thread);
-        let ipi_ns = if self.threads[io].destination == core { 0 } else { self.machine.kernel.ipi_ns };
-        let at_ns = ends_ns + ipi_ns;
-        if source != NETWORK {
-            return self.complete_beside(at_ns, thread, name, place);
-        }
-        while let Some((_, place)) = self.interrupts.packets[io].pop_if(|&(came_ns, _)| came_ns <= begins_ns) {
-            self.receive(at_ns, thread, place);
-        }
+    /// Removes a packet of an I/O thread that arrived before the handler begins; returns its slot.
+    pub(crate) fn pop_packet(&mut self, thread: u16, begins_ns: u64) -> Option<u32> {
+        let packet = self.packets[usize::from(thread)].pop_if(|&(came_ns, _)| came_ns <= begins_ns);
+        packet.map(|(_, place)| place)
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::shared::Submission;
+use super::request::Submission;
 use crate::machine::KernelCosts;
 use crate::scenario::{Kind, Scenario};
 

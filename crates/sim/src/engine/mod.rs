@@ -30,6 +30,7 @@ mod host;
 mod interrupts;
 mod link;
 mod md;
+mod member;
 mod meter;
 mod moments;
 mod naive;
@@ -67,9 +68,9 @@ use meter::{Meter, Metering};
 use order::Order;
 use plain::PlainMeter;
 use polls::Polls;
-use request::{Job, RequestTemplate};
+use request::{Job, RequestTemplate, Submission};
 use scheduled::Scheduled;
-use shared::{Answer, IoThread, Shared, Submission};
+use shared::{Answer, IoThread, Shared};
 
 /// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]

@@ -3,8 +3,8 @@
 use pilotlight_plant::CompletionMode;
 
 use super::background::{self, Background};
-use super::request::{Job, RequestTemplate, Shape};
-use super::shared::{Answer, At, IoThread, Shared, Submission, scaled};
+use super::request::{Job, RequestTemplate, Shape, Submission};
+use super::shared::{Answer, At, IoThread, Shared, scaled};
 use crate::machine::PollCosts;
 use crate::scenario::Step;
 use crate::trace::{RecordKind, Recorder};

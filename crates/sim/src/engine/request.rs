@@ -208,6 +208,25 @@ pub(crate) fn writes(connection: &Connection) -> bool {
     }
 }
 
+/// The submission of a command to a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Submission {
+    pub(crate) at_ns: u64,
+    pub(crate) core: u16,
+    pub(crate) number: u32,
+    pub(crate) job: u32,
+    pub(crate) part: u8,
+    pub(crate) write: bool,
+    pub(crate) bytes: u32,
+}
+
+impl Submission {
+    #[inline]
+    pub(crate) fn command(&self) -> Command {
+        Command { at_ns: self.at_ns, part: self.part, write: self.write, bytes: self.bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

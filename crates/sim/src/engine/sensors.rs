@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use pilotlight_plant::{Quantity, Reading, ReadingId, Scope, Source, Stat, Window};
 
 use super::background::come_bytes;
-use super::collect::{DrivesTook, Member};
 use super::drives::OwnDrives;
+use super::member::{DrivesTook, Member};
 use super::meter::Total;
-use super::shared::Submission;
+use super::request::Submission;
 use crate::histogram::Histogram;
 use crate::scenario::{self, Background, Scenario};
 use crate::sensor::{Sensor, SensorReading};

@@ -5,11 +5,11 @@ use pilotlight_plant::{Arrivals, CompletionMode};
 use super::background::{self, Background};
 use super::caps::Caps;
 use super::due::{DueQueue, Fifo};
-use super::interrupts::Interrupts;
+use super::interrupts::{Interrupt, Interrupts, NETWORK};
 use super::md::Md;
 use super::polls::Polls;
 use super::quota::QuotaPool;
-use super::request::{Command, Job, RequestTemplate, Shape};
+use super::request::{Job, RequestTemplate, Shape, Submission};
 use crate::machine::Machine;
 use crate::trace::{RecordKind, Recorder, State};
 
@@ -107,25 +107,6 @@ impl IoThread {
         self.in_progress_ns += self.in_progress * now_ns.saturating_sub(self.since_ns);
         self.since_ns = self.since_ns.max(now_ns);
         self.in_progress_ns
-    }
-}
-
-/// A command to a drive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Submission {
-    pub(crate) at_ns: u64,
-    pub(crate) core: u16,
-    pub(crate) number: u32,
-    pub(crate) job: u32,
-    pub(crate) part: u8,
-    pub(crate) write: bool,
-    pub(crate) bytes: u32,
-}
-
-impl Submission {
-    #[inline]
-    pub(crate) fn command(&self) -> Command {
-        Command { at_ns: self.at_ns, part: self.part, write: self.write, bytes: self.bytes }
     }
 }
 
@@ -298,6 +279,51 @@ impl<'a> Shared<'a> {
     #[inline(never)]
     pub(crate) fn complete_beside(&mut self, at_ns: u64, thread: u16, name: u64, place: u32) {
         self.complete(at_ns, thread, name, place);
+    }
+
+    /// Adds a request that has reached the network card.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn arrive_by_interrupt(&mut self, at_ns: u64, job: Job) {
+        let io = &self.threads[usize::from(job.thread)];
+        if !self.interrupts.takes_packets() || io.how() != CompletionMode::Interrupt {
+            return self.arrive(at_ns, job);
+        }
+        let home = io.destination;
+        self.recorder.note(at_ns, RecordKind::Arrived, job.name(), u64::from(job.thread));
+        let place = self.place(job);
+        self.interrupts.add_packet(at_ns, job.thread, home, job.name(), place);
+    }
+
+    /// Adds the interrupt for a completion of a command that `core` submitted, if the drive interrupts.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn complete_by_interrupt(
+        &mut self,
+        at_ns: u64,
+        (drive, core): (u16, u16),
+        thread: u16,
+        name: u64,
+        place: u32,
+    ) {
+        if !self.interrupts.takes_completions() || self.threads[usize::from(thread)].how() != CompletionMode::Interrupt
+        {
+            return self.complete_beside(at_ns, thread, name, place);
+        }
+        self.interrupts.add_completion(at_ns, (drive, core), thread, name, place);
+    }
+
+    /// Delivers an interrupt's event; its handler ran on `core` from `begins_ns` to `ends_ns`.
+    pub(crate) fn taken(&mut self, core: u16, interrupt: &Interrupt, begins_ns: u64, ends_ns: u64) {
+        let Interrupt { source, thread, name, place, .. } = *interrupt;
+        let is_home = self.threads[usize::from(thread)].destination == core;
+        let at_ns = ends_ns + if is_home { 0 } else { self.machine.kernel.ipi_ns };
+        if source != NETWORK {
+            return self.complete_beside(at_ns, thread, name, place);
+        }
+        while let Some(place) = self.interrupts.pop_packet(thread, begins_ns) {
+            self.receive(at_ns, thread, place);
+        }
     }
 
     /// Whether a command goes through md's thread.

@@ -238,7 +238,64 @@ impl SsdModel {
         self.gc.as_ref().map_or(Ok(()), |gc| gc.check(self.program.as_ref()))?;
         self.check_stages()
     }
+
+    /// Number of operational power states.
+    #[must_use]
+    pub fn power_states(&self) -> usize {
+        self.state.len().max(1)
+    }
+
+    /// Whether it has any stage besides front and dies.
+    #[must_use]
+    pub fn has_stages(&self) -> bool {
+        self.controller.is_some()
+            || self.cache.is_some()
+            || self.rest.is_some()
+            || self.slow.is_some()
+            || !self.state.is_empty()
+            || !self.idle.is_empty()
+            || self.flash.read_ns_per_kib > 0
+            || self.flash.placement == Placement::Scattered
+    }
+
+    fn check_stages(&self) -> Result<(), SsdModelError> {
+        if let Some(controller) = &self.controller {
+            let most = controller.most_bytes;
+            require("controller.most_bytes", most, most > 0, "1 or more")?;
+            require("controller.bytes_per_s", 0, controller.bytes_per_s > 0, "1 or more")?;
+            let random = controller.random_ppm;
+            require("controller.random_ppm", random, random <= 1_000_000, "0 to 1000000")?;
+        }
+        if let Some(cache) = &self.cache {
+            let fits = cache.programs == self.program.is_some() && self.gc.is_none();
+            require(
+                "cache.programs",
+                u64::from(cache.programs),
+                fits,
+                "true with [program] and without [gc], else false",
+            )?;
+            let cached = cache.map_cached_ppm;
+            require("cache.map_cached_ppm", cached, cached <= 1_000_000, "0 to 1000000")?;
+        }
+        if let Some(unit) = self.controller.map(|controller| controller.unit_bytes) {
+            require("controller.unit_bytes", unit, unit <= MOST_UNIT, "at most 1 MiB")?;
+        }
+        let idle = self.idle.len();
+        require("idle", idle as u64, idle <= MOST_IDLE, "at most four states")?;
+        require("idle", idle as u64, idle == 0 || self.energy.is_some(), "in a profile with [energy]")?;
+        let deeper = self.idle.is_sorted_by(|one, next| one.after_ns < next.after_ns);
+        let last_ns = self.idle.last().map_or(0, |last| last.after_ns);
+        require("idle.after_ns", last_ns, deeper, "each after the one before")?;
+        let slow = self.slow.map_or(0, |slow| slow.pages_ppm);
+        require("slow.pages_ppm", slow, slow <= 1_000_000, "0 to 1000000")
+    }
 }
+
+/// Maximum idle states of a drive.
+const MOST_IDLE: usize = 4;
+
+/// Maximum bytes per mapping entry.
+const MOST_UNIT: u64 = 1 << 20;
 
 const YEAR_NS: u64 = 31_536_000_000_000_000;
 
@@ -277,6 +334,6 @@ impl Gc {
     }
 }
 
-pub(super) fn require(key: &'static str, value: u64, holds: bool, wanted: &'static str) -> Result<(), SsdModelError> {
+fn require(key: &'static str, value: u64, holds: bool, wanted: &'static str) -> Result<(), SsdModelError> {
     if holds { Ok(()) } else { Err(SsdModelError::Figure { key, value, wanted }) }
 }

@@ -6,7 +6,7 @@
 //! reads nothing; a write reads at most two units; sequential writes read each unit that they do not cover in one write once.
 
 use super::model::{Placement, Service};
-use super::stages::Stages;
+use super::stage_model::SlowReads;
 use super::{Activity, Die, Reads, Request, around, exponential_ns, remix};
 use crate::rng::{self, Draws};
 
@@ -18,6 +18,7 @@ pub(super) struct Pages<'a> {
     pub(super) dies: &'a mut [Die],
     pub(super) reads: &'a Reads,
     pub(super) activity: &'a mut Activity,
+    pub(super) slow: Option<SlowReads>,
     /// Die of the request's first page, once determined.
     pub(super) first: &'a mut Option<u64>,
 }
@@ -29,7 +30,6 @@ impl Pages<'_> {
         at_ns: u64,
         (offset, bytes): (u64, u64),
         request: &Request,
-        stages: &Stages,
         draws: &mut Draws,
     ) -> u64 {
         let page_bytes = u64::from(self.reads.flash.page_bytes);
@@ -41,23 +41,22 @@ impl Pages<'_> {
             let page = (offset >> self.reads.page_shift) - (request.offset >> self.reads.page_shift);
             let draw = if page == 0 { request.draw } else { remix(request.draw, page) };
             let service_ns =
-                self.service_ns(draw) + self.reads.flash.read_ns_per_kib * part / 1024 + stages.longer_ns(draws);
+                self.service_ns(draw) + self.reads.flash.read_ns_per_kib * part / 1024 + self.longer_ns(draws);
             done_ns = done_ns.max(self.on_die(at_ns, place, service_ns));
             offset += part;
         }
         done_ns
     }
 
-    /// Reads the partially covered units of the part of a write at `offset`; returns the end of the reads.
+    /// Reads the partially covered units (of `unit_bytes`, 0 for none) of the part of a write at `offset`; returns the end of the reads.
     pub(super) fn complete(
         &mut self,
         at_ns: u64,
         (offset, bytes): (u64, u64),
         request: &Request,
-        stages: &Stages,
+        unit_bytes: u64,
         draws: &mut Draws,
     ) -> u64 {
-        let unit_bytes = stages.unit_bytes();
         if unit_bytes == 0 {
             return at_ns;
         }
@@ -69,7 +68,7 @@ impl Pages<'_> {
                 let draw = remix(request.draw, UNIT_DRAWS + start / unit_bytes);
                 let service_ns = self.service_ns(draw)
                     + self.reads.flash.read_ns_per_kib * unit_bytes / 1024
-                    + stages.longer_ns(draws);
+                    + self.longer_ns(draws);
                 done_ns = done_ns.max(self.on_die(at_ns, die, service_ns));
             }
         }
@@ -87,6 +86,16 @@ impl Pages<'_> {
         match flash.service {
             Service::Uniform => around(flash.read_ns, flash.read_spread_ns, draw),
             Service::Exponential => exponential_ns(flash.read_ns, draw),
+        }
+    }
+
+    /// Extra time of a page read.
+    fn longer_ns(&self, draws: &mut Draws) -> u64 {
+        let Some(slow) = self.slow else { return 0 };
+        if rng::below(draws.draw(), 1_000_000) < slow.pages_ppm {
+            exponential_ns(slow.mean_ns, draws.draw())
+        } else {
+            0
         }
     }
 

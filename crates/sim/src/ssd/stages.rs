@@ -11,7 +11,7 @@ use super::model::SsdModel;
 use super::pages::Pages;
 use super::programs::Programs;
 use super::stage_model::{Cache, Controller, DriveState, IdleState, Rest, SlowReads};
-use super::{Activity, Die, Op, Request, Ssd, exponential_ns, time_of};
+use super::{Activity, Die, Op, Request, Ssd, time_of};
 use crate::rng::{self, Draws};
 
 /// Autonomous activity of a drive.
@@ -276,7 +276,7 @@ impl Stages {
     }
 
     /// Bytes per mapping entry; 0 if writes of any size need no read.
-    pub(super) fn unit_bytes(&self) -> u64 {
+    fn unit_bytes(&self) -> u64 {
         self.controller.map_or(0, |controller| controller.unit_bytes)
     }
 
@@ -284,16 +284,6 @@ impl Stages {
     fn stored_bytes(&self, request: &Request, bytes: u64) -> u64 {
         let unit_bytes = self.unit_bytes();
         if unit_bytes == 0 || request.sequential { bytes } else { bytes.next_multiple_of(unit_bytes) }
-    }
-
-    /// Extra time of a page read.
-    pub(super) fn longer_ns(&self, draws: &mut Draws) -> u64 {
-        let Some(slow) = self.slow else { return 0 };
-        if rng::below(draws.draw(), 1_000_000) < slow.pages_ppm {
-            exponential_ns(slow.mean_ns, draws.draw())
-        } else {
-            0
-        }
     }
 }
 
@@ -323,8 +313,18 @@ impl Ssd {
             let bytes = most.min(end - offset);
             let at_ns = stages.through(entered_ns, bytes, std::mem::take(&mut turns), &mut draws);
             let at_ns = stages.limited(at_ns, bytes, request.op, &mut draws);
-            let mut pages = Pages { dies: &mut *dies, reads: &*reads, activity: &mut *activity, first: &mut first };
-            let at_ns = if write { pages.complete(at_ns, (offset, bytes), request, stages, &mut draws) } else { at_ns };
+            let mut pages = Pages {
+                dies: &mut *dies,
+                reads: &*reads,
+                activity: &mut *activity,
+                slow: stages.slow,
+                first: &mut first,
+            };
+            let at_ns = if write {
+                pages.complete(at_ns, (offset, bytes), request, stages.unit_bytes(), &mut draws)
+            } else {
+                at_ns
+            };
             let part_ns = if !write {
                 let part = (offset, bytes);
                 if stages.is_ahead {
@@ -332,7 +332,7 @@ impl Ssd {
                 } else {
                     let at_ns =
                         if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };
-                    pages.read(at_ns, part, request, stages, &mut draws)
+                    pages.read(at_ns, part, request, &mut draws)
                 }
             } else if let Some(cache) = stages.cache {
                 let at_ns = if stages.looks_up(request, &mut draws) { pages.look_up(at_ns, &mut draws) } else { at_ns };

@@ -11,6 +11,25 @@ use crate::request::{Op, Reason};
 
 const NS_PER_S: u64 = 1_000_000_000;
 
+/// The action of `blkparse` that is a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BlkparseAction {
+    /// `Q`: queued.
+    #[default]
+    Queued,
+    /// `D`: issued to the driver.
+    Issued,
+}
+
+impl BlkparseAction {
+    pub(super) fn letter(self) -> u8 {
+        match self {
+            Self::Queued => b'Q',
+            Self::Issued => b'D',
+        }
+    }
+}
+
 pub(super) struct Blkparse {
     /// `Q` or `D`.
     pub(super) action: u8,

@@ -5,7 +5,7 @@
 //! all numbers below 2^32 or all names, according to the first line. Parsed by hand because lines are scanned without allocation.
 
 use super::fields::{LineParser, Raw, decimal, is_remark, whole, whole_u32};
-use super::format::Names;
+use super::names::Names;
 use crate::request::{Op, Reason};
 
 /// Positions of the columns.

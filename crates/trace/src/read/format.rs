@@ -3,16 +3,14 @@
 //! A format is detected from the content: the format whose parser accepts the most of the first lines. If none accepts any, or two
 //! accept the same number, the user has to name it.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::blkparse::BlkparseAction;
 use super::fields::LineParser;
-use super::reader::Options;
-use super::{MAX_LINE, MAX_VOLUMES, alibaba, blkparse, csv, mqsim, msr, tencent, vscsi};
-use crate::request::Reason;
+use super::{MAX_LINE, alibaba, blkparse, csv, mqsim, msr, tencent, vscsi};
 
 /// Lines used for detection.
 const PROBED_LINES: usize = 100;
@@ -56,25 +54,25 @@ impl Format {
         }
     }
 
-    pub(super) fn parser(self, options: &Options) -> Box<dyn LineParser> {
+    pub(super) fn parser(self, action: BlkparseAction) -> Box<dyn LineParser> {
         match self {
             Self::Alibaba => Box::new(alibaba::Alibaba),
             Self::Tencent => Box::new(tencent::Tencent),
             Self::Msr => Box::new(msr::Msr::default()),
             Self::Mqsim => Box::new(mqsim::Mqsim),
             Self::Vscsi => Box::new(vscsi::Text::default()),
-            Self::Blkparse => Box::new(blkparse::Blkparse { action: options.blkparse_action.letter() }),
+            Self::Blkparse => Box::new(blkparse::Blkparse { action: action.letter() }),
             Self::Csv => Box::new(csv::Csv::default()),
         }
     }
 
     /// Detects the format of a file with this beginning.
-    pub(super) fn of(beginning: &[u8], options: &Options) -> Option<Self> {
+    pub(super) fn of(beginning: &[u8], action: BlkparseAction) -> Option<Self> {
         if is_binary(beginning) {
             return vscsi::Layout::of(beginning).map(|_| Self::Vscsi);
         }
         let mut scores: Vec<(Score, Self)> =
-            Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, options)?, format))).collect();
+            Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, action)?, format))).collect();
         scores.sort_unstable();
         match scores[..] {
             [.., (second, _), (best, _)] if second == best => None,
@@ -93,8 +91,8 @@ pub(super) fn is_binary(beginning: &[u8]) -> bool {
 type Score = (usize, usize);
 
 /// How well a format fits; `None` if it accepts no line.
-fn score(format: Format, beginning: &[u8], options: &Options) -> Option<Score> {
-    let mut parser = format.parser(options);
+fn score(format: Format, beginning: &[u8], action: BlkparseAction) -> Option<Score> {
+    let mut parser = format.parser(action);
     let (mut requests, mut other) = (0, 0);
     // The last line may be truncated; it is ignored unless it is the only one.
     let mut lines: Vec<&[u8]> = beginning.split(|&b| b == b'\n').take(PROBED_LINES + 1).collect();
@@ -130,46 +128,12 @@ impl FromStr for Format {
     }
 }
 
-/// Numbers of names, in order of appearance.
-#[derive(Default)]
-pub(super) struct Names {
-    numbers: HashMap<Vec<u8>, u32>,
-    names: Vec<String>,
-    key: Vec<u8>,
-}
-
-impl Names {
-    /// The number of a name, or of a name and its part.
-    pub(super) fn number(&mut self, name: &[u8], part: Option<u32>) -> Result<u32, Reason> {
-        self.key.clear();
-        self.key.extend_from_slice(name);
-        if let Some(part) = part {
-            self.key.push(b'.');
-            self.key.extend_from_slice(part.to_string().as_bytes());
-        }
-        if let Some(&number) = self.numbers.get(&self.key) {
-            return Ok(number);
-        }
-        if self.names.len() >= MAX_VOLUMES {
-            return Err(Reason::TooManyVolumes);
-        }
-        let number = self.names.len() as u32;
-        self.names.push(String::from_utf8_lossy(&self.key).into_owned());
-        self.numbers.insert(self.key.clone(), number);
-        Ok(number)
-    }
-
-    pub(super) fn name(&self, number: u32) -> Option<&str> {
-        self.names.get(number as usize).map(String::as_str)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn of(text: &str) -> Option<Format> {
-        Format::of(text.as_bytes(), &Options::default())
+        Format::of(text.as_bytes(), BlkparseAction::default())
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | `format` | the formats and their detection |
 //! | `fields` | parsers of fields and numbers |
 //! | `lines` | lines of bounded length |
+//! | `names` | numbers of volumes that have names |
 //! | `order` | sorts requests by time in a bounded window |
 //! | `reader` | the iterator |
 //! | `alibaba`, `tencent`, `msr`, `mqsim`, `vscsi`, `blkparse`, `csv` | one format each, with its source |
@@ -26,6 +27,7 @@ mod format;
 mod lines;
 mod mqsim;
 mod msr;
+mod names;
 mod order;
 mod reader;
 mod source;
@@ -34,8 +36,9 @@ mod tolerant;
 mod vscsi;
 mod zstd;
 
+pub use blkparse::BlkparseAction;
 pub use format::{Format, UnknownFormat};
-pub use reader::{BlkparseAction, OpenError, Options, Reader};
+pub use reader::{OpenError, Options, Reader};
 pub use source::Position;
 pub use tolerant::{Faults, Tolerant};
 

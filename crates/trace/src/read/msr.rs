@@ -5,7 +5,7 @@
 //! (ignored). A volume is a host and a disk, such as `usr.0`.
 
 use super::fields::{LineParser, Raw, commas, is_heading, is_remark, times, whole, whole_u32};
-use super::format::Names;
+use super::names::Names;
 use crate::request::{Op, Reason};
 
 #[derive(Default)]

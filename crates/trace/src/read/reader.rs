@@ -3,33 +3,14 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::blkparse::BlkparseAction;
 use super::fields::{LineParser, Raw};
 use super::format::{Format, is_binary};
 use super::lines::{BYTE_ORDER_MARK, Lines};
 use super::order::Order;
 use super::source::{Input, Position, Source};
-use super::tolerant::Tolerant;
 use super::{csv, vscsi};
 use crate::request::{Malformed, Reason, Request};
-
-/// The action of `blkparse` that is a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BlkparseAction {
-    /// `Q`: queued.
-    #[default]
-    Queued,
-    /// `D`: issued to the driver.
-    Issued,
-}
-
-impl BlkparseAction {
-    pub(super) fn letter(self) -> u8 {
-        match self {
-            Self::Queued => b'Q',
-            Self::Issued => b'D',
-        }
-    }
-}
 
 /// Options of the reader.
 #[derive(Clone, Debug)]
@@ -153,12 +134,12 @@ impl Reader {
         {
             return Err(OpenError::Ambiguous { path: path.into(), reason });
         }
-        let format = options.format.or_else(|| Format::of(&beginning, options));
+        let format = options.format.or_else(|| Format::of(&beginning, options.blkparse_action));
         let format = format.ok_or_else(|| OpenError::Unknown(path.into()))?;
         let layout = vscsi::Layout::of(&beginning).filter(|_| format == Format::Vscsi && is_binary(&beginning));
         let feed = match layout {
             Some(layout) => Feed::Binary(vscsi::Binary::new(input, layout)),
-            None => Feed::Text(Lines::new(input), format.parser(options)),
+            None => Feed::Text(Lines::new(input), format.parser(options.blkparse_action)),
         };
         Ok(Self { feed, order: Order::new(options.window), format, position, first_ns: None, ended: false })
     }
@@ -188,12 +169,6 @@ impl Reader {
             Feed::Text(_, parser) => parser.volume_name(volume),
             Feed::Binary(_) => None,
         }
-    }
-
-    /// An iterator over the requests that counts malformed lines and keeps the first ones. With `strict` it ends at the first.
-    #[must_use]
-    pub fn tolerant(self, strict: bool) -> Tolerant {
-        Tolerant::new(self, strict)
     }
 
     fn pop(&mut self) -> Option<Request> {

@@ -24,11 +24,15 @@ pub struct Tolerant {
     faults: Faults,
 }
 
-impl Tolerant {
-    pub(super) fn new(reader: Reader, strict: bool) -> Self {
-        Self { reader, strict, faults: Faults::default() }
+impl Reader {
+    /// An iterator over the requests that counts malformed lines and keeps the first ones. With `strict` it ends at the first.
+    #[must_use]
+    pub fn tolerant(self, strict: bool) -> Tolerant {
+        Tolerant { reader: self, strict, faults: Faults::default() }
     }
+}
 
+impl Tolerant {
     /// Malformed lines so far.
     #[must_use]
     pub fn faults(&self) -> &Faults {

@@ -119,3 +119,18 @@ fn errors_and_clock_jumps_name_their_point() {
     let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
     assert!(jumped.len() == 1 && jumped[0].ends_with("a=1"), "{:?}", results.notes);
 }
+
+#[test]
+fn the_model_is_removed_from_the_key() {
+    let about = |key: &str, title: &str, modelled| About {
+        key: key.into(),
+        title: title.into(),
+        unit: String::new(),
+        modelled,
+    };
+    let plain = |key, title, modelled| about(key, title, modelled).without_model();
+    assert_eq!(plain("cpu_modelled_generic_power_w", "power, CPU, modelled (generic)", true), "cpu_power_w");
+    let both = "I/Os per joule, SSD + CPU, modelled (a-b, c), above idle";
+    assert_eq!(plain("io_per_j_ssd_cpu_modelled_a_b_c_above_idle", both, true), "io_per_j_ssd_cpu_above_idle");
+    assert_eq!(plain("cpu_modelled_x", "an extra of that name", false), "cpu_modelled_x");
+}

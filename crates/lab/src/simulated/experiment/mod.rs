@@ -16,9 +16,8 @@ pub use schema::Experiment;
 
 use crate::simulated::fingerprint;
 use crate::simulated::fingerprint::contents::Contents;
-use crate::simulated::fitted::fitted;
+use crate::simulated::fitted::{Fitted, fitted};
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
-use crate::simulated::matrix::Fitted;
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_results::values::{About, Overrides};
 use pilotlight_sim::ssd::SsdModel;

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use pilotlight_lab::simulated::audit::{Audited, Auditor};
 use pilotlight_lab::simulated::experiment::{Bench, Request};
-use pilotlight_lab::simulated::matrix::{Fitted, Matrix};
+use pilotlight_lab::simulated::fitted::Fitted;
+use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 

@@ -1,7 +1,6 @@
 //! The source of a replay: a surrogate or a file. Times are of the replay, from 0.
 
 use std::collections::BTreeMap;
-use std::io::BufRead as _;
 use std::path::Path;
 
 use pilotlight_trace::placement::{Candidate, Placement, Plan, assign};
@@ -177,18 +176,21 @@ fn candidates(member: &Member, seed: u64) -> Vec<Candidate> {
 /// Sizes by volume from CSV of `device_id,capacity`, capacity in bytes, with or without a heading (README of
 /// <https://github.com/alibaba/block-traces>, schema of `device_size.csv`).
 fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, String> {
-    let file = std::fs::File::open(path).map_err(|error| format!("sizes {path}: {error}"))?;
+    let failed = |error: csv::Error| format!("sizes {path}: {error}");
+    let mut reader = csv::ReaderBuilder::new();
+    reader.has_headers(false).comment(Some(b'#')).trim(csv::Trim::All).flexible(true);
     let mut sizes = BTreeMap::new();
-    for (number, line) in std::io::BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(|error| format!("sizes {path}: line {}: {error}", number + 1))?;
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') || (number == 0 && line.starts_with("device_id")) {
+    for (number, row) in reader.from_path(path).map_err(failed)?.into_records().enumerate() {
+        let row = row.map_err(failed)?;
+        let is_heading = number == 0 && row[0].starts_with("device_id");
+        if is_heading || row.iter().all(str::is_empty) {
             continue;
         }
-        let pair =
-            line.split_once(',').and_then(|(id, size)| Some((id.trim().parse().ok()?, size.trim().parse().ok()?)));
-        let wrong = || format!("sizes {path}: line {}: {line:?} is not device_id,capacity in bytes", number + 1);
-        let (volume, size): (u32, u64) = pair.ok_or_else(wrong)?;
+        let pair = row.deserialize::<(u32, u64)>(None).ok().filter(|_| row.len() == 2);
+        let (volume, size) = pair.ok_or_else(|| {
+            let (line, fields) = (row.position().map_or(0, csv::Position::line), row.iter().collect::<Vec<_>>());
+            format!("sizes {path}: line {line}: {:?} is not device_id,capacity in bytes", fields.join(","))
+        })?;
         sizes.insert(volume, size);
     }
     Ok(sizes)

@@ -83,9 +83,11 @@ fn sizes_of_devices_choose_the_volumes() {
     assert_eq!(volumes(&trace), [1], "the closest to 480 GB");
     std::fs::write(&sizes, "0,480000000000\n1,1\n").unwrap();
     assert_eq!(volumes(&trace), [0]);
-    std::fs::write(&sizes, "0,480000000000\n1;1\n").unwrap();
-    let error = Origin::new(&trace, 4, 1_000 * MS, 1).unwrap_err();
-    assert!(error.contains("line 2") && error.contains("1;1"), "{error}");
+    for wrong in ["1;1", "1,1,1", "1,-1"] {
+        std::fs::write(&sizes, format!("# sizes\n0,480000000000\n{wrong}\n")).unwrap();
+        let error = Origin::new(&trace, 4, 1_000 * MS, 1).unwrap_err();
+        assert!(error.contains("line 3") && error.contains(wrong), "{error}");
+    }
 }
 
 /// An engine with immediate completions and an energy of 1 uJ per request and 1 J per second, which records its input.
