@@ -30,7 +30,7 @@ still go on are left alone. What someone else has set meanwhile is left and told
 keep the present settings, remove the journal. A file that is not a journal, or a link, is refused.
 
 Exit codes:
-  0  everything is back, or there was nothing to put back
+  0  everything is back, or there was nothing to restore
   1  something is not back; its journal stays
   2  the command line was refused";
 
@@ -136,7 +136,7 @@ fn remains(journal: &Path, program: &str) -> String {
 
 fn text(reports: &[Report], folder: &Path) -> String {
     if reports.is_empty() {
-        return format!("nothing to put back: no journal in {}\n", folder.display());
+        return format!("nothing to restore: no journal in {}\n", folder.display());
     }
     let mut text = String::new();
     for report in reports {
@@ -169,7 +169,7 @@ mod tests {
         let report = one(Path::new("/no/such.jsonl"), &Roots::default(), Options::default(), "p");
         assert!(!report.running && report.changes.is_empty());
         assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
-        assert!(text(&[], Path::new("/run")).starts_with("nothing to put back"));
+        assert!(text(&[], Path::new("/run")).starts_with("nothing to restore"));
     }
 
     #[test]
