@@ -168,11 +168,11 @@ compare = 'value'
             (row.verdict, row.otherwise, row.contradiction.clone().unwrap(), report.overruled)
         };
         let (verdict, otherwise, why, overruled) = with("saving");
-        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "fitted as well");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::Reproduced)), "fitted as well");
         assert_eq!(why, "idle draws more than that (40.0000 < 41.0000)");
-        assert_eq!(overruled[&Verdict::Contradicts][&Verdict::ComesOut], 1);
+        assert_eq!(overruled[&Verdict::Contradicts][&Verdict::Reproduced], 1);
         let (verdict, otherwise, ..) = with("alone");
-        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "not fitted");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::Reproduced)), "not fitted");
         assert_eq!(with("unmapped").0, Verdict::Contradicts);
         assert_eq!(with("elsewhere").0, Verdict::NoResult);
     }

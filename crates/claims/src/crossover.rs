@@ -20,11 +20,11 @@
 //! - Several crossings: both ends must lie in the printed step, and the larger error counts.
 //! - None: the crossing is outside the sweep, and unbounded on that side.
 //!
-//! Without an error it comes out; below a quarter of a step it is near.
+//! Without an error it is reproduced; below a quarter of a step it is near.
 //!
 //! # The properties
-//! Units and additional swept points do not change the verdict. Crossings of power laws are exact. A crossover and its opposite do not both
-//! come out.
+//! Units and additional swept points do not change the verdict. Crossings of power laws are exact. A crossover and its opposite are not both
+//! reproduced.
 
 use std::collections::BTreeMap;
 

@@ -93,7 +93,7 @@ impl Range {
         let low = grades(Relation::RangeLo, self.low, lowest);
         let high = grades(Relation::RangeHi, self.high, highest);
         let worse = |(low, high): ((Verdict, Verdict), (Verdict, Verdict))| (low.0.max(high.0), low.1.max(high.1));
-        low.zip(high).map_or((Verdict::ComesOut, Verdict::Misses), worse)
+        low.zip(high).map_or((Verdict::Reproduced, Verdict::Misses), worse)
     }
 
     /// The larger error of both ends, relative to `|paper - null|`.
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn both_ends_get_the_verdict_of_the_range() {
         for (values, expected) in [
-            ([11.0, 12.0], Verdict::ComesOut),
-            ([11.4, 11.5], Verdict::ComesOut),
-            ([10.0, 11.5], Verdict::Near), // the upper end alone would come out
+            ([11.0, 12.0], Verdict::Reproduced),
+            ([11.4, 11.5], Verdict::Reproduced),
+            ([10.0, 11.5], Verdict::Near), // the upper end alone would be reproduced
             ([11.5, 13.0], Verdict::Near), // and here the lower
             ([4.9, 4.9], Verdict::Misses),
             ([11.0, 99.0], Verdict::Misses),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// A range comes out only where each end alone does, and misses where either does.
+        /// A range is reproduced only where each end alone is, and misses where either does.
         #[test]
         fn a_range_is_no_milder_than_either_end(
             ends in prop::array::uniform2(1.0_f64..50.0), null in prop::option::of(-50.0_f64..0.5),
@@ -288,7 +288,7 @@ mod tests {
                 verdict::numeric(Relation::RangeHi, range.high.paper, null, highest).unwrap(),
             ];
             let judged = verdict::between(range.grades(lowest, highest));
-            prop_assert_eq!(judged == Verdict::ComesOut, alone == [Verdict::ComesOut; 2]);
+            prop_assert_eq!(judged == Verdict::Reproduced, alone == [Verdict::Reproduced; 2]);
             if alone.contains(&Verdict::Misses) {
                 prop_assert_eq!(judged, Verdict::Misses);
             }

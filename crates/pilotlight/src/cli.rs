@@ -25,7 +25,7 @@ Examples:
   pilotlight restore                                restore settings that a killed run has changed
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
-141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
+141 (SIGPIPE) if standard output was closed by its reader, 1 if standard output cannot be written.";
 
 pub(crate) const HINTS: Hints = Hints {
     moved: &[
@@ -90,7 +90,7 @@ pub(crate) enum Command {
     Load(Box<LoadArgs>),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
-    /// Put back what a killed run has changed on this machine
+    /// Restore settings that a killed run has changed
     #[command(after_long_help = restore::examples("pilotlight"))]
     Restore(restore::RestoreArgs),
 }
@@ -114,8 +114,8 @@ Examples:
   pilotlight serve --config pilotlight.toml --check
 
 Signals:
-  SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
-                    all), leave; a second one leaves at once
+  SIGTERM, Ctrl-C   stop accepting, finish requests in flight, flush (at most --drain-timeout in
+                    all), exit; a second signal exits at once
   SIGHUP            read the configuration and the files' sizes again; subsystems and namespaces
                     are added, removed and resized, allowed hosts and the policy change
 
@@ -123,9 +123,9 @@ Exit codes:
   0  stopped by a signal, everything finished and flushed
   1  the server could not start or failed
   2  the command line or the configuration was refused; nothing was started
-  3  stopped, but requests or a flush were still unfinished when --drain-timeout was over
+  3  stopped, but requests or a flush were unfinished after --drain-timeout
   4  stopped, but a flush failed: data that were not flushed before may be lost
-  130, 143  left at once at a second Ctrl-C (130) or SIGTERM (143)";
+  130, 143  ended at once by a second Ctrl-C (130) or SIGTERM (143)";
 
 /// Options of `pilotlight serve`.
 #[derive(Args, Clone, Debug, Default)]

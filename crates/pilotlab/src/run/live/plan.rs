@@ -74,7 +74,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     text += &output::sensors(sensors);
     if !experiment.machine.is_empty() {
         let _ =
-            writeln!(text, "machine    changed, and put back:\n{}", indented(&toml::to_string(&experiment.machine)?));
+            writeln!(text, "machine    changed, then restored:\n{}", indented(&toml::to_string(&experiment.machine)?));
     }
     let mut line = |name: &str, what: &str| text += &format!("{name:<10} {what}\n");
     preview.precondition.iter().chain(&preview.prepare).for_each(|step| line("before", step));
