@@ -20,7 +20,7 @@ fn class() -> Background {
         drives: (0, 3),
         backlog_bytes: 3 << 20,
         bytes_per_s: 300_000_000,
-        most_bytes_per_s: 1_200_000_000,
+        max_bytes_per_s: 1_200_000_000,
         rate_ppm: 500_000,
         io_bytes: 65_536,
         write: false,
@@ -281,7 +281,7 @@ fn what_cannot_be_done_is_refused() {
     for wrong in [
         Background { io_bytes: 65_537, ..class() },
         Background { drives: (2, 2), ..class() },
-        Background { most_bytes_per_s: 0, ..class() },
+        Background { max_bytes_per_s: 0, ..class() },
     ] {
         let error = run_traced(&scenario(0.0, &[wrong]), every().policy().0, &mut std::io::sink()).unwrap_err();
         assert!(error.to_string().contains("background work 0"), "{error}");

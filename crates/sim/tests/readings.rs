@@ -143,7 +143,7 @@ fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
         quantum_uw: 1_000_000,
         noise_uw: 0,
         gain_ppm: 1_000_000,
-        fails_ppm: 0,
+        missing_ppm: 0,
     };
     let [fast, naive] = [false, true].map(|naive| ran_with(Some(meter), true, naive));
     assert!(fast.trace == exact.trace, "who reads changes nothing");

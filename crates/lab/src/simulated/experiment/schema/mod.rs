@@ -269,7 +269,7 @@ pub struct Background {
 }
 
 fn largest_background() -> Size {
-    Size(pilotlight_sim::scenario::Background::MOST_BYTES)
+    Size(pilotlight_sim::scenario::Background::MAX_BYTES)
 }
 
 /// A change of the power budget.
