@@ -316,7 +316,7 @@ pub(crate) struct IoReport {
     pub(crate) connections: u64,
     /// Associations (a host's tie to a controller) now.
     pub(crate) associations: u64,
-    /// Connections that a fault of the peer ended.
+    /// Connections closed because of a protocol error of the peer.
     pub(crate) faults: Count,
     pub(crate) iops: f64,
     pub(crate) read_iops: f64,
