@@ -18,7 +18,7 @@
 //! A replacement counts if its interval is wholly beyond the margin, at some point in every member of the model family.
 //!
 //! # The properties
-//! Only rows that are reproduced are tested, so no verdict becomes better. Of policies that are identical to the last bit none tells another
+//! Only rows that are reproduced are tested, so no verdict becomes better. Of policies with bit-identical results none distinguishes another
 //! apart. More policies in a file never make a statement vacuous.
 
 use super::formula::Name;
@@ -339,7 +339,7 @@ mod tests {
             other("e,mode=slow,default,a,w,W,99,99"),
             (Verdict::Reproduced, vec!["mode=slow fails it".to_owned()])
         );
-        // what is trivial is what tells a bound apart, where it is known
+        // the trivial value discriminates a bound, if it is known
         let known = |null| bound(Relation::Le, Some(null), "", &[low]);
         assert_eq!(known(60.0), (Verdict::Reproduced, vec!["what is trivial (60) fails it".to_owned()]));
         assert_eq!(known(0.0), (Verdict::Reproduced, vec![]), "no evidence, and counted apart");
@@ -375,7 +375,7 @@ mod tests {
 
     proptest! {
         /// Equivalence is reproduced exactly where some other policy is surely not, and never otherwise becomes better or worse; what order the
-        /// policies have, and which of them is asked for, does not matter.
+        /// policies have, and which of them is named, does not matter.
         #[test]
         fn equivalence_needs_a_differing_policy(
             watts in prop::collection::vec(85_u32..115, 2..6), turn in 0_usize..6,

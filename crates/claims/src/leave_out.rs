@@ -152,7 +152,7 @@ mod tests {
         let told = |row: &LeftOut| (row.figure.clone(), row.reproduced, row.fitted.len(), row.without, changed(row));
         let found: Vec<_> = rows.iter().map(told).collect();
         let expected = [
-            ("Table 1", 0, 1, Some(0), Some(vec![])), // z stands at the middle as it is
+            ("Table 1", 0, 1, Some(0), Some(vec![])), // z is in the middle of its range
             ("Fig 3", 1, 2, Some(0), Some(vec!["c".to_owned()])),
             ("Fig 4", 1, 1, None, None), // not run
             ("Fig 5", 1, 0, Some(1), Some(vec![])),

@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((0..50).map(|_| next(&lines)).filter(|line| line.contains("INFO")).count(), 50);
     }
 
-    /// Whoever reads the log may stop reading.
+    /// The reader of the log may close it.
     #[test]
     fn a_reader_that_stops_holds_nobody_up() {
         struct Stuck(Receiver<()>, Sender<String>);

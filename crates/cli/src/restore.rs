@@ -155,7 +155,7 @@ fn file(report: &Report) -> String {
         (true, true) => "this journal would then be removed",
         (true, false) => "this journal would stay",
         (false, true) => "this journal is removed",
-        (false, false) => return String::new(), // the error says it
+        (false, false) => return String::new(), // the error states it
     };
     format!("  {fate}\n")
 }

@@ -278,7 +278,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Only check the configuration, and that this machine has what it needs
+    /// Only check the configuration, and whether this machine meets its requirements
     #[arg(long, help_heading = "Configuration")]
     pub(crate) check: bool,
 

@@ -75,15 +75,15 @@ impl Rule {
 pub struct Division {
     /// Of each user, in the order of their uses.
     pub parts_uj: Vec<u64>,
-    /// Of nobody.
+    /// Of no user.
     pub unassigned_uj: u64,
 }
 
-/// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is what was used for none of them.
+/// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is the use for none of them.
 #[must_use]
 pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], nobody: Use, rule: Rule) -> Division {
     let idle_uj = idle_uj.min(energy_uj);
-    let mut parts = vec![0; uses.len() + 1]; // the last is nobody's
+    let mut parts = vec![0; uses.len() + 1]; // the last part is unassigned
     let measures: [fn(&Use) -> u64; 3] = [|it| it.cpu_ns, |it| it.device_ns, |it| it.bytes];
     let all = || uses.iter().chain([&nobody]);
     let is_used = measures.map(|measure| all().any(|it| measure(it) > 0));

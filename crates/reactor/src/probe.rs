@@ -103,7 +103,7 @@ pub(crate) struct SocketSleep {
     pub(crate) wake_ns: u64,
 }
 
-/// The cost of a sleep of a thread on this CPU (anywhere if `None`) until a socket has something; as an I/O thread's sockets, it lies
+/// The cost of a sleep of a thread on this CPU (any CPU if `None`) until a socket is readable; as an I/O thread's sockets, it is
 /// behind an epoll descriptor. Takes at most 15 ms, and what the system takes to start and end two threads.
 pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<SocketSleep> {
     let (caller, socket) = UnixStream::pair().ok()?;

@@ -59,7 +59,7 @@ impl SleepClock {
         }
     }
 
-    /// The state, and the time asleep at each depth in nanoseconds until `now_ns` says: of one moment, so that no sleep counts
+    /// The state, and the time asleep at each depth in nanoseconds until `now_ns`: of one moment, so that no sleep counts
     /// twice.
     pub(crate) fn slept(&self, now_ns: impl Fn() -> u64) -> (CoreState, [u64; 3]) {
         loop {

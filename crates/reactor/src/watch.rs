@@ -61,7 +61,7 @@ impl Watch {
         let index = thread as usize;
         if self.entries.len() <= index {
             self.entries.resize(index + 1, Entry { registered: None, at: ELSEWHERE, has_left: false });
-            self.left.reserve(self.entries.len() - self.left.len()); // each stands there at most once
+            self.left.reserve(self.entries.len() - self.left.len()); // each is in it at most once
         }
         let entry = &mut self.entries[index];
         entry.at = at as u32;

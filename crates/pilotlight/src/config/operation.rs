@@ -28,7 +28,7 @@ pub(crate) struct Operation {
     pub(crate) policy: PolicyChoice,
     /// Goals.
     pub(crate) goals: Goals,
-    /// Bandwidth caps at the start; what they are later only the server knows.
+    /// Bandwidth caps at the start; later values are only in the server.
     pub(crate) caps: Vec<Cap>,
     /// Priorities of namespaces and hosts; those of [`Goals`] are empty here.
     pub(crate) priorities: Vec<Priority>,

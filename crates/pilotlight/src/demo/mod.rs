@@ -1,7 +1,7 @@
 //! `pilotlight demo`: the main job in under a minute. Serves a namespace in memory over real NVMe/TCP connections, writes
 //! and verifies it, and then sends SANDMAN's bursts under several policies in turn.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `budget.rs` | `--budget`: steps of a power budget, and how they are followed |
 //! | `stage.rs` | the server, the load and the CPUs that they share |

@@ -70,7 +70,7 @@ impl Stage {
         Ok((Self { server, address, reactors, load_cpu }, power))
     }
 
-    /// CPUs that take part.
+    /// CPUs used.
     pub(super) fn cpus(&self) -> usize {
         self.reactors.len() + usize::from(self.load_cpu.is_some())
     }

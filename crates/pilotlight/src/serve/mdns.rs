@@ -76,7 +76,7 @@ impl Announcer {
                 warn!("the discovery service is not announced by multicast DNS: {error}");
                 None
             }
-            Err(_) => None, // it has panicked, which has been said
+            Err(_) => None, // a panic has been logged
         }
     }
 

@@ -65,7 +65,7 @@ pub(super) trait Running: Send + Sync {
     }
     /// Lets this policy decide from now on.
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
-    /// Asks this of it, and of policies after it.
+    /// Sends this to it and to later policies.
     fn set_goals(&self, goals: Goals);
     /// Gives these namespaces and hosts these priorities, and all others none.
     fn set_priorities(&self, named: Vec<Priority>);

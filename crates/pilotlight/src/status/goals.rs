@@ -87,7 +87,7 @@ pub(crate) fn domain_name(domain: &str) -> &str {
     if domain == "cpu" { "CPU packages" } else { domain }
 }
 
-/// Each reading, and what it is from: `package 0 43.2 W (rapl), 0.3 s ago`.
+/// Each reading with its source: `package 0 43.2 W (rapl), 0.3 s ago`.
 pub(crate) fn power(power: &PowerReport) -> String {
     let from = match &power.modelled {
         Some(profile) => format!("modelled, profile {profile}"),

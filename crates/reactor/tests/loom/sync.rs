@@ -1,4 +1,4 @@
-//! `src/sync.rs`, made of `loom`.
+//! `src/sync.rs`, based on `loom`.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -1,4 +1,4 @@
-//! A drive that answers from bytes laid out as the specification says.
+//! A drive that responds with bytes in the specified layout.
 
 use super::*;
 
@@ -92,7 +92,7 @@ fn power_state_and_its_limit_follow_the_drive() {
 fn a_drive_of_nvme_2_3_measures_itself() {
     let mut drive = drive();
     drive.smart[232..240].copy_from_slice(&1_234_u64.to_le_bytes());
-    // 5.25 W in steps of 10 mW, of type 1 (bits 25:20, not looked at).
+    // 5.25 W in steps of 10 mW, of type 1 (bits 25:20, ignored).
     drive.smart[240..244].copy_from_slice(&(525_u32 | 2 << 16 | 1 << 20).to_le_bytes());
     let mut page = [0; 64];
     page[2] = 1;

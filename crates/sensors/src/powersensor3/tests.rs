@@ -1,4 +1,4 @@
-//! Streams laid out as the firmware lays them out, by hand and through a pseudo-terminal.
+//! Streams in the firmware's format, written by the test and through a pseudo-terminal.
 
 use super::*;
 use proptest::prelude::*;
@@ -200,7 +200,7 @@ fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
 #[test]
 fn samples_that_are_lost_on_the_way_are_no_silent_loss_of_joules() {
     let (master, folder) = terminal();
-    // Nobody waits for its end: what it writes when nobody reads any more can hold it up.
+    // Its end is not waited for: it can block on output that is not read.
     thread::spawn(move || device(master, [310, 465, 0, 0, 0, 0, 0, 0], 20_000, 2));
     let options = Options { device: Some("ttyACM0".into()), part: None };
     let mut sensor = PowerSensor3::open(&Roots::below(folder.path()), &options).unwrap();

@@ -1,4 +1,4 @@
-//! The file of the control socket: mode, owner, and replacement of dead ones.
+//! The file of the control socket: mode, owner, and replacement after a kill.
 
 use super::*;
 

@@ -147,7 +147,7 @@ impl Checker<'_> {
         namespace
     }
 
-    /// One namespace; `None` where there is no storage to go on with.
+    /// One namespace; `None` without valid storage.
     fn namespace(&mut self, written: &Namespace, unique: &mut Unique) -> Option<NamespaceConfig> {
         let nsid = self.nsid(written);
         let block_size = self.block_size(written);

@@ -86,7 +86,7 @@ impl Verdict {
         }
     }
 
-    /// For the log, where something has become true that an operator should know.
+    /// For the log, on a change that an operator should see.
     pub(in crate::serve) fn log_line(self, budget_uw: u64) -> Option<String> {
         let budget = format_budget(Some(budget_uw));
         Some(match self {

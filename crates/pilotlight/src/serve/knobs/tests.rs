@@ -133,7 +133,7 @@ fn settings_left_by_a_killed_server_are_restored_first() {
     until_it_is(&max, "1500000");
     let left = fs::read_to_string(&killed).unwrap();
     drop(knobs);
-    // as after a kill: set, and in the journal of a dead process
+    // as after a kill: set, and in the journal of a killed process
     fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
     fs::write(&max, "1500000\n").unwrap();
     let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)]), &Settings::default()).unwrap();

@@ -362,7 +362,7 @@ fn a_policy_is_set_when_another_one_is_read() {
     assert_eq!(apply("static", None), (nothing(), "static".to_owned()));
     assert_eq!(apply("interrupt", Some("policy")), (vec!["policy interrupt".to_owned()], "static".to_owned()));
     assert_eq!(apply("interrupt", None), (vec!["policy interrupt".to_owned()], "interrupt".to_owned()));
-    state.operation.policy = operation("sandman").policy; // by hand
+    state.operation.policy = operation("sandman").policy; // set manually
     let mut apply = |policy: &str| {
         let recorder = Recorder::default();
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };

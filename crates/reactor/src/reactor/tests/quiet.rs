@@ -72,7 +72,7 @@ struct Cores {
 }
 
 impl Cores {
-    /// Two reactors; so many I/O threads live on the first.
+    /// Two reactors; all I/O threads are on the first.
     fn new(threads: u32) -> Self {
         let mut reactors = reactors(2, 64);
         let controls: Vec<Arc<Controls>> = (0..threads).map(|_| Controls::new()).collect();
@@ -208,7 +208,7 @@ fn quiet_steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whoever has something to do when a round of its home begins is polled in it; and no time is lost or counted twice.
+    /// A thread with work at the start of a round of its home is polled in it; and no time is lost or counted twice.
     #[test]
     fn who_has_something_to_do_is_polled_in_the_same_round(steps in quiet_steps()) {
         let mut cores = Cores::new(THREADS.into());
