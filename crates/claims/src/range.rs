@@ -74,7 +74,7 @@ impl Range {
                     return Err(format!("the other end has a row: say range = {:?}", row.id));
                 }
                 if !numbers(&claim.quote).any(|number| number == *value) {
-                    return Err(format!("{value} does not stand in the paper's words: {:?}", claim.quote));
+                    return Err(format!("{value} is not in the paper's words: {:?}", claim.quote));
                 }
                 (End { paper: *value, null: claim.null }, None)
             }
@@ -209,8 +209,8 @@ mod tests {
         assert!((judged.error_percent.unwrap() - 100.0 * 6.1 / 11.0).abs() < 1e-9);
         for (rest, part) in [
             ("", "one end of a printed range"),
-            ("range=10", "10 does not stand in the paper's words"),
-            ("range=1", "1 does not stand"),
+            ("range=10", "10 is not in the paper's words"),
+            ("range=1", "1 is not in"),
             ("range='lo'", "lo is not printed as the other end"),
         ] {
             let refused = alone(rest);

@@ -57,7 +57,7 @@ impl fmt::Display for Strongest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { constant, correlation, by_chance } = self;
         match by_chance {
-            true => write!(f, "not told from chance ({constant}, {correlation:+.2})"),
+            true => write!(f, "not distinguishable from chance ({constant}, {correlation:+.2})"),
             false => write!(f, "{constant} ({correlation:+.2})"),
         }
     }
@@ -247,7 +247,7 @@ mod tests {
         assert!(caused.constant == "cause" && !caused.by_chance, "{caused}");
         let mixed = [7, 2, 13, 0, 9, 4, 15, 11, 1, 6, 14, 3, 10, 5, 12, 8];
         let chance = strongest(&outputs_of(&|draw| f64::from(mixed[draw])), &draws).unwrap();
-        assert!(chance.by_chance && chance.to_string().starts_with("not told from chance"), "{chance}");
+        assert!(chance.by_chance && chance.to_string().starts_with("not distinguishable from chance"), "{chance}");
     }
 
     #[test]

@@ -145,7 +145,7 @@ fn one_line(reading: &[LiveReading], all: bool) -> String {
 }
 
 fn none(reading: &[LiveReading]) -> &'static str {
-    if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
+    if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` lists remedies.\n" }
 }
 
 /// Sensors that cannot be read, with reason and remedy; those of power first if none can be read.

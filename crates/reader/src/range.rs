@@ -47,7 +47,7 @@ impl Place {
         check(spec, unit)?;
         let size = range(spec, bytes)?;
         let has_holes = kind.is_file() && data.blocks() * 512 < bytes;
-        let hole = "the file has holes, whose reads do not reach the drive; write the file completely first";
+        let hole = "the file has holes, and reads of holes do not reach the drive; write the file completely first";
         let warnings = if has_holes { vec![hole.to_owned()] } else { Vec::new() };
         Ok(Self { file, offset: spec.offset, slots: size / spec.bytes, size, warnings })
     }

@@ -181,7 +181,10 @@ fn an_optional_sensor_leaves_a_gap_with_its_reason() {
     let before = Window { from_ns, to_ns: gaps[0].from_ns - MS };
     if let Ok(energy) = recording.energy(0, 0, before) {
         let truth = 7.0 * before.length_ns() as f64 / 1_000.0;
-        assert!((energy.uj as f64 - truth).abs() <= 0.5, "what lies before the gap is known: {energy:?} of {truth} uJ");
+        assert!(
+            (energy.uj as f64 - truth).abs() <= 0.5,
+            "the energy before the gap is known: {energy:?} of {truth} uJ"
+        );
     }
 }
 

@@ -101,7 +101,7 @@ fn chips_measure_power_and_current_times_voltage() {
     assert_eq!(read(&mut *chips), values(&expected));
     assert_eq!(chips.domains()[0].part, Part::System);
     let averaging = [0, 2].map(|domain| chips.domains()[domain].timing.averaging_ns);
-    assert_eq!(averaging, [Some(1_000_000_000), None], "the firmware's is told in a file");
+    assert_eq!(averaging, [Some(1_000_000_000), None], "the firmware's is in a file");
     // The part supplied by a rail must be configured.
     assert!(matches!(chips.domains()[1].part, Part::Unknown(_)));
     let mut options = pilotlight_sensors::hwmon::Options::default();

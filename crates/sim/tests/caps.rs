@@ -121,7 +121,7 @@ fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
     assert!((waits.mean() / 1e6 - 6.2).abs() < 0.3, "{} ns", waits.mean());
     assert!(latency.mean() > waits.mean() && latency.mean() < waits.mean() + 300_000.0, "{} ns", latency.mean());
     let mean = held.reading(Scope::Server, Quantity::LatencyNs(Stat::Mean));
-    assert!(mean < 2 * MS / 10, "policies are told of latencies without it: {mean} ns");
+    assert!(mean < 2 * MS / 10, "latencies of policies exclude it: {mean} ns");
 }
 
 #[test]

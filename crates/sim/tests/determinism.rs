@@ -197,6 +197,6 @@ fn quiet_moments_are_passed_over() {
         let lazy = looks(&quiet, policy(name, settings)).unwrap();
         assert!(lazy < 1_500, "{name} looked {lazy} times");
         let eager = looks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();
-        assert!(eager > 5_500, "{name}: {eager}; an eager plant asks at every moment");
+        assert!(eager > 5_500, "{name}: {eager}; an eager plant invokes the policy at every time");
     }
 }

@@ -195,7 +195,7 @@ fn more_streams_than_a_drive_follows_are_not_read_ahead() {
     assert_eq!((waits(1, 0), waits(4, 0)), (1, 4), "the first read of each");
     assert_eq!(waits(5, 0), 5 * 40);
     assert_eq!(waits(1, 1), 1, "within the window");
-    assert_eq!(waits(1, 2), 2, "beyond it: a stream of its own");
+    assert_eq!(waits(1, 2), 2, "beyond it: another stream");
 }
 
 #[test]

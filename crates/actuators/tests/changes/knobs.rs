@@ -47,7 +47,7 @@ fn values_and_initial_values_are_reported() {
     ];
     assert_eq!(told, expected);
     assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
-    assert_eq!(list[0].effect.ns(), 20_000, "as the kernel says");
+    assert_eq!(list[0].effect.ns(), 20_000, "as reported by the kernel");
     assert_eq!(list[2].values, Values::Range { min: 5_000_000, max: 65_000_000, step: 125_000 });
     assert_eq!(list[3].values, Values::List(vec![0, 1, 2]), "the operational states");
     assert_eq!(list[4].values, Values::Range { min: 10_000, max: 1_000_000, step: 10_000 });
@@ -230,7 +230,7 @@ fn unwritable_knobs_are_missing() {
     let max = machine.path("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq");
     fs::set_permissions(&max, fs::Permissions::from_mode(0o444)).unwrap();
     if fs::OpenOptions::new().write(true).open(&max).is_ok() {
-        println!("skipped: this user may write what nobody may");
+        println!("skipped: this user may write read-only files");
         return;
     }
     let (_, missing) = find(&machine, &wanted());

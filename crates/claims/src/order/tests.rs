@@ -22,7 +22,7 @@ fn statements_are_expanded_to_pairs() {
 #[test]
 fn malformed_statements_are_refused() {
     for (text, part) in [
-        ("a", "says nothing"),
+        ("a", "has no <"),
         ("", "a name was expected"),
         ("a <", "a name was expected"),
         ("{a, b < c", "} is missing"),

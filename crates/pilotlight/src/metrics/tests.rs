@@ -51,7 +51,7 @@ fn facts() -> Facts {
 fn names_follow_the_rules_of_the_formats() {
     let mut names = BTreeSet::new();
     for family in FAMILIES {
-        assert!(names.insert(family.name), "{} stands twice", family.name);
+        assert!(names.insert(family.name), "{} is duplicated", family.name);
         assert!(family.name.starts_with("pilotlight_"), "{}", family.name);
         assert!(
             family.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),

@@ -151,7 +151,7 @@ mod tests {
         assert!(token.is(text.trim()) && text.trim().len() == 64);
         assert!(!token.is("") && !token.is(&text.trim()[1..]) && !token.is(&text));
         let (other, second) = open(&TokenFile::Generated(path.clone())).unwrap();
-        assert!(!other.is(text.trim()), "each start has a token of its own");
+        assert!(!other.is(text.trim()), "each start has another token");
         drop(file);
         assert!(path.exists(), "it is the second one's by now");
         drop(second);

@@ -51,14 +51,14 @@ fn policies_change_under_load_without_lost_requests() {
     for policy in ["static", "interrupt", "sandman", "interrupt", "static", "sandman"] {
         let set = server.request(&["set", "policy", policy]);
         assert_eq!(set["name"], policy);
-        let status = server.status_until("requests go on", serves);
+        let status = server.status_until("requests continue", serves);
         assert_eq!(status["policy"]["name"], policy);
     }
     let refused = server.admin(&["set", "policy", "sandman", "windw=3"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("windw") && text(&refused.stderr).contains("did you mean window?"));
     server.request(&["set", "policy", "sandman", "window=64", "spread=deviation"]);
-    server.status_until("requests go on", serves);
+    server.status_until("requests continue", serves);
     let report = end(load);
     assert!(report["total"]["ios"].as_u64().unwrap() > 0);
     assert_eq!((&report["verify"]["mismatches"], &report["total"]["errors"]), (&0.into(), &0.into()), "{report}");

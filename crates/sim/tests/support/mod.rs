@@ -62,7 +62,7 @@ pub(crate) fn machine() -> Machine {
             fill_ns: 79,
             move_ns: 106,
             frequency_ns: 2_000,
-            missing_ppm: 0,
+            fails_ppm: 0,
             leaves_at_once: false,
         },
         network: Network { ports: 2, port_mbit_s: 200_000, round_trip_ns: 12_000, overhead_bytes: 100 },

@@ -68,7 +68,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     }
     line("target", &preview.target);
     if let (Some(device), None) = (&experiment.target.device, &settings.may_overwrite) {
-        line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
+        line("", &format!("the run itself requires --i-may-overwrite {}", device.display()));
     }
     line("results", &settings.folder.root().display().to_string());
     text += &output::sensors(sensors);

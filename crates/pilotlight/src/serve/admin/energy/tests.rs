@@ -52,7 +52,7 @@ fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
     state.add(&quiet, &power(3, 101), Some(10), Idle::Unassigned);
     let zone = &state.zones["package 0"];
     assert_eq!(zone.users_uj.values().sum::<u64>() + zone.unassigned_uj, 101);
-    assert_eq!(zone.unassigned_uj, 41, "nobody was served");
+    assert_eq!(zone.unassigned_uj, 41, "no requests");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn nothing_shrinks_without_leave() {
         let sized = |size| server(vec![namespace(1, &format!("{kind}{size}"))]);
         let mut state = state(&sized("2GiB"));
         assert_eq!(reload_state(&mut state, &sized("1GiB"), Recorder::default()), [""; 0]);
-        assert_eq!(state.config, sized("2GiB"), "what runs is noted, so that the next reload says it again");
+        assert_eq!(state.config, sized("2GiB"), "the running state is noted, so that the next reload reports it again");
         assert_eq!(reload_shrinking(&mut state, &sized("1GiB")), ["resize a 1 Some(262144)"]);
         assert_eq!(state.config, sized("1GiB"));
         assert_eq!(reload_state(&mut state, &sized("3GiB"), Recorder::default()), ["resize a 1 Some(786432)"]);
