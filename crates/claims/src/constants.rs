@@ -96,7 +96,7 @@ mod tests {
     const SHORT: [&str; 2] = ["e,,default,p,w,W,50,50", "e,,default,q,w,W,60,60"];
 
     #[test]
-    fn an_interval_grows_by_what_the_draws_do_to_the_short_run() {
+    fn the_interval_includes_the_spread_of_the_draws() {
         let drawn =
             ["e,,lhs:1/2,p,w,W,45,45", "e,,lhs:1/2,q,w,W,60,60", "e,,lhs:2/2,p,w,W,52,52", "e,,lhs:2/2,q,w,W,60,60"];
         let (verdicts, ours) = verdicts(&[&SHORT[..], &drawn[..]].concat());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_draw_that_decides_the_other_way_leaves_it_undecided() {
+    fn a_draw_with_another_verdict_makes_it_undecided() {
         let drawn = ["e,,lhs:1/1,p,w,W,65,65", "e,,lhs:1/1,q,w,W,60,60"];
         assert_eq!(verdicts(&[&SHORT[..], &drawn[..]].concat()).0, [Verdict::Undecided; 2]);
         assert_eq!(verdicts(&SHORT).0, [Verdict::Reproduced; 2], "nothing was drawn");

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn another_load_is_no_discriminator_of_policies() {
+    fn another_load_does_not_discriminate_policies() {
         let lines = ["e,rate=1,default,a,w,W,10,10", "e,rate=9,default,a,w,W,90,90", "e,rate=1,default,b,w,W,10,10"];
         let last = "e,rate=9,default,b,w,W,90,90";
         let lines: Vec<&str> = lines.into_iter().chain([last]).collect();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_were_fitted_on_have_their_constants() {
+    fn fitted_figures_have_their_constants() {
         let claims = [row("a", "Fig 3"), row("b", "s5; Fig 3(b)"), row("e", "Table 1")];
         let rows = claims.iter().map(|claim| (claim.id.as_str(), claim.seed.as_str(), claim.place.as_str()));
         let found = fitted::of(rows, &calibration());

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_row_is_judged_with_what_the_paper_prints() {
+    fn an_end_without_a_row_uses_the_printed_value() {
         let alone = |rest: &str| assessed(&claims()[1..], &row("hi", rest), [4.9, 4.9]).remove(0);
         let judged = alone("range=11");
         assert_eq!((judged.verdict, judged.with), (Verdict::Misses, None));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_holds_what_is_trivial_is_no_evidence() {
+    fn a_range_with_the_trivial_value_is_no_evidence() {
         let with = |null| {
             let rows = claims().map(|claim| Claim { null: Some(null), ..claim });
             let found = assessed(&rows, &(row("lo", "range='hi'") + &row("hi", "range='lo'")), [11.0, 12.0]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_of_the_papers_that_is_mapped_says_its_other_end() {
+    fn every_mapped_range_has_its_other_end() {
         let text = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), text)]).unwrap();
         let map = map::parse(&map::of_project()).unwrap();

@@ -156,7 +156,7 @@ fn everything_says_that_it_is_modelled() {
 }
 
 #[test]
-fn what_the_machine_does_not_have_is_refused() {
+fn missing_parts_of_the_machine_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let quick = bench(&["experiments/quick.toml", "--simulated", "profiles/nowhere.toml"]);

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_before_the_last_order_is_read() {
+    fn changes_before_the_last_command_are_read() {
         let (reloaded, reloads) = channel();
         let mut signals = [SignalAction::Reload; 100].into_iter().chain([SignalAction::Stop]);
         thread::scope(|scope| {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_energy_is_nobodys_unless_the_rule_says_whose() {
+    fn idle_energy_is_unassigned_unless_the_rule_divides_it() {
         let uses = [Use { cpu_ns: 3, ..Use::default() }, Use { cpu_ns: 1, ..Use::default() }];
         let parts = |idle| {
             let division = divide(100, 60, &uses, Use::default(), Rule { idle, ..Rule::CPU });
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measure_that_nobody_has_leaves_its_part_to_the_others() {
+    fn an_unused_measure_is_divided_by_the_others() {
         let uses = [Use { cpu_ns: 1, bytes: 0, ..Use::default() }, Use { cpu_ns: 1, bytes: 9, ..Use::default() }];
         let rule = Rule { weights: [1, 7, 1], idle: Idle::Unassigned };
         assert_eq!(divide(100, 0, &uses, Use::default(), rule).parts_uj, [25, 75]);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_for_nobody_stays_unassigned() {
+    fn use_for_no_user_is_unassigned() {
         let (one, nobody) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
         assert_eq!(divide(40, 0, &[one], nobody, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
     }

@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn several_wraps_are_decided_or_said_to_be_ambiguous(truth in truth(), modulus in 20_000_000..400_000_000_u64) {
+    fn several_wraps_are_resolved_or_ambiguous(truth in truth(), modulus in 20_000_000..400_000_000_u64) {
         let shown: Vec<Point> =
             truth.iter().map(|p| Point { value: p.value.rem_euclid(modulus as i64), ..*p }).collect();
         let window = Window { from_ns: truth[0].at_ns, to_ns: truth[truth.len() - 1].at_ns };
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_stood_or_went_back_anywhere_is_seen(points in powers(), at in 0.0..1.0, back_ns in 0..30_u64) {
+    fn a_stopped_or_decreasing_clock_is_detected(points in powers(), at in 0.0..1.0, back_ns in 0..30_u64) {
         let mut points = points;
         let index = 1 + ((points.len() - 1) as f64 * at) as usize;
         points[index].at_ns = points[index - 1].at_ns.saturating_sub(back_ns);
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
+    fn a_sum_of_overlapping_parts_is_refused(parts in prop::collection::vec(0..11_usize, 0..6)) {
         // Each part by its components, as letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
         let all = [
             ("abcdefghi", Part::System), ("abcdefgi", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
@@ -194,7 +194,7 @@ fn points(all: &[(u64, i64)]) -> Vec<Point> {
 }
 
 #[test]
-fn two_wraps_in_one_step_are_decided_by_least_and_greatest_power() {
+fn two_wraps_in_one_step_are_resolved_by_power_limits() {
     // Range 100 uJ; 250 uJ at 250 uW in one second read as 50.
     let shown = points(&[(0, 0), (S, 50)]);
     let window = Window { from_ns: 0, to_ns: S };
@@ -249,7 +249,7 @@ fn a_clock_that_goes_back_is_seen() {
 }
 
 #[test]
-fn a_counter_that_stands_still_is_no_zero_watts() {
+fn a_counter_without_increments_is_not_zero_watts() {
     let still = points(&[(0, 0), (S, 0), (2 * S, 0)]);
     let window = Window { from_ns: 0, to_ns: 2 * S };
     let found = energy(&still, window, Law::Counter(counts(1_000, 0, 100)));
@@ -271,7 +271,7 @@ fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
 }
 
 #[test]
-fn a_counter_that_has_only_just_been_looked_at_may_stand_still() {
+fn a_recently_read_counter_may_be_unchanged() {
     let still = points(&[(0, 5), (99 * MS, 5), (100 * MS, 5)]);
     let over = |to_ns| energy(&still, Window { from_ns: 0, to_ns }, Law::Counter(Counts::endless()));
     assert_eq!(over(99 * MS).unwrap().uj, 0);

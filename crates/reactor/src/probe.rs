@@ -215,7 +215,7 @@ mod tests {
 
     /// Also that both threads end: the test would hang.
     #[test]
-    fn a_sleep_until_a_socket_has_something_costs_less_than_it_lasts() {
+    fn a_socket_sleep_costs_less_than_its_duration() {
         match socket_sleep(None) {
             Some(SocketSleep { cpu_ns, wake_ns }) => {
                 let limit_ns = LIMIT.as_nanos() as u64;

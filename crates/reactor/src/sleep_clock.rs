@@ -90,7 +90,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {
+    fn time_asleep_is_monotonic() {
         const COUNT: u64 = 2_000_000;
         const LONG_NS: u64 = 10_000_000_000; // long, so that an extra sleep is detected
         let sleeper = SleepClock::default();

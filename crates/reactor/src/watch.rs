@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_thread_that_comes_and_goes_is_removed_once() {
+    fn a_temporary_io_thread_is_removed_once() {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
         let mut watch = Watch::default();
         watch.insert(0, 0);

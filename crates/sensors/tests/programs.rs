@@ -46,7 +46,7 @@ fn numbers_are_found_and_scaled() {
 }
 
 #[test]
-fn what_a_number_means_follows_from_its_unit() {
+fn the_unit_determines_the_kind_of_value() {
     let domain = |unit| {
         Config::Command(options(shell("echo 3"), Pick::Whole, unit)).open(&Roots::default()).unwrap().domains()[0]
             .clone()
@@ -69,7 +69,7 @@ fn step(printed: &str, step: &str) -> Result<Option<u64>, Missing> {
 }
 
 #[test]
-fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
+fn the_step_of_a_meter_is_the_configured_one() {
     for printed in ["0", "1.50", "1.5", "1e-5"] {
         assert_eq!(step(printed, "null"), Ok(None), "{printed}");
         assert_eq!(step(printed, "0.01"), Ok(Some(36_000_000_000)), "{printed}");
@@ -102,7 +102,7 @@ fn errors_of_a_reading_are_reported() {
 }
 
 #[test]
-fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
+fn a_pipe_without_a_writer_does_not_block_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("meter");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();

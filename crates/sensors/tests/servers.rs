@@ -101,7 +101,7 @@ fn errors_of_a_pdu_include_a_remedy() {
 }
 
 #[test]
-fn a_unit_that_takes_the_question_and_never_answers_is_not_waited_for() {
+fn a_silent_unit_causes_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (tell, told) = std::sync::mpsc::channel();
@@ -128,7 +128,7 @@ fn redfish(endpoint: Endpoint, chassis: Option<&str>) -> Result<Box<dyn Sensor>,
 }
 
 #[test]
-fn redfish_finds_the_chassis_that_has_a_power() {
+fn redfish_finds_the_chassis_with_power() {
     let pages = [
         ("/redfish/v1/Chassis", CHASSIS),
         ("/redfish/v1/Chassis/Self", SELF),

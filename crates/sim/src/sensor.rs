@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_gain_are_as_they_are_said_to_be() {
+    fn noise_and_gain_match_their_configuration() {
         let model = SensorModel { update_ns: MS, noise_uw: 2_000, gain_ppm: 800_000, ..PLAIN };
         let sensor = |seed| {
             let mut sensor = Sensor::new(model, seed, 0);

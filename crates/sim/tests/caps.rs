@@ -97,7 +97,7 @@ fn capped(caps: &[(Scope, u64)]) -> Ran {
 }
 
 #[test]
-fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
+fn a_cap_limits_only_its_namespace() {
     let free = capped(&[]);
     let held = capped(&[(Scope::Namespace(0), 100 * MIB)]);
     let (before, after) = (free.hosts(), held.hosts());
@@ -113,7 +113,7 @@ fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
+fn the_cap_wait_is_part_of_host_latency_and_reported_separately() {
     let (free, held) = (capped(&[]), capped(&[(Scope::Host(0), 20 * MIB)]));
     assert_eq!(free.outcome.cap_waits.count(), 0);
     let (waits, latency) = (&held.outcome.cap_waits, &held.outcome.latency[0].1);
@@ -125,7 +125,7 @@ fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
 }
 
 #[test]
-fn bytes_a_second_are_read_of_every_namespace_and_host() {
+fn bandwidth_is_read_for_every_namespace_and_host() {
     let held = capped(&[(Scope::Namespace(0), 100 * MIB), (Scope::Host(0), 20 * MIB)]);
     let read = |of| held.reading(of, Quantity::ReadBytesPerS) / MIB;
     assert!((19..=21).contains(&read(Scope::Host(0))) && (78..=82).contains(&read(Scope::Host(1))));

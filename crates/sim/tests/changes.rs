@@ -98,7 +98,7 @@ const CAPPED: u64 = 35;
 const FREE: u64 = 80;
 
 #[test]
-fn a_policy_is_told_of_a_knob_that_goes_and_comes_back() {
+fn a_policy_is_notified_of_removed_and_returned_knobs() {
     let mut scenario = scenario();
     let quota = pilotlight_sim::engine::capabilities(&scenario).knobs_of(Kind::QuotaPpm).next().unwrap().0;
     scenario.changes = vec![(15 * MS, Change::KnobGoes(quota)), (25 * MS + 1, Change::KnobComes(quota))];
@@ -121,7 +121,7 @@ fn a_policy_is_told_of_a_knob_that_goes_and_comes_back() {
 }
 
 #[test]
-fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
+fn settings_of_a_policy_are_restored_before_the_next_starts() {
     let mut scenario = scenario();
     scenario.goals = vec![(5 * MS, Goals { budget_uw: Some(7), ..Goals::default() })];
     let (first, second) = (Log::default(), Log::default());
@@ -163,7 +163,7 @@ impl Policy for Unfit {
 }
 
 #[test]
-fn a_policy_that_cannot_take_over_is_not_asked_and_the_run_fails() {
+fn an_unsupported_policy_fails_the_run() {
     let log = Log::default();
     let turns = || -> Vec<(u64, Box<dyn Policy>)> { vec![(0, caps(&log, false)), (15 * MS, Box::new(Unfit))] };
     let scenario = scenario();

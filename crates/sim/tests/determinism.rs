@@ -125,7 +125,7 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
 ];
 
 #[test]
-fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
+fn commands_are_equal_if_every_tick_is_delivered() {
     for (name, settings) in POLICIES {
         let mut failing = bursts(6, 4);
         failing.machine.director.fails_ppm = 300_000;

@@ -134,7 +134,7 @@ fn power_is_that_of_the_run_a_lag_later() {
 
 /// Like IPMI's sensor: a moving average of 3 ms, 2 ms late, every millisecond, in whole watts.
 #[test]
-fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
+fn a_meter_is_delayed_averaged_and_quantised() {
     let exact = ran(true, false);
     let meter = SensorModel {
         window_ns: 3 * WINDOW_NS,

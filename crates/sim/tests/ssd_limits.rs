@@ -129,7 +129,7 @@ fn programs_do_not_depend_on_who_asks() {
 }
 
 #[test]
-fn requests_whose_mapping_is_not_in_memory_read_it_first() {
+fn requests_with_an_uncached_mapping_read_it_first() {
     let reads = |cache: &str, op: Op, sequential: bool| {
         let mut drive = programming(cache, "");
         for at in 1..2_001_u64 {

@@ -178,7 +178,7 @@ fn a_result_that_is_put_in_is_no_evidence() {
 }
 
 #[test]
-fn what_rests_on_saturated_runs_says_so_once() {
+fn saturated_runs_are_noted_once() {
     let full = |variant: &str, flags: &str| format!("e,,{variant},static,saturated,1,{flags}");
     let results = [
         NOISY[0].to_owned(),

@@ -74,7 +74,7 @@ fn crossings_within_a_step_are_reproduced_and_within_a_quarter_more_near() {
 }
 
 #[test]
-fn replications_that_disagree_widen_the_crossing_until_nothing_is_decided() {
+fn disagreeing_replications_make_a_crossing_undecided() {
     let ratios = [0.5, 0.6, 0.8, 1.25, 2.0];
     let with = |noise| assessed(40.0, &curves(&ratios, noise), "crossover=['a', 'b']");
     let narrow = with(0.01);
@@ -90,7 +90,7 @@ fn replications_that_disagree_widen_the_crossing_until_nothing_is_decided() {
 }
 
 #[test]
-fn of_several_crossings_each_must_be_in_the_step_and_none_is_not_there() {
+fn all_crossings_must_be_within_the_step() {
     let several = judged(80.0, &[0.5, 2.0, 0.5, 0.5, 2.0]);
     assert_eq!(several.verdict, Verdict::Misses, "the last alone is in the step");
     assert!(several.note.ends_with("(3 crossings)"), "{}", several.note);
@@ -106,7 +106,7 @@ fn of_several_crossings_each_must_be_in_the_step_and_none_is_not_there() {
 }
 
 #[test]
-fn a_curve_without_end_is_crossed_somewhere_in_the_step() {
+fn an_unbounded_curve_is_crossed_within_the_step() {
     let mut lines = curves(&[0.5, 0.5, 0.5, 2.0, 2.0], 0.0);
     lines.extend([80, 160].map(|rate| format!("e,rate={rate},default,a,saturated,1,1,1,1")));
     let found = assessed(40.0, &lines, "crossover=['a', 'b']");

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn reactors_for_tests_have_made_up_siblings_and_no_cores() {
+    fn reactors_for_tests_have_virtual_siblings_and_no_cores() {
         let reactors = Reactors::for_tests(3);
         assert!(reactors.is_test_mode() && reactors.len() == 3);
         assert_eq!(siblings(&reactors), [Some(1), Some(0), None]);

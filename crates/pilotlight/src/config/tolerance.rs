@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerances_come_back_as_they_were_written() {
+    fn tolerances_survive_a_round_trip() {
         let loss = |stat, ppm| Ok(Some(LatencyBound { stat, bound: Bound::LossPpm(ppm) }));
         let latency = |stat, ns| Ok(Some(LatencyBound { stat, bound: Bound::LatencyNs(ns) }));
         for (text, parsed, written) in [

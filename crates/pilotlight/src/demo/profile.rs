@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_profile_where_power_does_not_follow_the_quota() {
+    fn power_independent_of_the_quota_gives_no_profile() {
         assert!(text(&rows([20, 20, 20, 19]), 1).is_none());
         assert!(text(&[], 1).is_none());
     }

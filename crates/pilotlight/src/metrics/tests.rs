@@ -66,7 +66,7 @@ fn names_follow_the_rules_of_the_formats() {
 }
 
 #[test]
-fn no_series_stands_twice_and_each_has_the_labels_of_its_family() {
+fn every_series_is_unique_and_has_the_labels_of_its_family() {
     let facts = facts();
     for family in FAMILIES {
         let mut seen = BTreeSet::new();
@@ -118,7 +118,7 @@ fn buckets_rise_and_end_with_the_count() {
 }
 
 #[test]
-fn watts_that_no_sensor_gives_are_left_to_the_rate_of_joules() {
+fn without_a_power_reading_there_is_no_watts_series() {
     let mut facts = facts();
     facts.power.as_mut().unwrap().gives_watts = false;
     let text = text(&facts, Format::Prometheus);

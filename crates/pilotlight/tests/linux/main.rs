@@ -131,7 +131,7 @@ fn a_flush_that_does_nothing_is_caught() {
 }
 
 #[test]
-fn a_force_unit_access_that_does_nothing_is_caught() {
+fn force_unit_access_without_effect_is_detected() {
     if let Some(verdict) = durability("durability_no_fua", "no-fua", "virtio") {
         verdict.expect_err("the missing effect of FUA was not detected");
     }

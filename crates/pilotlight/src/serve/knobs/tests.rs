@@ -38,7 +38,7 @@ fn until_it_is(file: &Path, wanted: &str) {
 }
 
 #[test]
-fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
+fn reactors_are_set_by_cpu_and_restored() {
     let (folder, roots, max) = machine();
     let journal = folder.path().join("run/1.jsonl");
     assert!(open_in(&roots, &journal, &on(&[None]), &Settings::default()).is_none(), "not pinned");
@@ -59,7 +59,7 @@ fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
 }
 
 #[test]
-fn drives_are_those_of_the_namespaces_by_whatever_name_each_once() {
+fn each_drive_of_the_namespaces_is_listed_once() {
     let folder = tempfile::tempdir().unwrap();
     let roots = Roots::below(folder.path());
     let at = |path: &str| folder.path().join(path);

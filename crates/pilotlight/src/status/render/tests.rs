@@ -238,7 +238,7 @@ fn figures_have_three_digits_and_a_unit() {
 }
 
 #[test]
-fn failed_commands_are_told_by_namespace_and_status() {
+fn failed_commands_are_listed_by_namespace_and_status() {
     let failed = |status: &str, cause: &str, commands| FailureReport {
         nqn: "nqn.2024-05.com.example:disks".to_owned(),
         nsid: 7,

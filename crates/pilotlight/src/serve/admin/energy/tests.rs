@@ -39,7 +39,7 @@ fn the_power_of_the_system_goes_by_bytes_too() {
 }
 
 #[test]
-fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
+fn energy_above_idle_is_divided_by_served_requests() {
     let mut state = State::default();
     state.begin(&counters(&[0, 0, 0], &[&[], &[], &[]]), &power(1, 0));
     let now = counters(&[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);

@@ -31,7 +31,7 @@ fn leave_is_given_to_one_namespace() {
 }
 
 #[test]
-fn a_file_that_has_shrunk_takes_its_namespace_along_only_with_leave() {
+fn a_namespace_shrinks_with_its_file_only_if_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let file = std::fs::File::create(&path).unwrap();
