@@ -213,7 +213,7 @@ score pilotlight.service 23
 step "kill -9 under the quota: systemd starts it again"
 kill -KILL "$(shown pilotlight.service MainPID)"
 within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 2 ]] && pilotlight status'
-logged 'left behind by a process that was killed' || fail 'what the killed server had set was not put back'
+logged 'left behind by a process that was killed' || fail 'settings of the killed server were not restored'
 step "stop"
 systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'

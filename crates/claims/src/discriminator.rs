@@ -89,14 +89,14 @@ impl DiscriminatorSearch<'_> {
     /// Describes the failure in the first variant, if the pair significantly fails in every variant.
     fn fails(&self, mut order: Order, statement: &Statement, pair: Pair) -> Option<String> {
         order.statements = vec![Statement { pairs: vec![pair], ..statement.clone() }];
-        let mut told = None;
+        let mut discriminator = None;
         for variant in self.variants {
             let findings = Evaluation { store: self.store, variant, look_up: self.look_up }.of(&order).ok()?;
             let failing = findings.into_iter().find(|finding| finding.holds == Holds::No)?;
             let place = if failing.point.is_empty() { String::new() } else { format!(" at {}", failing.point) };
-            told.get_or_insert_with(|| format!("{}: {} fails{place}", failing.metric, failing.pair));
+            discriminator.get_or_insert_with(|| format!("{}: {} fails{place}", failing.metric, failing.pair));
         }
-        told
+        discriminator
     }
 
     /// Replacements of a term that is compared with another.
@@ -364,10 +364,10 @@ mod tests {
     #[test]
     fn classes_and_bounds_are_clauses() {
         let statement = Statement::parse("a ~ b ~ c < {d ~ e} <= f").unwrap();
-        let told: Vec<Vec<String>> =
+        let discriminator: Vec<Vec<String>> =
             clauses(&statement).iter().map(|clause| clause.iter().map(ToString::to_string).collect()).collect();
         assert_eq!(
-            told,
+            discriminator,
             [vec!["a ~ b", "a ~ c", "b ~ c"], vec!["d ~ e"], vec!["d <= f"], vec!["e <= f"]]
                 .map(|clause| clause.into_iter().map(str::to_owned).collect::<Vec<_>>())
         );

@@ -149,8 +149,8 @@ mod tests {
         let changed = |row: &LeftOut| -> Option<Vec<String>> {
             row.elsewhere.as_ref().map(|all| all.iter().map(|c| c.id.clone()).collect())
         };
-        let told = |row: &LeftOut| (row.figure.clone(), row.reproduced, row.fitted.len(), row.without, changed(row));
-        let found: Vec<_> = rows.iter().map(told).collect();
+        let summary = |row: &LeftOut| (row.figure.clone(), row.reproduced, row.fitted.len(), row.without, changed(row));
+        let found: Vec<_> = rows.iter().map(summary).collect();
         let expected = [
             ("Table 1", 0, 1, Some(0), Some(vec![])), // z is in the middle of its range
             ("Fig 3", 1, 2, Some(0), Some(vec!["c".to_owned()])),

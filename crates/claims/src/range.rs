@@ -193,8 +193,8 @@ mod tests {
         ] {
             let rows = both(values);
             assert_eq!(rows.iter().map(|row| row.verdict).collect::<Vec<_>>(), [expected; 2], "{values:?}");
-            let shown: Vec<f64> = rows.iter().map(|row| row.ours.unwrap().value).collect();
-            assert_eq!(shown, values, "each row shows its end");
+            let values_of_rows: Vec<f64> = rows.iter().map(|row| row.ours.unwrap().value).collect();
+            assert_eq!(values_of_rows, values, "each row shows its end");
             assert_eq!(rows[0].with.as_deref(), Some("hi"));
             assert_eq!(rows[0].error_percent, rows[1].error_percent);
             assert!(rows[1].note.contains("within 11 to 12, one verdict with lo"), "{}", rows[1].note);

@@ -81,11 +81,11 @@ pub struct Division {
 
 /// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is the use for none of them.
 #[must_use]
-pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], nobody: Use, rule: Rule) -> Division {
+pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], unassigned: Use, rule: Rule) -> Division {
     let idle_uj = idle_uj.min(energy_uj);
     let mut parts = vec![0; uses.len() + 1]; // the last part is unassigned
     let measures: [fn(&Use) -> u64; 3] = [|it| it.cpu_ns, |it| it.device_ns, |it| it.bytes];
-    let all = || uses.iter().chain([&nobody]);
+    let all = || uses.iter().chain([&unassigned]);
     let is_used = measures.map(|measure| all().any(|it| measure(it) > 0));
     let weights: Vec<u64> =
         is_used.iter().zip(rule.weights).map(|(used, weight)| if *used { weight.into() } else { 0 }).collect();
@@ -139,9 +139,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_to_the_microjoule(energy_uj in 0..1_u64 << 50, idle_uj in 0..1_u64 << 50, uses in uses(), nobody in uses(), rule in rule()) {
-            let nobody = nobody.first().copied().unwrap_or_default();
-            let division = divide(energy_uj, idle_uj, &uses, nobody, rule);
+        fn parts_add_up_to_the_microjoule(energy_uj in 0..1_u64 << 50, idle_uj in 0..1_u64 << 50, uses in uses(), unassigned in uses(), rule in rule()) {
+            let unassigned = unassigned.first().copied().unwrap_or_default();
+            let division = divide(energy_uj, idle_uj, &uses, unassigned, rule);
             prop_assert_eq!(division.parts_uj.len(), uses.len());
             prop_assert_eq!(division.parts_uj.iter().sum::<u64>() + division.unassigned_uj, energy_uj);
         }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn use_for_no_user_is_unassigned() {
-        let (one, nobody) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
-        assert_eq!(divide(40, 0, &[one], nobody, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
+        let (one, unassigned) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
+        assert_eq!(divide(40, 0, &[one], unassigned, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
     }
 }

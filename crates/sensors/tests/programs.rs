@@ -86,7 +86,7 @@ fn the_step_of_a_meter_is_the_configured_one() {
 fn errors_of_a_reading_are_reported() {
     // Starting a program can be slow on a busy machine.
     const PATIENT: u64 = 60_000;
-    for (script, timeout_ms, pick, says) in [
+    for (script, timeout_ms, pick, message) in [
         ("exit 3", PATIENT, Pick::Whole, "exit status: 3"),
         ("echo many", PATIENT, Pick::Whole, "pick finds no number in \"many\\n\""),
         ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "pick finds no number"),
@@ -95,7 +95,7 @@ fn errors_of_a_reading_are_reported() {
     ] {
         let options = Options { timeout_ms: Some(timeout_ms), ..options(shell(script), pick, ValueUnit::Watt) };
         let missing = value(options).unwrap_err();
-        assert!(missing.to_string().contains(says), "{script}: {missing}");
+        assert!(missing.to_string().contains(message), "{script}: {missing}");
     }
     let absent = options(Source::Command(vec!["/no/such/program".into()]), Pick::Whole, ValueUnit::Watt);
     assert!(value(absent).unwrap_err().to_string().contains("/no/such/program"));
@@ -145,12 +145,12 @@ fn ipmitool_is_understood() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    for (watts, state, says) in
+    for (watts, state, message) in
         [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
     {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);
-        assert!(missing.to_string().contains(says) || watts.is_empty(), "{missing}");
+        assert!(missing.to_string().contains(message) || watts.is_empty(), "{missing}");
     }
 }
 

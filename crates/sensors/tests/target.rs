@@ -16,10 +16,10 @@ fn serve(folder: &Path, connections: Vec<Vec<String>>) -> PathBuf {
     thread::spawn(move || {
         for answers in connections {
             let (stream, _) = listener.accept().unwrap();
-            let mut questions = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             for answer in answers {
-                let question = questions.next().unwrap().unwrap();
-                assert_eq!(question, r#"{"version":1,"command":"status"}"#);
+                let request = lines.next().unwrap().unwrap();
+                assert_eq!(request, r#"{"version":1,"command":"status"}"#);
                 writeln!(&stream, "{answer}").unwrap();
             }
         }
@@ -104,8 +104,8 @@ fn a_target_started_by_the_workload_is_queried_only_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     let mut target = open(&socket, true).unwrap();
-    let nobody = target.read(&mut Vec::new()).unwrap_err().to_string();
-    assert!(nobody.contains("the target at") && nobody.contains("control.sock"), "{nobody}");
+    let refused = target.read(&mut Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("the target at") && refused.contains("control.sock"), "{refused}");
     serve(folder.path(), vec![vec![status(5_000, 10.0, 0.0, 0, "1.0")]]);
     assert_eq!(of(&read(&mut *target), "requests"), 0);
 }

@@ -107,9 +107,9 @@ fn chips_measure_power_and_current_times_voltage() {
     let mut options = pilotlight_sensors::hwmon::Options::default();
     options.parts.insert("ina3221/NVME_3V3".into(), Part::Drive("nvme0".into()));
     options.chips = vec!["power_meter".into(), "ina3221".into()];
-    let told = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
-    assert_eq!(told.domains()[1].part, Part::Drive("nvme0".into()));
-    assert_eq!(told.domains().len(), 2);
+    let opened = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
+    assert_eq!(opened.domains()[1].part, Part::Drive("nvme0".into()));
+    assert_eq!(opened.domains().len(), 2);
 }
 
 /// A folder with these files below it.

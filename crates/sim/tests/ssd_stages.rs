@@ -70,13 +70,13 @@ proptest! {
             }
             spans
         };
-        let (asked, alone) = (run(&asks), run(&[]));
-        prop_assert!(asked.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{asked:?}");
+        let (with_requests, alone) = (run(&asks), run(&[]));
+        prop_assert!(with_requests.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{with_requests:?}");
         let sum = |spans: &[Span], doing| -> u64 {
             spans.iter().filter(|span| span.activity == doing).map(|span| span.to_ns - span.from_ns).sum()
         };
         for doing in [AutonomousActivity::Moves, AutonomousActivity::Rests, AutonomousActivity::Sleeps] {
-            prop_assert_eq!(sum(&asked, doing), sum(&alone, doing), "{:?}", doing);
+            prop_assert_eq!(sum(&with_requests, doing), sum(&alone, doing), "{:?}", doing);
         }
     }
 }

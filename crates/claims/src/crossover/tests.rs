@@ -152,22 +152,22 @@ fn twice_as_many_points_of_the_same_curves_change_no_verdict() {
 #[test]
 fn what_cannot_be_crossed_is_told() {
     let lines = curves(&[0.5, 0.6, 0.8, 1.25, 2.0], 0.0);
-    let told = |paper, lines: &[String], more: &str, part: &str| {
+    let check_error = |paper, lines: &[String], more: &str, part: &str| {
         let found = assessed(paper, lines, more);
         assert!(found.verdict == Verdict::NoResult && found.note.contains(part), "{part}: {}", found.note);
     };
     let both = "crossover=['a', 'b']";
-    told(160.0, &lines, both, "not both in the sweep");
-    told(5.0, &lines, both, "not both in the sweep");
-    told(0.0, &lines, both, "does not print the rate");
-    told(40.0, &lines[..9], both, "no latency_p99_us of b at rate=160");
-    told(40.0, &lines, "crossover=['a', 'c']", "of c");
+    check_error(160.0, &lines, both, "not both in the sweep");
+    check_error(5.0, &lines, both, "not both in the sweep");
+    check_error(0.0, &lines, both, "does not print the rate");
+    check_error(40.0, &lines[..9], both, "no latency_p99_us of b at rate=160");
+    check_error(40.0, &lines, "crossover=['a', 'c']", "of c");
     let zero: Vec<String> = lines.iter().map(|line| line.replace("100,100,100", "100,0,100")).collect();
-    told(40.0, &zero, both, "is not above 0");
+    check_error(40.0, &zero, both, "is not above 0");
     let twice: Vec<String> = lines.iter().map(|line| line.replace("rate=10,", "bs=4;rate=20,")).collect();
-    told(40.0, &twice, both, "several points match at one rate");
+    check_error(40.0, &twice, both, "several points match at one rate");
     let named: Vec<String> = lines.iter().map(|line| line.replace("rate=10,", "rate=fast,")).collect();
-    told(40.0, &named, both, "rate of rate=fast is no number");
+    check_error(40.0, &named, both, "rate of rate=fast is no number");
     let refused = |row: &str| {
         let row = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\n{row}\n");
         map::parse(&[("map".to_owned(), row)]).unwrap_err().to_string()

@@ -13,7 +13,7 @@ use pilotlight_trace::{Reader, Request, Stats, Writer};
 use serde::Serialize;
 
 use super::packed::Packed;
-use super::segments::Told;
+use super::segments::SegmentReport;
 use super::{TraceArgs, refuse, render};
 use crate::console;
 use crate::exit::Exit;
@@ -22,7 +22,7 @@ use crate::files;
 /// Requests between two reads of the clock.
 const LOOK_EVERY: u64 = 1 << 16;
 /// Time until a progress bar is displayed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROGRESS_AFTER: Duration = Duration::from_secs(2);
 
 /// The printed results.
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ pub(super) struct Report<'a> {
     pub(super) statistics: Summary,
     /// Segments, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) segments: Option<Told>,
+    pub(super) segments: Option<SegmentReport>,
 }
 
 /// Version of [`Report`].
@@ -73,7 +73,7 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
         late_requests: reader.late(),
         volume_names: (0..NAMES).map_while(|volume| reader.volume_name(volume)).collect(),
         statistics,
-        segments: segments.map(|segments| Told::of(args, segments)).transpose()?,
+        segments: segments.map(|segments| SegmentReport::of(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     Ok(ended(faults))
@@ -169,7 +169,7 @@ impl Bar {
 
     fn tell(&mut self, requests: u64, at_ns: u64) {
         let elapsed = self.started.elapsed();
-        if elapsed < PATIENCE || !std::io::stderr().is_terminal() {
+        if elapsed < PROGRESS_AFTER || !std::io::stderr().is_terminal() {
             return;
         }
         if self.bar.is_hidden() {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use pilotlight_trace::{Family, Generator, Member};
 
 use super::analyse::{Bar, Pass, Report, VERSION, print};
-use super::segments::Told;
+use super::segments::SegmentReport;
 use super::{TraceArgs, Vendor, refuse};
 use crate::console;
 use crate::exit::Exit;
@@ -41,7 +41,7 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
         late_requests: 0,
         volume_names: Vec::new(),
         statistics,
-        segments: segments.map(|segments| Told::of(args, segments)).transpose()?,
+        segments: segments.map(|segments| SegmentReport::of(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     if !args.json {

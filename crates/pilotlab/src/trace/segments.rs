@@ -12,7 +12,7 @@ use crate::table::Table;
 
 /// The printed segments.
 #[derive(Serialize)]
-pub(super) struct Told {
+pub(super) struct SegmentReport {
     segments: Vec<One>,
     /// Over all segments; absent without `--pressure` or without requests.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ struct One {
     pressure_percent: Option<f64>,
 }
 
-impl Told {
+impl SegmentReport {
     /// Measures the pressure of the segments, if requested.
     pub(super) fn of(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
         let Some(path) = &args.pressure else {

@@ -52,7 +52,7 @@ fn files_that_are_not_traces_are_refused_with_a_remedy() {
     let two_times = write(dir.path(), "two.csv", "time_ns,time_s,op,offset,bytes\n1,1,R,0,512\n");
     let with_mark = write(dir.path(), "mark.csv", "\u{feff}time_ns,op,offset,bytes\n1,R,0,512\n");
     let tpcc = tpcc();
-    for (args, code, says) in [
+    for (args, code, expected) in [
         (vec![file.as_str()], 2, "--format"),
         (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
         (vec!["/no/such/file"], 1, "/no/such/file"),
@@ -68,7 +68,7 @@ fn files_that_are_not_traces_are_refused_with_a_remedy() {
     ] {
         let output = trace(&args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {}", text(&output.stderr));
     }
 }
 
