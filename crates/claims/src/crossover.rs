@@ -135,7 +135,7 @@ impl Curve {
     /// The step of the paper's sweep that begins at the printed rate, and its length.
     pub(super) fn step(&self, paper: f64, times: f64) -> Result<(Step, f64), String> {
         let (from, length) = (paper.ln(), times.ln());
-        // a rate that was swept is found again, whatever its unit's factor did to its last digit
+        // a swept rate is found despite rounding by its unit's factor
         let within = |rate: f64| {
             let ends = self.0.first().zip(self.0.last());
             ends.is_some_and(|((first, _), (last, _))| *first <= rate + 1e-9 && rate <= *last + 1e-9)

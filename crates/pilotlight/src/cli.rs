@@ -46,7 +46,7 @@ pub(crate) const HINTS: Hints = Hints {
     examples: &[],
 };
 
-/// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
+/// A storage server with low power at low load: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]
 #[command(name = "pilotlight", version, styles = program::STYLES, after_help = EXAMPLES, max_term_width = 100)]
 #[command(arg_required_else_help = true)]

@@ -98,7 +98,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// How a server is started: with the budget that is in force now, and with what was set manually before.
+/// How a server is started: with the budget in force and with manual settings.
 fn with_overrides(read: &Operation) -> (Operation, GoalOverrides) {
     let (configured, now_s) = (Configured::of(read), budget::now_s());
     let overrides = Store::at(read.state_file.clone()).load(&configured, now_s);

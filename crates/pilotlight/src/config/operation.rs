@@ -48,7 +48,7 @@ pub(crate) struct Operation {
     pub(crate) admin_socket: Option<AdminSocket>,
     /// Who gets idle energy, where energy is divided among hosts; `None`: it is not divided.
     pub(crate) energy_shares: Option<Idle>,
-    /// Where metrics are served over HTTP; `None`: nowhere.
+    /// Where metrics are served over HTTP; `None`: not served.
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether the discovery service is announced by multicast DNS.
     pub(crate) mdns: bool,

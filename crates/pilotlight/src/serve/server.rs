@@ -95,7 +95,7 @@ pub(super) trait Running: Send + Sync {
     fn window(&self, _domain: BudgetDomain) -> Option<(u64, u64, u64)> {
         None
     }
-    /// Below what power of a domain, in microwatts, it cannot get whatever the policy does, where that is known.
+    /// Lowest power of a domain that the policy can reach, in microwatts, if known.
     fn floor_uw(&self, _domain: BudgetDomain) -> Option<u64> {
         None
     }

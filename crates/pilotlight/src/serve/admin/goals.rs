@@ -348,7 +348,7 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
     Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))))
 }
 
-/// Lets the policy decide that is right for the goals in force, if it is another than before.
+/// Activates the policy for the goals in force, if it has changed.
 ///
 /// # Errors
 /// Why not: the previous policy stays active, and the change is not retried for these goals.

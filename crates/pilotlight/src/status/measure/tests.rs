@@ -105,7 +105,7 @@ fn set_parameters_are_marked() {
 }
 
 proptest! {
-    /// However far apart the clocks were read, and however long a part lasted that a window saw the end of.
+    /// Regardless of the delay between readings of the clocks and of parts that began before the window.
     #[test]
     fn shares_are_from_0_to_100_and_no_more_together(
         ns in 1..u64::MAX / 8,
