@@ -23,10 +23,10 @@ def documents(name):
 
 for document in documents("pilotlight.yaml"):
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
-    print(f"{document['kind']}: as Kubernetes {kubernetes_validate.latest_version()} wants it")
+    print(f"{document['kind']}: valid for Kubernetes {kubernetes_validate.latest_version()}")
 
 for document in documents("servicemonitor.yaml"):
     # Fields that the models do not have are missing after the round trip.
     back = operator.ServiceMonitor.model_validate(document).model_dump(mode="json", by_alias=True, exclude_unset=True)
     assert back == document, f"{document['kind']}: has fields that the definition has not:\n{document}\n{back}"
-    print(f"{document['kind']}: as the Operator's definition wants it")
+    print(f"{document['kind']}: valid for the Operator's definition")

@@ -87,7 +87,7 @@ guest_serve() {
     IFS= read -r -t 0.5 -u 4 part || { line+=$part; continue; }
     line+=$part
     line=${line%$'\r'}
-    say "$CASE: guest asks: $line"
+    say "$CASE: request of the guest: $line"
     # shellcheck disable=SC2086 # words of the guest's call
     if answer=$(set -e; host_call $line 2>&1); then echo "ok $answer" | tr '\n' ' ' >&3; else echo "err $answer" | tr '\n' ' ' >&3; fi
     echo >&3
@@ -100,7 +100,7 @@ guest_serve() {
 stood_still_since() {
   ((SECONDS - $1 > 5)) || return 0
   STOOD_STILL=$((SECONDS - $1))
-  say "$CASE: this machine stood still for $STOOD_STILL s"
+  say "$CASE: this machine was suspended for $STOOD_STILL s"
 }
 
 host_call() {

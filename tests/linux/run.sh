@@ -109,7 +109,7 @@ if [[ $verdict == failed ]]; then
     [[ -s $log ]] && { say "the end of $log:"; tail -n 20 "$log" >&2; }
   done
   if [[ $STOOD_STILL != 0 && ${AGAIN:-0} == 0 ]]; then
-    say "$CASE: that may be because the machine stood still for $STOOD_STILL s: once more"
+    say "$CASE: possibly because the machine was suspended for $STOOD_STILL s: repeat"
     AGAIN=1 exec "$0" "$@"
   fi
   exit 1

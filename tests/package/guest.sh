@@ -203,7 +203,7 @@ systemctl start pilotlight.service
 logged() { journalctl -u pilotlight.service -b -o cat | grep -E "$1"; }
 kill -KILL "$(shown pilotlight.service MainPID)"
 within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 1 ]] && pilotlight status'
-logged '(nothing to put back|nothing had been changed)' || fail 'pilotlight restore was not run after the server was killed'
+logged '(nothing to restore|nothing had been changed)' || fail 'pilotlight restore was not run after the server was killed'
 pilotlight set policy cpu-bandwidth domain=cpu
 pilotlight set budget 5W for 10s --no-wait # so low that the quota is set to its minimum
 workers() { ls -d /sys/fs/cgroup/system.slice/pilotlight.service/pilotlight-workers-*; }
@@ -213,7 +213,7 @@ score pilotlight.service 23
 step "kill -9 under the quota: systemd starts it again"
 kill -KILL "$(shown pilotlight.service MainPID)"
 within 100 'server that systemd has started again' eval '[[ $(shown pilotlight.service NRestarts) == 2 ]] && pilotlight status'
-logged 'left behind by a process that was killed' || fail 'what the killed server had set was not put back'
+logged 'left behind by a process that was killed' || fail 'settings of the killed server were not restored'
 step "stop"
 systemctl stop pilotlight.service
 is 'the result' "$(shown pilotlight.service Result) $(shown pilotlight.service ExecMainStatus)" 'success 0'

@@ -76,7 +76,7 @@ test('without the token only the login is served, and a wrong token is refused n
 
 for (const width of [400, 1600]) {
   for (const colorScheme of ['light', 'dark']) {
-    test(`at ${width} pixels, ${colorScheme}: renders, updates, is accessible, and asks nobody else`, async () => {
+    test(`at ${width} pixels, ${colorScheme}: renders, updates, is accessible, and contacts no other host`, async () => {
       const { page, problems, context } = await open({ width, colorScheme });
       await drawn(page);
       assert.equal(await scrollsSideways(page), false);
@@ -110,7 +110,7 @@ test('budget and policy are set by their forms, and a refusal is shown next to i
   await form.getByRole('button').click();
   await form.getByText('Done').waitFor();
   await page.waitForFunction(() => document.getElementById('budget').textContent === '250 W');
-  assert.equal(server.ask('status').goals.budget_uw, 250_000_000);
+  assert.equal(server.run('status').goals.budget_uw, 250_000_000);
   await form.getByLabel('Limit').fill('much');
   await form.getByRole('button').click();
   await form.getByText('Refused').waitFor();
@@ -145,7 +145,7 @@ test('with two subsystems, caps and tolerances of namespaces are set by NQN', as
       await form.getByRole('button').click();
       await form.getByText('Done').waitFor();
     }
-    const { goals, caps } = two.ask('status');
+    const { goals, caps } = two.run('status');
     assert.deepEqual(caps.map(({ nqn }) => nqn), [nqns[1]]);
     assert.ok(goals.tolerances.some(({ nqn, nsid }) => nqn === nqns[1] && nsid === 1));
     assert.deepEqual(problems, []);

@@ -28,22 +28,22 @@ export class Server {
     server.socket = socket;
     server.child = run(['serve', '--json', ...(isInConfig ? [] : ['--admin-socket', socket]), ...args], 'pipe');
     for await (const line of createInterface({ input: server.child.stdout })) {
-      server.told = JSON.parse(line);
+      server.message = JSON.parse(line);
       break;
     }
-    if (!server.told) throw new Error('the server does not start; VERBOSE=1 shows why');
+    if (!server.message) throw new Error('the server does not start; VERBOSE=1 shows why');
     return server;
   }
 
-  get url() { return this.told.page; }
-  get target() { return this.told.listening[0]; }
+  get url() { return this.message.page; }
+  get target() { return this.message.listening[0]; }
 
   // The JSON output of a command sent to this server.
-  ask(...args) {
+  run(...args) {
     return JSON.parse(execFileSync(program, [...args, '--json', '--socket', this.socket]));
   }
 
-  get token() { return this.ask('page').token; }
+  get token() { return this.run('page').token; }
 
   async stop() {
     const ended = new Promise((resolve) => this.child.once('exit', resolve));

@@ -105,7 +105,7 @@ impl Lab<'_> {
         into.family = variants.len() - 1;
         let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
         into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
-        if into.verdict == Verdict::ComesOut && claim.kind.is_result() {
+        if into.verdict == Verdict::Reproduced && claim.kind.is_result() {
             into.set_discriminators(
                 DiscriminatorSearch { store: self.store, variants: &variants, look_up: &look_up }.of_order(order),
             );
@@ -140,7 +140,7 @@ fn of_input(claim: &Claim, given: &input::InputCheck) -> Verdict {
 /// Verdict of a derived row: agrees or differs.
 fn as_given(verdict: Verdict) -> Verdict {
     match verdict {
-        Verdict::ComesOut | Verdict::Agrees => Verdict::Agrees,
+        Verdict::Reproduced | Verdict::Agrees => Verdict::Agrees,
         Verdict::Near | Verdict::Misses | Verdict::Undecided | Verdict::Vacuous | Verdict::Differs => Verdict::Differs,
         other => other,
     }

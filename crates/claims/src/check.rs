@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_is_not_judged_at_the_point_that_meets_it_best() {
+    fn a_bound_is_not_evaluated_at_its_best_point() {
         let judged = |relation, over: &str| {
             let row =
                 format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nover='{over}'\n");

@@ -30,13 +30,13 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     let by = |row: &Assessment| Some(value(row)? - base_value?); // unbounded for a saturated draw
     let mut by: Vec<f64> = drawn().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
-    let holds = |row: &Assessment| matches!(row.verdict, Verdict::ComesOut | Verdict::Vacuous);
+    let holds = |row: &Assessment| matches!(row.verdict, Verdict::Reproduced | Verdict::Vacuous);
     let misses = |row: &Assessment| row.verdict == Verdict::Misses;
     Shift {
         draws: drawn().count(),
         below: at_share(&by, 0.025).unwrap_or(0.0).min(0.0),
         above: at_share(&by, 0.975).unwrap_or(0.0).max(0.0),
-        comes_out: drawn().any(holds) && !holds(base),
+        reproduced: drawn().any(holds) && !holds(base),
         misses: drawn().any(misses) && !misses(base),
     }
 }
@@ -96,18 +96,18 @@ mod tests {
     const SHORT: [&str; 2] = ["e,,default,p,w,W,50,50", "e,,default,q,w,W,60,60"];
 
     #[test]
-    fn an_interval_grows_by_what_the_draws_do_to_the_short_run() {
+    fn the_interval_includes_the_spread_of_the_draws() {
         let drawn =
             ["e,,lhs:1/2,p,w,W,45,45", "e,,lhs:1/2,q,w,W,60,60", "e,,lhs:2/2,p,w,W,52,52", "e,,lhs:2/2,q,w,W,60,60"];
         let (verdicts, ours) = verdicts(&[&SHORT[..], &drawn[..]].concat());
         assert_eq!((ours.low, ours.value, ours.high), (95.0, 100.0, 102.0));
-        assert_eq!(verdicts, [Verdict::ComesOut; 2], "it stays within 10 %");
+        assert_eq!(verdicts, [Verdict::Reproduced; 2], "it stays within 10 %");
     }
 
     #[test]
-    fn a_draw_that_decides_the_other_way_leaves_it_undecided() {
+    fn a_draw_with_another_verdict_makes_it_undecided() {
         let drawn = ["e,,lhs:1/1,p,w,W,65,65", "e,,lhs:1/1,q,w,W,60,60"];
         assert_eq!(verdicts(&[&SHORT[..], &drawn[..]].concat()).0, [Verdict::Undecided; 2]);
-        assert_eq!(verdicts(&SHORT).0, [Verdict::ComesOut; 2], "nothing was drawn");
+        assert_eq!(verdicts(&SHORT).0, [Verdict::Reproduced; 2], "nothing was drawn");
     }
 }

@@ -99,13 +99,13 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_are_shown_where_all_inequalities_hold() {
+    fn both_sides_are_printed_if_all_inequalities_hold() {
         assert_eq!(of("'716 * [share] / 100 < [idle]'").unwrap(), "395.2320 < 412.0000");
         assert_eq!(of("['[idle] > 411', '[idle] < 413']").unwrap(), "412.0000 > 411.0000; 412.0000 < 413.0000");
     }
 
     #[test]
-    fn what_does_not_hold_or_is_not_printed_is_refused() {
+    fn false_or_unprinted_inequalities_are_refused() {
         for (inequality, part) in [
             ("'716 * [share] / 100 > [idle]'", "does not hold: 395.2320 > 412.0000"),
             ("'[idle] < 412'", "does not hold"),
@@ -145,7 +145,7 @@ compare = 'value'
 ";
 
     #[test]
-    fn a_row_that_its_paper_contradicts_is_told_apart_from_what_is_fitted() {
+    fn contradicted_rows_differ_from_fitted_ones() {
         let contradicts = "[[contradicts]]\nid='ID'\nbecause='idle draws more than that'\ninequality='[saving] < 41'\n";
         let with = |id: &str| {
             let map = map::parse(&[("map".to_owned(), MAP.to_owned() + &contradicts.replace("ID", id))]).unwrap();
@@ -168,11 +168,11 @@ compare = 'value'
             (row.verdict, row.otherwise, row.contradiction.clone().unwrap(), report.overruled)
         };
         let (verdict, otherwise, why, overruled) = with("saving");
-        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "fitted as well");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::Reproduced)), "fitted as well");
         assert_eq!(why, "idle draws more than that (40.0000 < 41.0000)");
-        assert_eq!(overruled[&Verdict::Contradicts][&Verdict::ComesOut], 1);
+        assert_eq!(overruled[&Verdict::Contradicts][&Verdict::Reproduced], 1);
         let (verdict, otherwise, ..) = with("alone");
-        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::ComesOut)), "not fitted");
+        assert_eq!((verdict, otherwise), (Verdict::Contradicts, Some(Verdict::Reproduced)), "not fitted");
         assert_eq!(with("unmapped").0, Verdict::Contradicts);
         assert_eq!(with("elsewhere").0, Verdict::NoResult);
     }

@@ -20,11 +20,11 @@
 //! - Several crossings: both ends must lie in the printed step, and the larger error counts.
 //! - None: the crossing is outside the sweep, and unbounded on that side.
 //!
-//! Without an error it comes out; below a quarter of a step it is near.
+//! Without an error it is reproduced; below a quarter of a step it is near.
 //!
 //! # The properties
-//! Units and additional swept points do not change the verdict. Crossings of power laws are exact. A crossover and its opposite do not both
-//! come out.
+//! Units and additional swept points do not change the verdict. Crossings of power laws are exact. A crossover and its opposite are not both
+//! reproduced.
 
 use std::collections::BTreeMap;
 
@@ -135,7 +135,7 @@ impl Curve {
     /// The step of the paper's sweep that begins at the printed rate, and its length.
     pub(super) fn step(&self, paper: f64, times: f64) -> Result<(Step, f64), String> {
         let (from, length) = (paper.ln(), times.ln());
-        // a rate that was swept is found again, whatever its unit's factor did to its last digit
+        // a swept rate is found despite rounding by its unit's factor
         let within = |rate: f64| {
             let ends = self.0.first().zip(self.0.last());
             ends.is_some_and(|((first, _), (last, _))| *first <= rate + 1e-9 && rate <= *last + 1e-9)

@@ -18,7 +18,7 @@
 //! A replacement counts if its interval is wholly beyond the margin, at some point in every member of the model family.
 //!
 //! # The properties
-//! Only what comes out is asked, so no verdict becomes better. Of policies that are identical to the last bit none tells another
+//! Only rows that are reproduced are tested, so no verdict becomes better. Of policies with bit-identical results none distinguishes another
 //! apart. More policies in a file never make a statement vacuous.
 
 use super::formula::Name;
@@ -89,14 +89,14 @@ impl DiscriminatorSearch<'_> {
     /// Describes the failure in the first variant, if the pair significantly fails in every variant.
     fn fails(&self, mut order: Order, statement: &Statement, pair: Pair) -> Option<String> {
         order.statements = vec![Statement { pairs: vec![pair], ..statement.clone() }];
-        let mut told = None;
+        let mut discriminator = None;
         for variant in self.variants {
             let findings = Evaluation { store: self.store, variant, look_up: self.look_up }.of(&order).ok()?;
             let failing = findings.into_iter().find(|finding| finding.holds == Holds::No)?;
             let place = if failing.point.is_empty() { String::new() } else { format!(" at {}", failing.point) };
-            told.get_or_insert_with(|| format!("{}: {} fails{place}", failing.metric, failing.pair));
+            discriminator.get_or_insert_with(|| format!("{}: {} fails{place}", failing.metric, failing.pair));
         }
-        told
+        discriminator
     }
 
     /// Replacements of a term that is compared with another.
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn equivalence_needs_a_policy_that_differs() {
         let (verdict, found, _) = order(ALIKE, &[A, B, "e,,default,c,w,W,120,120,120"]);
-        assert_eq!((verdict, found), (Verdict::ComesOut, vec!["w: [c] ~ b fails".to_owned()]));
+        assert_eq!((verdict, found), (Verdict::Reproduced, vec!["w: [c] ~ b fails".to_owned()]));
         for others in [
             vec![],
             vec!["e,,default,c,w,W,100,100,100"],
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(order(row, &[A, B, "e,,default,c,w,W,20,20,20"]).1, ["w: a <= [c] fails"]);
         assert_eq!(
             order("metric='w'\nholds=['a < b']", &[A, B]).0,
-            Verdict::ComesOut,
+            Verdict::Reproduced,
             "which fails where all is alike"
         );
     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn another_load_is_no_discriminator_of_policies() {
+    fn another_load_does_not_discriminate_policies() {
         let lines = ["e,rate=1,default,a,w,W,10,10", "e,rate=9,default,a,w,W,90,90", "e,rate=1,default,b,w,W,10,10"];
         let last = "e,rate=9,default,b,w,W,90,90";
         let lines: Vec<&str> = lines.into_iter().chain([last]).collect();
@@ -313,7 +313,7 @@ mod tests {
                    saved={policy='a', versus='b', compare='difference'}}";
         assert_eq!(order(row, &[A, B]).0, Verdict::Vacuous);
         let (verdict, found, _) = order(row, &[A, B, "e,,default,c,w,W,60,60,60"]);
-        assert_eq!((verdict, found), (Verdict::ComesOut, vec!["w: [c] ~ nothing fails".to_owned()]));
+        assert_eq!((verdict, found), (Verdict::Reproduced, vec!["w: [c] ~ nothing fails".to_owned()]));
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             let lines: Vec<&str> = [A, B, "e,,default,c,w,W,120,120,120", member].into_iter().chain(family).collect();
             order(ALIKE, &lines).0
         };
-        assert_eq!(with("e,,family:1,c,w,W,130,130"), Verdict::ComesOut);
+        assert_eq!(with("e,,family:1,c,w,W,130,130"), Verdict::Reproduced);
         assert_eq!(with("e,,family:1,c,w,W,100,100"), Verdict::Vacuous);
     }
 
@@ -334,15 +334,15 @@ mod tests {
         let other = |line: &str| bound(Relation::Le, None, "point='mode=fast'", &[low, line]);
         assert_eq!(other("e,mode=fast,default,b,w,W,49,49").0, Verdict::Vacuous);
         assert_eq!(other("e,mode=fast,default,b,w,W,40,60").0, Verdict::Vacuous, "not surely");
-        assert_eq!(other("e,mode=fast,default,b,w,W,51,51"), (Verdict::ComesOut, vec!["b fails it".to_owned()]));
+        assert_eq!(other("e,mode=fast,default,b,w,W,51,51"), (Verdict::Reproduced, vec!["b fails it".to_owned()]));
         assert_eq!(
             other("e,mode=slow,default,a,w,W,99,99"),
-            (Verdict::ComesOut, vec!["mode=slow fails it".to_owned()])
+            (Verdict::Reproduced, vec!["mode=slow fails it".to_owned()])
         );
-        // what is trivial is what tells a bound apart, where it is known
+        // the trivial value discriminates a bound, if it is known
         let known = |null| bound(Relation::Le, Some(null), "", &[low]);
-        assert_eq!(known(60.0), (Verdict::ComesOut, vec!["what is trivial (60) fails it".to_owned()]));
-        assert_eq!(known(0.0), (Verdict::ComesOut, vec![]), "no evidence, and counted apart");
+        assert_eq!(known(60.0), (Verdict::Reproduced, vec!["what is trivial (60) fails it".to_owned()]));
+        assert_eq!(known(0.0), (Verdict::Reproduced, vec![]), "no evidence, and counted apart");
     }
 
     #[test]
@@ -355,29 +355,29 @@ mod tests {
             (found.verdict, found.evidence, found.null)
         };
         let stable = ["e,,default,a,accuracy_percent,%,100,100", "e,,default,b,accuracy_percent,%,10,10"];
-        assert_eq!(with(Relation::Ge, 93.0, &stable), (Verdict::ComesOut, false, Some(100.0)));
+        assert_eq!(with(Relation::Ge, 93.0, &stable), (Verdict::Reproduced, false, Some(100.0)));
         assert_eq!(with(Relation::Le, 96.0, &stable), (Verdict::Misses, true, Some(100.0)));
         let bursts = [stable[0], "e,,default,a,phases,phases,5,5", "e,,default,a,phases_detected,phases,5,5"];
-        assert_eq!(with(Relation::Ge, 50.0, &bursts), (Verdict::ComesOut, true, Some(0.0)));
+        assert_eq!(with(Relation::Ge, 50.0, &bursts), (Verdict::Reproduced, true, Some(0.0)));
     }
 
     #[test]
     fn classes_and_bounds_are_clauses() {
         let statement = Statement::parse("a ~ b ~ c < {d ~ e} <= f").unwrap();
-        let told: Vec<Vec<String>> =
+        let discriminator: Vec<Vec<String>> =
             clauses(&statement).iter().map(|clause| clause.iter().map(ToString::to_string).collect()).collect();
         assert_eq!(
-            told,
+            discriminator,
             [vec!["a ~ b", "a ~ c", "b ~ c"], vec!["d ~ e"], vec!["d <= f"], vec!["e <= f"]]
                 .map(|clause| clause.into_iter().map(str::to_owned).collect::<Vec<_>>())
         );
     }
 
     proptest! {
-        /// Alike comes out exactly where some other policy is surely not, and never otherwise becomes better or worse; what order the
-        /// policies have, and which of them is asked for, does not matter.
+        /// Equivalence is reproduced exactly where some other policy is surely not, and never otherwise becomes better or worse; what order the
+        /// policies have, and which of them is named, does not matter.
         #[test]
-        fn equivalence_comes_out_only_with_a_differing_policy(
+        fn equivalence_needs_a_differing_policy(
             watts in prop::collection::vec(85_u32..115, 2..6), turn in 0_usize..6,
         ) {
             let policies = ["a", "b", "c", "d", "f", "g"];
@@ -390,7 +390,7 @@ mod tests {
             let someone = watts[2..].iter().any(|other| watts[..2].iter().any(|of| far(*of, *other)));
             let expected = match (far(watts[0], watts[1]), someone) {
                 (true, _) => Verdict::Misses,
-                (false, true) => Verdict::ComesOut,
+                (false, true) => Verdict::Reproduced,
                 (false, false) => Verdict::Vacuous,
             };
             prop_assert_eq!(order(ALIKE, &lines).0, expected);

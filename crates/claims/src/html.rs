@@ -63,21 +63,21 @@ pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
     let (given, unmapped): (Vec<_>, Vec<_>) = given.partition(mapped);
     html! {
         section #claims {
-            h1 { "What the papers report, and what comes out here" }
+            h1 { "Values of the papers beside results here" }
             p {
-                "Intervals are 95 %. A value comes out under 10 % of |paper − trivial|, is near under 25 %; it is undecided where its \
+                "Intervals are 95 %. A value is reproduced under 10 % of |paper − trivial|, is near under 25 %; it is undecided where its \
                  interval straddles a boundary. Watts are modelled."
             }
-            (counts("Results", &report.results, &Verdict::OF_RESULTS))
-            (counts("Bounds that a trivial policy meets too (no evidence)", &report.no_evidence, &Verdict::OF_RESULTS))
-            (counts("Taken as given", &report.given, &Verdict::OF_GIVEN))
+            (counts("Results: evidence if they agree", &report.results, &Verdict::OF_RESULTS))
+            (counts("Bounds that a trivial policy also meets: no evidence", &report.no_evidence, &Verdict::OF_RESULTS))
+            (counts("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN))
             @if let Some(words) = report.ranges_words() { p { (words) } }
-            (listed("Not overridden these would be", &report.overruled_words()))
-            (listed("Inputs without a reader: copies of what is printed, which nothing reads", &report.unread()))
-            (listed("Stale results, to be run again", more.stale))
+            (listed("Verdicts before overriding", &report.overruled_words()))
+            (listed("Inputs without a reader: copies of printed values that neither simulator, lab nor policies read", &report.unread()))
+            (listed("Stale results, to be repeated", more.stale))
             (listed("Swept parameters without effect", more.inert))
-            (listed("Missed or undecided, and the map says no cause", &ids(&report.without_cause())))
-            (listed("Rows of the map that no claim has", &report.unused))
+            (listed("Missed or undecided, without a cause in the map", &ids(&report.without_cause())))
+            (listed("Rows of the map without a claim", &report.unused))
             @for ((seed, figure), rows) in report.by_figure() {
                 @let (rows, unmapped): (Vec<_>, Vec<_>) = rows.into_iter().partition(mapped);
                 (rows_of(&format!("{seed}, {figure}"), &rows))
@@ -182,7 +182,7 @@ pub fn verdict_words(row: &Assessment) -> String {
 /// The discriminators of a row; `None` without any.
 #[must_use]
 pub fn apart_words(row: &Assessment) -> Option<String> {
-    (!row.discriminators.is_empty()).then(|| format!("told apart: {}", row.discriminators.join("; ")))
+    (!row.discriminators.is_empty()).then(|| format!("discriminators: {}", row.discriminators.join("; ")))
 }
 
 /// Constants fitted and choices made on a row; `None` without any.
@@ -212,7 +212,7 @@ fn place(experiment: &str, policy: &str, at: &[&SaturatedRuns]) -> String {
 }
 
 fn note(row: &Assessment) -> String {
-    let family = (row.family > 0).then(|| format!("over {} of the family too", row.family));
+    let family = (row.family > 0).then(|| format!("also over {} of the family", row.family));
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
     let (fitted, contradiction) = (fitted_words(row), row.contradiction.clone());
@@ -274,17 +274,17 @@ fn left_out(rows: &[LeftOut]) -> Markup {
     let heads = [
         "figure",
         "results compared",
-        "come out",
-        "constants fitted on it",
-        "come out without it",
-        "verdicts elsewhere that change",
+        "reproduced",
+        "constants fitted on the figure",
+        "reproduced without them",
+        "changed verdicts of other figures",
     ];
     let row = |row: &LeftOut| {
         let without = row.without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
         let elsewhere = row.elsewhere.as_ref().map_or_else(|| "not run".to_owned(), |changes| changed(changes));
-        let (rows, come_out) = (row.rows.to_string(), row.come_out.to_string());
+        let (rows, reproduced) = (row.rows.to_string(), row.reproduced.to_string());
         let figure = format!("{}, {}", row.seed, row.figure);
-        Row::new("row", [figure, rows, come_out, row.fitted.join(", "), without, elsewhere])
+        Row::new("row", [figure, rows, reproduced, row.fitted.join(", "), without, elsewhere])
     };
     table("Leave one figure out", &heads, &rows.iter().map(row).collect::<Vec<_>>())
 }
@@ -300,7 +300,7 @@ fn moved_by(moved: &[Sensitivity]) -> Markup {
         Row::new("row", [&moved.constant, &moved.compared.to_string(), suspect, &changed(&moved.changes)])
     };
     let rows: Vec<_> = moved.iter().map(row).collect();
-    table("Constants moved by 20 %", &["constant", "rows compared", "suspect", "verdicts that change"], &rows)
+    table("Constants changed by 20 %", &["constant", "rows compared", "suspect", "changed verdicts"], &rows)
 }
 
 fn drawn(spreads: &[Spread]) -> Markup {
@@ -312,12 +312,12 @@ fn drawn(spreads: &[Spread]) -> Markup {
             format!("{} {}", spread.paper, spread.unit),
             spread.draws.to_string(),
             middle.unwrap_or_default(),
-            format!("{:.0} %", 100.0 * spread.comes_out),
+            format!("{:.0} %", 100.0 * spread.reproduced),
             most.unwrap_or_default(),
         ];
         Row::new("row", cells)
     };
-    let heads = ["row", "paper", "draws", "middle 95 %", "comes out", "constant that matters most"];
+    let heads = ["row", "paper", "draws", "middle 95 %", "reproduced", "most influential constant"];
     table("Draws of all constants over their ranges", &heads, &spreads.iter().map(row).collect::<Vec<_>>())
 }
 
@@ -420,7 +420,7 @@ mod tests {
             seed: "sandman".into(),
             figure: "Fig 3".into(),
             rows: 1,
-            come_out: 1,
+            reproduced: 1,
             fitted: vec!["loop_ns".into()],
             moves: true,
             without: None,
@@ -445,9 +445,9 @@ mod tests {
             "= 40 W (trivial: 2)",
             "45 to 45",
             "\"error\">13.16 %</td>",
-            "\"constants fitted on it\">loop_ns</td>",
+            "\"constants fitted on the figure\">loop_ns</td>",
             "\"suspect\">one figure only</td>",
-            "to be run again: old.csv",
+            "to be repeated: old.csv",
         ] {
             assert!(html.contains(part), "{part}: {html}");
         }

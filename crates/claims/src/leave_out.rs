@@ -1,6 +1,6 @@
 //! Leave-one-figure-out validation.
 //!
-//! For each figure: the constants fitted on its rows, and how many of its results come out with and without them. In the variant
+//! For each figure: the constants fitted on its rows, and how many of its results are reproduced with and without them. In the variant
 //! `without:PAPER/FIGURE` (such as `without:sandman/Table 3`) these constants are at the middle of their ranges. If none was fitted on the
 //! figure, or all are at the middle already, nothing changes. Also listed: results of other figures whose verdict changes. For one machine,
 //! without the family.
@@ -28,13 +28,13 @@ pub struct LeftOut {
     pub figure: String,
     /// Number of its compared results.
     pub rows: usize,
-    /// Number that come out (for fitted ones by the verdict before overriding).
-    pub come_out: usize,
+    /// Number reproduced (for fitted ones by the verdict before overriding).
+    pub reproduced: usize,
     /// Constants fitted on it.
     pub fitted: Vec<String>,
     /// Whether leaving it out changes a constant.
     pub moves: bool,
-    /// Number that come out without it; `None` if not run for all of them.
+    /// Number reproduced without it; `None` if not run for all of them.
     pub without: Option<usize>,
     /// Results of other figures whose verdict changes; `None` if none was run.
     pub elsewhere: Option<Vec<Change>>,
@@ -75,9 +75,9 @@ fn of_figure(
         lab.claims.iter().filter(|claim| name(claim) == *figure).map(|claim| claim.id.as_str()).collect();
     let own = |rows: &BTreeMap<String, Assessment>| -> (usize, usize) {
         let own = rows.values().filter(|row| ids.contains(row.id.as_str()));
-        own.fold((0, 0), |(all, out), row| (all + 1, out + usize::from(row.verdict == Verdict::ComesOut)))
+        own.fold((0, 0), |(all, out), row| (all + 1, out + usize::from(row.verdict == Verdict::Reproduced)))
     };
-    let (rows, come_out) = own(base);
+    let (rows, reproduced) = own(base);
     let moves = fitted.iter().filter_map(|key| calibration.constant(key)).any(moved);
     let (without, elsewhere) = if moves {
         let after = assess(lab, &format!("{WITHOUT}{figure}"));
@@ -85,10 +85,10 @@ fn of_figure(
         let (run, out) = own(&after);
         ((run == rows).then_some(out), (!after.is_empty()).then(|| elsewhere.collect()))
     } else {
-        (Some(come_out), Some(Vec::new()))
+        (Some(reproduced), Some(Vec::new()))
     };
     let (seed, figure) = (claim.seed.clone(), claim.figure());
-    LeftOut { seed, figure, rows, come_out, fitted, moves, without, elsewhere }
+    LeftOut { seed, figure, rows, reproduced, fitted, moves, without, elsewhere }
 }
 
 /// Whether leaving out what a constant was fitted on moves it.
@@ -149,10 +149,10 @@ mod tests {
         let changed = |row: &LeftOut| -> Option<Vec<String>> {
             row.elsewhere.as_ref().map(|all| all.iter().map(|c| c.id.clone()).collect())
         };
-        let told = |row: &LeftOut| (row.figure.clone(), row.come_out, row.fitted.len(), row.without, changed(row));
-        let found: Vec<_> = rows.iter().map(told).collect();
+        let summary = |row: &LeftOut| (row.figure.clone(), row.reproduced, row.fitted.len(), row.without, changed(row));
+        let found: Vec<_> = rows.iter().map(summary).collect();
         let expected = [
-            ("Table 1", 0, 1, Some(0), Some(vec![])), // z stands at the middle as it is
+            ("Table 1", 0, 1, Some(0), Some(vec![])), // z is in the middle of its range
             ("Fig 3", 1, 2, Some(0), Some(vec!["c".to_owned()])),
             ("Fig 4", 1, 1, None, None), // not run
             ("Fig 5", 1, 0, Some(1), Some(vec![])),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_that_were_fitted_on_have_their_constants() {
+    fn fitted_figures_have_their_constants() {
         let claims = [row("a", "Fig 3"), row("b", "s5; Fig 3(b)"), row("e", "Table 1")];
         let rows = claims.iter().map(|claim| (claim.id.as_str(), claim.seed.as_str(), claim.place.as_str()));
         let found = fitted::of(rows, &calibration());

@@ -265,7 +265,7 @@ fn row(mut raw: RawRow) -> Result<Row, Problem> {
     let set = raw.keys();
     let Some((shape, others)) = SHAPES.iter().find(|(shape, _)| set.contains(shape)) else {
         let shapes = SHAPES.map(|(shape, _)| shape).join(", ");
-        return Err(("a key", format!("one of {shapes} says what the claim is compared with; none is there")));
+        return Err(("a key", format!("none of {shapes} is there; one is required")));
     };
     if let Some(key) = set.iter().find(|key| *key != shape && !others.contains(key)) {
         return Err((key, format!("does not go with {shape}")));
@@ -333,7 +333,7 @@ fn value(raw: RawRow) -> Result<Check, Problem> {
         Keys::Several(keys) => keys,
     };
     if keys.is_empty() || (raw.expect.is_some() && keys.len() > 1) {
-        return Err(("key", "is one key, or several whose values are added".to_owned()));
+        return Err(("key", "must be one key, or several keys whose values are added".to_owned()));
     }
     Ok(Check::Value {
         file: raw.file.ok_or_else(missing("file"))?,
@@ -352,7 +352,10 @@ fn crossover(raw: RawRow) -> Result<Crossover, Problem> {
     let of = raw.crossover.ok_or_else(missing("crossover"))?.map(|policy| Selection { policy, ..from.clone() });
     let step = raw.step.ok_or_else(missing("step"))?;
     if !(step.is_finite() && step > 1.0) {
-        return Err(("step", "the paper's next rate is so many times the printed one: above 1".to_owned()));
+        return Err((
+            "step",
+            "is the ratio of the paper's next rate to the printed one; it must be above 1".to_owned(),
+        ));
     }
     Ok(Crossover { of, along, step, factor: raw.factor.unwrap_or(1.0) })
 }

@@ -49,7 +49,7 @@ impl Lab<'_> {
         if let (None, Some(trivial)) = (printed, trivial) {
             into.note += &format!("; a detector that never fires has {trivial}");
         }
-        if into.verdict == Verdict::ComesOut && relation.is_bound() && into.evidence {
+        if into.verdict == Verdict::Reproduced && relation.is_bound() && into.evidence {
             into.set_discriminators(self.discriminators(claim, quantity, range.as_ref(), &variants));
         }
         into.with = range.and_then(|range| range.with);
@@ -72,7 +72,7 @@ impl Lab<'_> {
         let search = DiscriminatorSearch { store: self.store, variants, look_up: &|_| None };
         let fails = |other: &Quantity| {
             let judged = self.number(claim, other, range, variants, &Shift::default());
-            judged.is_ok_and(|judged| judged.grades.0 != Verdict::ComesOut)
+            judged.is_ok_and(|judged| judged.grades.0 != Verdict::Reproduced)
         };
         let found = search.of_number(quantity).into_iter().find(|(_, other)| fails(other));
         found

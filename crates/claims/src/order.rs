@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
         }
         match (self.rest.trim().is_empty(), pairs.is_empty()) {
             (false, _) => Err(format!("{:?} cannot follow what is before it", self.rest.trim())),
-            (true, true) => Err("says nothing: there is no <, <= or ~".to_owned()),
+            (true, true) => Err("has no <, <= or ~".to_owned()),
             (true, false) => Ok(pairs),
         }
     }

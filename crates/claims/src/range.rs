@@ -74,7 +74,7 @@ impl Range {
                     return Err(format!("the other end has a row: say range = {:?}", row.id));
                 }
                 if !numbers(&claim.quote).any(|number| number == *value) {
-                    return Err(format!("{value} does not stand in the paper's words: {:?}", claim.quote));
+                    return Err(format!("{value} is not in the paper's words: {:?}", claim.quote));
                 }
                 (End { paper: *value, null: claim.null }, None)
             }
@@ -93,7 +93,7 @@ impl Range {
         let low = grades(Relation::RangeLo, self.low, lowest);
         let high = grades(Relation::RangeHi, self.high, highest);
         let worse = |(low, high): ((Verdict, Verdict), (Verdict, Verdict))| (low.0.max(high.0), low.1.max(high.1));
-        low.zip(high).map_or((Verdict::ComesOut, Verdict::Misses), worse)
+        low.zip(high).map_or((Verdict::Reproduced, Verdict::Misses), worse)
     }
 
     /// The larger error of both ends, relative to `|paper - null|`.
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn both_ends_get_the_verdict_of_the_range() {
         for (values, expected) in [
-            ([11.0, 12.0], Verdict::ComesOut),
-            ([11.4, 11.5], Verdict::ComesOut),
-            ([10.0, 11.5], Verdict::Near), // the upper end alone would come out
+            ([11.0, 12.0], Verdict::Reproduced),
+            ([11.4, 11.5], Verdict::Reproduced),
+            ([10.0, 11.5], Verdict::Near), // the upper end alone would be reproduced
             ([11.5, 13.0], Verdict::Near), // and here the lower
             ([4.9, 4.9], Verdict::Misses),
             ([11.0, 99.0], Verdict::Misses),
@@ -193,8 +193,8 @@ mod tests {
         ] {
             let rows = both(values);
             assert_eq!(rows.iter().map(|row| row.verdict).collect::<Vec<_>>(), [expected; 2], "{values:?}");
-            let shown: Vec<f64> = rows.iter().map(|row| row.ours.unwrap().value).collect();
-            assert_eq!(shown, values, "each row shows its end");
+            let values_of_rows: Vec<f64> = rows.iter().map(|row| row.ours.unwrap().value).collect();
+            assert_eq!(values_of_rows, values, "each row shows its end");
             assert_eq!(rows[0].with.as_deref(), Some("hi"));
             assert_eq!(rows[0].error_percent, rows[1].error_percent);
             assert!(rows[1].note.contains("within 11 to 12, one verdict with lo"), "{}", rows[1].note);
@@ -202,15 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn an_end_without_a_row_is_judged_with_what_the_paper_prints() {
+    fn an_end_without_a_row_uses_the_printed_value() {
         let alone = |rest: &str| assessed(&claims()[1..], &row("hi", rest), [4.9, 4.9]).remove(0);
         let judged = alone("range=11");
         assert_eq!((judged.verdict, judged.with), (Verdict::Misses, None));
         assert!((judged.error_percent.unwrap() - 100.0 * 6.1 / 11.0).abs() < 1e-9);
         for (rest, part) in [
             ("", "one end of a printed range"),
-            ("range=10", "10 does not stand in the paper's words"),
-            ("range=1", "1 does not stand"),
+            ("range=10", "10 is not in the paper's words"),
+            ("range=1", "1 is not in"),
             ("range='lo'", "lo is not printed as the other end"),
         ] {
             let refused = alone(rest);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_holds_what_is_trivial_is_no_evidence() {
+    fn a_range_with_the_trivial_value_is_no_evidence() {
         let with = |null| {
             let rows = claims().map(|claim| Claim { null: Some(null), ..claim });
             let found = assessed(&rows, &(row("lo", "range='hi'") + &row("hi", "range='lo'")), [11.0, 12.0]);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_range_of_the_papers_that_is_mapped_says_its_other_end() {
+    fn every_mapped_range_has_its_other_end() {
         let text = include_str!("../../../experiments/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), text)]).unwrap();
         let map = map::parse(&map::of_project()).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     proptest! {
-        /// A range comes out only where each end alone does, and misses where either does.
+        /// A range is reproduced only where each end alone is, and misses where either does.
         #[test]
         fn a_range_is_no_milder_than_either_end(
             ends in prop::array::uniform2(1.0_f64..50.0), null in prop::option::of(-50.0_f64..0.5),
@@ -288,7 +288,7 @@ mod tests {
                 verdict::numeric(Relation::RangeHi, range.high.paper, null, highest).unwrap(),
             ];
             let judged = verdict::between(range.grades(lowest, highest));
-            prop_assert_eq!(judged == Verdict::ComesOut, alone == [Verdict::ComesOut; 2]);
+            prop_assert_eq!(judged == Verdict::Reproduced, alone == [Verdict::Reproduced; 2]);
             if alone.contains(&Verdict::Misses) {
                 prop_assert_eq!(judged, Verdict::Misses);
             }

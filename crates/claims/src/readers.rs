@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_with_a_reader_is_in_the_machine_and_the_simulator_names_it() {
+    fn a_value_with_a_reader_is_in_machine_and_simulator() {
         let all = of_profiles();
         let read: Vec<_> = all.iter().filter(|(file, key)| is_read(file, key)).collect();
         assert!(read.len() > 20, "{}", read.len());

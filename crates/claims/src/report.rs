@@ -97,7 +97,7 @@ impl Report {
         unread.map(|row| row.id.as_str()).collect()
     }
 
-    /// Overridden verdicts, such as `calibrated: 13 comes out, 6 misses`.
+    /// Overridden verdicts, such as `calibrated: 13 reproduced, 6 misses`.
     #[must_use]
     pub fn overruled_words(&self) -> Vec<String> {
         let each = |counts: &Counts| {
@@ -117,7 +117,7 @@ impl Report {
     #[must_use]
     pub fn overruled_line(&self) -> Option<String> {
         let lines = self.overruled_words();
-        (!lines.is_empty()).then(|| format!("Not overridden these would be: {}.", lines.join("; ")))
+        (!lines.is_empty()).then(|| format!("Verdicts before overriding: {}.", lines.join("; ")))
     }
 
     /// Results that miss or are undecided without a stated cause.

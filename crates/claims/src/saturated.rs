@@ -97,7 +97,7 @@ mod tests {
 
     const INF: f64 = f64::INFINITY;
 
-    /// Ten replications, of which so many are saturated.
+    /// Ten replications, of which this number is saturated.
     fn ten(saturated: usize) -> Estimate {
         let values: Vec<f64> = (0..10).map(|i| if i < saturated { INF } else { 100.0 + i as f64 }).collect();
         estimate(&values).unwrap()

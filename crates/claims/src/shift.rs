@@ -16,7 +16,7 @@ pub struct Shift {
     /// Extension upwards; at least 0.
     pub above: f64,
     /// Whether it holds in a draw, but not in the nominal short run.
-    pub comes_out: bool,
+    pub reproduced: bool,
     /// Whether it misses in a draw, but not in the nominal short run.
     pub misses: bool,
 }
@@ -33,8 +33,8 @@ impl Shift {
     /// The verdict of a statement without a number.
     pub(super) const fn judge(&self, verdict: Verdict) -> Verdict {
         match verdict {
-            Verdict::ComesOut if self.misses => Verdict::Undecided,
-            Verdict::Misses if self.comes_out => Verdict::Undecided,
+            Verdict::Reproduced if self.misses => Verdict::Undecided,
+            Verdict::Misses if self.reproduced => Verdict::Undecided,
             other => other,
         }
     }

@@ -36,8 +36,8 @@ pub struct Spread {
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Share of draws in which the row comes out.
-    pub comes_out: f64,
+    /// Share of draws in which the row is reproduced.
+    pub reproduced: f64,
     /// The most influential constant.
     pub most: Option<Strongest>,
 }
@@ -57,7 +57,7 @@ impl fmt::Display for Strongest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { constant, correlation, by_chance } = self;
         match by_chance {
-            true => write!(f, "not told from chance ({constant}, {correlation:+.2})"),
+            true => write!(f, "not distinguishable from chance ({constant}, {correlation:+.2})"),
             false => write!(f, "{constant} ({correlation:+.2})"),
         }
     }
@@ -145,10 +145,10 @@ pub(super) fn drawn<'a>(lab: &Lab<'a>) -> BTreeMap<String, Vec<(&'a str, Assessm
 fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
     let (_, first) = drawn.first()?;
     let mut values: Vec<f64> = drawn.iter().filter_map(|(_, row)| row.ours.map(|ours| ours.value)).collect();
-    let comes_out = drawn.iter().filter(|(_, row)| row.verdict == Verdict::ComesOut).count();
+    let reproduced = drawn.iter().filter(|(_, row)| row.verdict == Verdict::Reproduced).count();
     // for an order: whether it holds
     let of =
-        |row: &Assessment| row.ours.map_or(f64::from(u8::from(row.verdict == Verdict::ComesOut)), |ours| ours.value);
+        |row: &Assessment| row.ours.map_or(f64::from(u8::from(row.verdict == Verdict::Reproduced)), |ours| ours.value);
     let outputs: Vec<(&str, f64)> = drawn.iter().map(|(variant, row)| (*variant, of(row))).collect();
     values.sort_by(f64::total_cmp);
     Some(Spread {
@@ -159,7 +159,7 @@ fn spread(drawn: &[(&str, Assessment)], draws: &Draws) -> Option<Spread> {
         draws: drawn.len(),
         low: at_share(&values, 0.025),
         high: at_share(&values, 0.975),
-        comes_out: comes_out as f64 / drawn.len() as f64,
+        reproduced: reproduced as f64 / drawn.len() as f64,
         most: strongest(&outputs, draws),
     })
 }
@@ -224,7 +224,7 @@ mod tests {
         };
         let spread = spreads(&lab, &draws).pop().unwrap();
         assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));
-        assert_eq!(spread.comes_out, 7.0 / 20.0); // 37 to 43
+        assert_eq!(spread.reproduced, 7.0 / 20.0); // 37 to 43
         let most = spread.most.unwrap();
         assert!(most.constant == "cause" && most.correlation < -0.9 && !most.by_chance, "{most}");
     }
@@ -247,7 +247,7 @@ mod tests {
         assert!(caused.constant == "cause" && !caused.by_chance, "{caused}");
         let mixed = [7, 2, 13, 0, 9, 4, 15, 11, 1, 6, 14, 3, 10, 5, 12, 8];
         let chance = strongest(&outputs_of(&|draw| f64::from(mixed[draw])), &draws).unwrap();
-        assert!(chance.by_chance && chance.to_string().starts_with("not told from chance"), "{chance}");
+        assert!(chance.by_chance && chance.to_string().starts_with("not distinguishable from chance"), "{chance}");
     }
 
     #[test]

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::claim::Relation;
 
-/// Under this error, relative to `|paper - null|`, an `eq` row comes out.
-pub const COMES_OUT: f64 = 0.10;
-/// Under this error a row that does not come out is near.
+/// Under this error, relative to `|paper - null|`, an `eq` row is reproduced.
+pub const REPRODUCED: f64 = 0.10;
+/// Under this error a row that is not reproduced is near.
 pub const NEAR: f64 = 0.25;
 
 /// The verdict of a row.
@@ -15,7 +15,7 @@ pub const NEAR: f64 = 0.25;
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The relation holds.
-    ComesOut,
+    Reproduced,
     /// It does not hold, but the error is below 25 %.
     Near,
     /// It does not hold.
@@ -47,7 +47,7 @@ pub enum Verdict {
 impl Verdict {
     /// Verdicts of results, in printing order.
     pub const OF_RESULTS: [Self; 11] = [
-        Self::ComesOut,
+        Self::Reproduced,
         Self::Near,
         Self::Misses,
         Self::Undecided,
@@ -68,7 +68,7 @@ impl Verdict {
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::ComesOut => "comes out",
+            Self::Reproduced => "reproduced",
             Self::Near => "near",
             Self::Misses => "misses",
             Self::Undecided => "undecided",
@@ -102,7 +102,7 @@ pub fn error(relation: Relation, paper: f64, null: Option<f64>, ours: f64) -> Op
 /// Grade of an error.
 fn grade(relation: Relation, error: f64) -> Verdict {
     match relation {
-        Relation::Eq | Relation::About if error < COMES_OUT => Verdict::ComesOut,
+        Relation::Eq | Relation::About if error < REPRODUCED => Verdict::Reproduced,
         _ => beyond(error),
     }
 }
@@ -111,7 +111,7 @@ fn grade(relation: Relation, error: f64) -> Verdict {
 #[must_use]
 pub fn beyond(error: f64) -> Verdict {
     match error {
-        error if error <= 0.0 => Verdict::ComesOut,
+        error if error <= 0.0 => Verdict::Reproduced,
         error if error < NEAR => Verdict::Near,
         _ => Verdict::Misses,
     }
@@ -163,7 +163,7 @@ impl Holds {
     #[must_use]
     pub fn all(each: impl IntoIterator<Item = Self>) -> Verdict {
         match each.into_iter().min() {
-            Some(Self::Yes) => Verdict::ComesOut,
+            Some(Self::Yes) => Verdict::Reproduced,
             Some(Self::No) => Verdict::Misses,
             Some(Self::Open) | None => Verdict::Undecided,
         }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn equal_rows_by_error() {
-        assert_eq!(eq(37.0, 43.0), Verdict::ComesOut);
+        assert_eq!(eq(37.0, 43.0), Verdict::Reproduced);
         assert_eq!(eq(31.0, 35.0), Verdict::Near);
         assert_eq!(eq(45.0, 49.0), Verdict::Near);
         assert_eq!(eq(10.0, 20.0), Verdict::Misses);
@@ -233,22 +233,22 @@ mod tests {
     fn errors_are_relative_to_the_distance_from_the_trivial_value() {
         // paper: 3 times the latency of static polling, which is 1: 0.2 is a tenth of 2
         let ratio = |ours| numeric(Relation::Eq, 3.0, Some(1.0), Estimate::exact(ours)).unwrap();
-        assert_eq!(ratio(2.81), Verdict::ComesOut);
+        assert_eq!(ratio(2.81), Verdict::Reproduced);
         assert_eq!(ratio(2.79), Verdict::Near);
         assert_eq!(ratio(1.0), Verdict::Misses);
-        assert_eq!(numeric(Relation::Eq, 1.0, Some(1.0), Estimate::exact(1.0)), Some(Verdict::ComesOut));
+        assert_eq!(numeric(Relation::Eq, 1.0, Some(1.0), Estimate::exact(1.0)), Some(Verdict::Reproduced));
         assert_eq!(numeric(Relation::Eq, 1.0, Some(1.0), Estimate::exact(1.1)), Some(Verdict::Misses));
     }
 
     #[test]
     fn bounds_hold_or_are_near_or_missed() {
         let le = |low, high| numeric(Relation::Le, 5.0, Some(0.0), between(low, high)).unwrap();
-        assert_eq!(le(-100.0, 5.0), Verdict::ComesOut);
+        assert_eq!(le(-100.0, 5.0), Verdict::Reproduced);
         assert_eq!(le(5.1, 6.0), Verdict::Near);
         assert_eq!(le(4.0, 6.0), Verdict::Undecided);
         assert_eq!(le(7.0, 9.0), Verdict::Misses);
         let ge = |low, high| numeric(Relation::Ge, 100.0, None, between(low, high)).unwrap();
-        assert_eq!(ge(100.0, 1e9), Verdict::ComesOut);
+        assert_eq!(ge(100.0, 1e9), Verdict::Reproduced);
         assert_eq!(ge(80.0, 99.0), Verdict::Near);
         assert_eq!(ge(10.0, 20.0), Verdict::Misses);
     }

@@ -9,7 +9,7 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
-/// Nobody reads standard output any more.
+/// Standard output was closed by its reader.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of standard output has gone")]
 pub struct Closed;

@@ -66,7 +66,7 @@ pub fn print_clap(answer: &clap::Error) -> ExitCode {
     }
 }
 
-/// Tells an error with its causes.
+/// Prints an error with its causes.
 pub fn report_error(error: &anyhow::Error) -> Exit {
     crate::log::flush(); // what was logged comes first
     let label = if crate::log::colour() { "\x1b[1;31merror\x1b[0m" } else { "error" };

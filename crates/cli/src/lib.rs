@@ -1,6 +1,6 @@
 //! Shared parts of the command lines of `pilotlight` and `pilotlab`.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`program`] | from the command line to the exit code |
 //! | [`console`] | standard output and standard error |

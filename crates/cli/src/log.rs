@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_of_warnings_is_ten_lines_and_their_count_after_it_has_ended() {
+    fn many_warnings_give_ten_lines_and_a_count() {
         const FLOOD: u64 = 5_000;
         let (subscriber, lines) = log(300);
         tracing::subscriber::with_default(subscriber, || {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_each_field_under_its_key_and_the_count_of_what_was_left_out() {
+    fn json_has_all_fields_and_the_count_of_suppressed_lines() {
         let (subscriber, lines) = log_as(60_000, Format::Json);
         tracing::subscriber::with_default(subscriber, || {
             (0..12).for_each(|_| {
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((0..50).map(|_| next(&lines)).filter(|line| line.contains("INFO")).count(), 50);
     }
 
-    /// Whoever reads the log may stop reading.
+    /// The reader of the log may close it.
     #[test]
     fn a_reader_that_stops_holds_nobody_up() {
         struct Stuck(Receiver<()>, Sender<String>);

@@ -1,4 +1,4 @@
-//! `pilotlight restore`: puts back what a run that was killed has changed on the machine.
+//! `pilotlight restore`: restores settings of the machine that a killed run has changed.
 
 use std::path::{Path, PathBuf};
 
@@ -15,23 +15,23 @@ use crate::exit::Exit;
 pub const ABOUT: &str = "\
 Restore the settings that a killed run has changed on the machine.
 
-Before a run changes a scheduler, a frequency, a power limit or a drive's power state it writes down what that was. When it \
-ends, in whatever way, it puts it back; only `kill -9` and a crash leave that to this command.";
+Before a run changes a scheduler, a frequency, a power limit or a drive's power state, it records the old value in a journal. It restores \
+the value when it ends, also on a signal or an error. After `kill -9` or a crash, this command restores it.";
 
 const EXAMPLES: &str = "\
 Examples:
-  PROGRAM restore                       everything that killed runs left behind
+  PROGRAM restore                       all settings that killed runs have changed
   PROGRAM restore --dry-run             only print what would be restored
-  PROGRAM restore --force               also settings changed by another process
+  PROGRAM restore --force               also settings that another process has changed since
   PROGRAM restore /run/pilotlight/changes/4711-98765.jsonl
 
-Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Runs that
-still go on are left alone. What someone else has set meanwhile is left and told, unless --force is given; to
-keep the present settings, remove the journal. A file that is not a journal, or a link, is refused.
+Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Journals of
+running processes are skipped. A setting that another process has changed since is reported and not restored,
+unless --force is given; to keep the present settings, remove the journal. Links and other files are refused.
 
 Exit codes:
-  0  everything is back, or there was nothing to put back
-  1  something is not back; its journal stays
+  0  everything is restored, or there was nothing to restore
+  1  a setting could not be restored; its journal is kept
   2  the command line was refused";
 
 /// Examples and exit codes, for the help text of `program`.
@@ -47,10 +47,10 @@ const ROOTS_FOLDER: &str = "/run/pilotlight/changes";
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_help = "Run with --help for examples and exit codes.")]
 pub struct RestoreArgs {
-    /// One journal [default: all that are there]
+    /// One journal [default: all journals]
     journal: Option<PathBuf>,
 
-    /// Also put back what someone else has set meanwhile
+    /// Also restore settings that another process has changed since
     #[arg(long)]
     force: bool,
 
@@ -78,11 +78,11 @@ struct Report {
     dry_run: bool,
     /// The journal is removed; in a dry run: it would be.
     removed: bool,
-    /// Why not everything is back.
+    /// Why not all settings are restored.
     error: Option<String>,
 }
 
-/// Puts back. `program` is the one that messages name.
+/// Restores settings. `program` is the name in messages.
 ///
 /// # Errors
 /// The folder of journals cannot be read, or standard output cannot be written.
@@ -136,7 +136,7 @@ fn remains(journal: &Path, program: &str) -> String {
 
 fn text(reports: &[Report], folder: &Path) -> String {
     if reports.is_empty() {
-        return format!("nothing to put back: no journal in {}\n", folder.display());
+        return format!("nothing to restore: no journal in {}\n", folder.display());
     }
     let mut text = String::new();
     for report in reports {
@@ -155,7 +155,7 @@ fn file(report: &Report) -> String {
         (true, true) => "this journal would then be removed",
         (true, false) => "this journal would stay",
         (false, true) => "this journal is removed",
-        (false, false) => return String::new(), // the error says it
+        (false, false) => return String::new(), // the error states it
     };
     format!("  {fate}\n")
 }
@@ -169,7 +169,7 @@ mod tests {
         let report = one(Path::new("/no/such.jsonl"), &Roots::default(), Options::default(), "p");
         assert!(!report.running && report.changes.is_empty());
         assert!(report.error.as_deref().is_some_and(|error| error.contains("/no/such.jsonl")), "{report:?}");
-        assert!(text(&[], Path::new("/run")).starts_with("nothing to put back"));
+        assert!(text(&[], Path::new("/run")).starts_with("nothing to restore"));
     }
 
     #[test]

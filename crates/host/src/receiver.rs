@@ -307,7 +307,7 @@ fn header_need(first: &[u8], digests: Digests) -> Result<usize, Violation> {
         return if plen == head { Ok(head) } else { Err(Violation::field(4, "PLEN is not the header's length")) };
     }
     if usize::from(ch.pdo) < head {
-        return Err(Violation::field(3, "PDO lies inside the header"));
+        return Err(Violation::field(3, "PDO is inside the header"));
     }
     Ok(usize::from(ch.pdo))
 }

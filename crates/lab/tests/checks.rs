@@ -71,10 +71,10 @@ fn recomputed_results_are_equal_and_a_changed_value_is_found() {
     let value = &mut results.runs.get_mut(&key).unwrap().values[0];
     value.value += 1e-6;
     let differing = all.iter().filter_map(|run| recheck::compare(&sweep, run.job, &results, &simulator).unwrap().err());
-    let told: Vec<String> = differing.map(|difference| difference.to_string()).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let printed: Vec<String> = differing.map(|difference| difference.to_string()).collect();
+    assert_eq!(printed.len(), 1, "{printed:?}");
     let name = "fig3 at rate=20000, sandman, family:least-saving, replication 1: cpu_power_w is ";
-    assert!(told[0].starts_with(name), "{told:?}");
+    assert!(printed[0].starts_with(name), "{printed:?}");
 }
 
 #[test]

@@ -134,8 +134,8 @@ fn commands_run_in_the_cgroup_of_the_run() {
          metric = [{{ name = 'process', unit = 'count', regex = '/pilotlight-([0-9]+)' }}]"
     );
     let results = bench(&text, folder.path(), None).unwrap();
-    let told = &results.points[0].values["process_count"];
-    assert_eq!(told.mean, f64::from(std::process::id()), "named after the run's process, with one prefix");
+    let count = &results.points[0].values["process_count"];
+    assert_eq!(count.mean, f64::from(std::process::id()), "named after the run's process, with one prefix");
     let left = fs::read_to_string("/proc/self/cgroup").unwrap();
     assert!(!left.contains("pilotlight-"), "{left}");
 }

@@ -29,7 +29,7 @@ const REACTION_NS: u64 = 3 * INTERVAL_NS;
 const START_SLOTS: usize = 100;
 const RUNS: u64 = 12;
 /// Minimum number of slots for which a loss is calculated.
-const LEAST_SLOTS: usize = 20;
+const MIN_SLOTS: usize = 20;
 /// A run with a smaller fraction of awake capacity counts as saving.
 const SAVING: f64 = 0.9;
 
@@ -219,12 +219,12 @@ impl Pair {
         Self { loads, plf, pacer, native }
     }
 
-    /// The loss in the selected slots; `None` if there are fewer than [`LEAST_SLOTS`].
+    /// The loss in the selected slots; `None` if there are fewer than [`MIN_SLOTS`].
     fn loss(&self, is_in: impl Fn(usize) -> bool) -> Option<f64> {
         let is_in = |at: usize| at >= START_SLOTS && is_in(at);
         let slots = (0..self.loads.slots.len()).filter(|&at| is_in(at)).count();
         let loss = Sum::of(&self.pacer.series, is_in).loss(&Sum::of(&self.native.series, is_in));
-        (slots >= LEAST_SLOTS).then_some(loss)
+        (slots >= MIN_SLOTS).then_some(loss)
     }
 
     /// The largest loss of a part of the run outside the reaction windows.

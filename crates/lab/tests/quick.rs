@@ -51,8 +51,8 @@ fn fio_on_a_file_gives_every_metric_and_only_modelled_power() {
     // On disk: tmpfs has no O_DIRECT on older kernels.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let out = Folder::new(&folder.path().join("out"));
-    let asked = Overrides { sensors: vec!["modelled".into()], ..Overrides::default() };
-    let loaded = experiment::from_merged(shortened(), &asked).unwrap_or_else(|error| panic!("{error}"));
+    let requested = Overrides { sensors: vec!["modelled".into()], ..Overrides::default() };
+    let loaded = experiment::from_merged(shortened(), &requested).unwrap_or_else(|error| panic!("{error}"));
     let (plan, roots) = (Plan::new(&loaded), Roots::default());
     let sensors = SensorSet::find(&loaded.experiment, &roots).unwrap();
     let changes = Some(folder.path().join("changes.jsonl"));

@@ -316,14 +316,14 @@ fn a_rule_without_values_is_noted_and_does_not_stop() {
 }
 
 /// Reported progress: number, total and remaining time.
-fn told(bench: &Bench) -> Vec<(usize, usize, f64)> {
-    let mut told = Vec::new();
+fn progress_of(bench: &Bench) -> Vec<(usize, usize, f64)> {
+    let mut progress = Vec::new();
     let _ = bench.run(&StopFlag::default(), &mut |event| {
         if let Event::Measuring { finished, of, left_s, .. } = event {
-            told.push((finished, of, left_s));
+            progress.push((finished, of, left_s));
         }
     });
-    told
+    progress
 }
 
 #[test]
@@ -331,16 +331,16 @@ fn progress_counts_failures_and_estimates_the_time() {
     let folder = tempfile::tempdir().unwrap();
     let text = "title = 'p'\ntarget = { nothing = true }\nrepeats = 3\non_failure = 'continue'\n\
                 [workload]\nkind = 'command'\nargv = ['sh', '-c', 'sleep 0.5; [ {a} = 1 ]']\nknobs = { a = [1, 2] }\n";
-    let told = told(&bench(text, folder.path()));
+    let progress = progress_of(&bench(text, folder.path()));
     assert_eq!(
-        told.iter().map(|(finished, of, _)| (*finished, *of)).collect::<Vec<_>>(),
+        progress.iter().map(|(finished, of, _)| (*finished, *of)).collect::<Vec<_>>(),
         [(0, 6), (1, 6), (2, 6), (3, 6), (4, 6), (5, 6)]
     );
     let idle = text.replace("repeats = 3", "repeats = 1\nidle_baseline = '1s'") + MODELLED;
-    let with_idle = self::told(&bench(&idle, &folder.path().join("idle")));
+    let with_idle = progress_of(&bench(&idle, &folder.path().join("idle")));
     assert!((with_idle[0].2 - 1.6).abs() < 1e-9 && (0.5..1.4).contains(&with_idle[1].2), "{with_idle:?}");
     // The duration of the command is unknown: 0.3 s each are planned, at least 0.5 s each are measured.
-    assert!((told[0].2 - 6.0 * 0.3).abs() < 1e-9 && told[1].2 >= 5.0 * 0.5, "{told:?}");
+    assert!((progress[0].2 - 6.0 * 0.3).abs() < 1e-9 && progress[1].2 >= 5.0 * 0.5, "{progress:?}");
 }
 
 #[test]

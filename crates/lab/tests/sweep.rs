@@ -69,7 +69,7 @@ fn run(bench: &Bench, file: &Path, workers: usize, engine: &Engine<'_>) -> Resul
 }
 
 fn packed(file: &Path) -> Vec<u8> {
-    assert!(!file.exists(), "the journal of a finished sweep is gone");
+    assert!(!file.exists(), "the journal of a finished sweep is removed");
     std::fs::read(values::packed_path(file)).unwrap()
 }
 
@@ -210,7 +210,11 @@ fn runs_in_both_files_count_once() {
     let text = values::text(&values::packed_path(&file)).unwrap();
     std::fs::write(&file, text.clone() + "fig3,rate=20000,default,static,9,10,iops,IOPS,5\n").unwrap();
     let rest = values::text(&file).unwrap();
-    assert_eq!(rest.lines().filter(|line| line.starts_with("fig3,")).count(), 1, "what is packed is told once: {rest}");
+    assert_eq!(
+        rest.lines().filter(|line| line.starts_with("fig3,")).count(),
+        1,
+        "packed results are printed once: {rest}"
+    );
     assert_eq!(values::read(&file).unwrap().unwrap().runs.len(), 12);
     run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
     assert_eq!(packed(&file), bytes);

@@ -139,7 +139,7 @@ pub enum Message {
         /// Dropped once it is applied.
         applied: Ack,
     },
-    /// Hosts see other namespaces: apply it. They are not told yet, and are not to see it in Identify.
+    /// Hosts see other namespaces: apply it. They get no event yet, and Identify does not report it yet.
     Views {
         /// The namespaces visible to each host.
         views: Arc<Views>,

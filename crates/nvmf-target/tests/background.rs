@@ -95,7 +95,7 @@ fn sum_all(folder: &Path) {
     stop(server);
 }
 
-/// Flips bits of a block while no server knows, as a failing medium would.
+/// Flips bits of a block without a server, as a failing medium would.
 fn damage(folder: &Path, lba: u64) {
     let file = File::options().read(true).write(true).open(folder.join("disk")).expect("a file");
     let mut data = [0; 8];

@@ -106,7 +106,7 @@ fn the_lower_priority_is_capped_first_and_nothing_is_capped_without_a_budget() {
         let until = Instant::now() + TIMEOUT;
         while !holds() {
             let seen = || format!("{:.1} W, {:#?}\n{:#?}", watts(), server.stats().caps, server.policy());
-            assert!(Instant::now() < until, "{what} did not come about within {TIMEOUT:?}: {}", seen());
+            assert!(Instant::now() < until, "{what} was not observed within {TIMEOUT:?}: {}", seen());
             std::thread::sleep(Duration::from_millis(1));
         }
     };

@@ -19,16 +19,16 @@ use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-The best setting of each knob that an experiment varied, for IOPS-driven and for throughput-driven work: the thesis's Table 5.1, \
-for the machine that was measured.
+Recommend a value of each knob that an experiment varied, for small (IOPS-bound) and large (throughput-bound) requests, as Table 5.1 \
+of the thesis does.
 
-Settings are judged by work per joule (of the measured scope; without power by CPU time or speed, with a note), paired over \
-the settings of all other knobs. A setting is recommended only if another is shown to be worse: p below 0.05, corrected by Holm \
-for every pair of settings of every knob. Savings and latencies have 95 % intervals.
+Values are compared by work per joule of the measured scope, or with a note by CPU time or speed if power is unknown; each pair of \
+values at equal values of all other knobs. A value is recommended only if another is significantly worse: p below 0.05, corrected by \
+Holm for all pairs of values of all knobs. Savings and latencies have 95 % intervals.
 
-With --map KNOB: which value of that knob is the most efficient at each combination of two others, such as request size and jobs; \
-by how much its mean is better than the next; \"tie\" where Welch's p is above 0.05. With --map mechanism, only \
-completion mechanisms that actually ran are compared.";
+With --map KNOB, the output is the most efficient value of that knob for each combination of two other knobs, such as request size \
+and jobs, with its lead over the second; \"tie\" means that Welch's p is above 0.05. With --map mechanism, only completion mechanisms \
+that actually ran are compared.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +40,9 @@ Examples:
   pilotlab advise results/completion --map mechanism --by latency --json
 
 Exit codes:
-  0  told, whatever the data support
+  0  printed, with or without a recommendation
   1  the folder cannot be read; the message names the file
-  2  the command line was refused, or the folder holds no work that can be judged";
+  2  the command line was refused, or the folder has no counted work";
 
 /// Options of `pilotlab advise`.
 #[derive(Args, Clone, Debug)]

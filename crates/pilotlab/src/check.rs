@@ -135,7 +135,7 @@ fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     ))?;
     if bless {
         sentinel::bless(&path, &findings)?;
-        console::println(format_args!("{} written anew: look at the difference before you commit it", changed.len()))?;
+        console::println(format_args!("{} rewritten: check the difference before committing", changed.len()))?;
     } else if !changed.is_empty() {
         console::println(
             "after an intended change of the simulator, a policy or an experiment: pilotlab check sentinels --bless",

@@ -59,11 +59,11 @@ const DRAWS: &str = "draws.csv";
 const CALIBRATION: &str = "calibration.toml";
 
 const ABOUT: &str = "\
-What the papers report, row by row, beside what comes out here: the paper's value, ours with its 95 % interval, and a verdict.
+Compare results of the papers with ours, row by row: the paper's value, ours with its 95 % interval, and a verdict.
 
-A row comes out, is near, misses, or is undecided where its interval straddles; rows that constants were fitted on print \
-calibrated, rows that need a trace nobody has print surrogate. docs/claims.md says how verdicts are reached and how further rows \
-are mapped.";
+Verdicts are reproduced, near, misses, or undecided if the interval straddles a boundary. Rows that constants were fitted on are \
+calibrated, rows that need an unavailable trace are surrogate. docs/claims.md defines the verdicts and describes how to map further \
+rows.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,7 +74,7 @@ Examples:
   pilotlab claims --uncertainty                   intervals over draws of all constants
 
 Exit codes:
-  0  told, whatever the verdicts are
+  0  printed, whatever the verdicts are
   1  a file is missing or malformed; the message names it, with row and key
   2  the command line was refused";
 

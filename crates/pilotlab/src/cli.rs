@@ -14,11 +14,11 @@ Examples:
   pilotlab compare before after                        which metrics differ, with intervals
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
-  pilotlab restore                                     put back what a killed run changed
+  pilotlab restore                                     restore settings that a killed run changed
   pilotlab claims                                      published results beside ours, row by row
 
 Run `pilotlab COMMAND --help` for a command's options and exit codes. Exit codes of every command:
-141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
+141 (SIGPIPE) if standard output was closed by its reader, 1 if standard output cannot be written.";
 
 pub(crate) const HINTS: Hints = Hints {
     moved: &[

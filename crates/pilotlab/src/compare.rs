@@ -17,9 +17,9 @@ use crate::table::Table;
 const ABOUT: &str = "\
 Compare B with A: two folders of results, or two settings of one, point by point and metric by metric.
 
-Differences are B less A, ratios B over A, each with its 95 % interval; g is Hedges' g, the difference in deviations. A \
-difference is told where Welch's t-test, corrected by Holm for all comparisons made, gives p below 0.05. Points that were \
-measured once decide nothing. What differs between the two machines and experiments is named.";
+Differences are B minus A, ratios B over A, each with its 95 % interval; g is Hedges' g, the difference in standard deviations. A \
+difference is shown where Welch's t-test, corrected by Holm for all comparisons made, gives p below 0.05. Points that were \
+measured once are not tested. Differences between the two machines and experiments are listed.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,13 +27,13 @@ Examples:
   pilotlab compare results/today --point ioengine=libaio --versus ioengine=io_uring
   pilotlab compare results/fig4 --point policy=spdk-static --versus policy=sandman
   pilotlab compare before after --point bs=4k --metric iops --metric io_per_j_system
-  pilotlab compare before after --margin 5%       also shows what is equal within 5 %
+  pilotlab compare before after --margin 5%       also show metrics that are equal within 5 %
   pilotlab compare before after --exit-code       for scripts: 3 if a difference is shown
 
 Exit codes:
-  0  compared, whatever came out
+  0  compared, whatever the result
   1  a folder cannot be read; the message names the file
-  2  the command line was refused, or there is nothing that can be compared
+  2  the command line was refused, or nothing can be compared
   3  with --exit-code: a difference is shown";
 
 /// Exit code for significant differences.

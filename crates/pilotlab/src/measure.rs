@@ -26,7 +26,7 @@ const ABOUT: &str = "\
 Measure a command: time, CPU time, and joules and watts of every power sensor that is found, over several runs.
 
 The command keeps its standard streams. Each figure is a mean with its 95 % interval. Where a sensor reads energy, the idle machine is \
-measured before each run, and the power above it is shown too. Settings of the machine (--set, --settings) are made before the first run \
+measured before each run, and the power above idle is shown too. Settings of the machine (--set, --settings) are made before the first run \
 and restored at the end, on Ctrl-C, SIGTERM and SIGHUP; after `kill -9` by `pilotlab restore`.";
 
 const EXAMPLES: &str = "\
@@ -41,7 +41,7 @@ Examples:
 Settings are the keys of [machine] (docs/measure.md), or paths of files of /sys, /proc/sys and /proc/irq.
 
 Exit codes:
-  0  every run was measured, also where no power sensor can be read
+  0  every run was measured, also without a readable power sensor
   1  the command failed or could not be started; a setting could not be changed or restored
   2  refused, nothing was run: a sensor of --sensor cannot be read, or a setting does not exist
   129, 130, 143  ended by hang-up (SIGHUP), Ctrl-C or SIGTERM; settings are restored";

@@ -19,13 +19,13 @@ use crate::console;
 use crate::exit::Exit;
 
 pub(crate) const ABOUT: &str = "\
-Read a drive or a file at random places, and measure it.
+Read a drive or a file at random offsets, and measure it.
 
-Each thread has one read in flight, past the page cache (O_DIRECT). --mechanism says how its end is learnt of: by an interrupt, by \
-polling (classic), or by sleeping first and then polling (hybrid), through preadv2 or io_uring. Nothing is written, and no setting is \
-changed: preadv2 polls only where the queue's io_poll is 1, and sleeps first as its io_poll_delay says (pilotlab measure --set sets them); io_uring's \
-hybrid polling needs Linux 6.13. Kernels take mechanisms that they do not carry out: an experiment (pilotlab run, kind = \"read\") \
-sets what they take and says which one really ran.
+Each thread has one read in flight, past the page cache (O_DIRECT). --mechanism selects the completion mechanism: an interrupt, \
+polling (classic), or sleeping and then polling (hybrid), through preadv2 or io_uring. Nothing is written, and no setting is \
+changed: preadv2 polls only if the queue's io_poll is 1, and sleeps before as set by its io_poll_delay (pilotlab measure --set sets them); io_uring's \
+hybrid polling needs Linux 6.13. Kernels accept mechanisms that they do not carry out: an experiment (pilotlab run, kind = \"read\") \
+sets the required settings and reports the actual mechanism.
 
 Options are named as in fio. Sizes: 4k and 4KiB are 4096 bytes, 4kB is 4000.";
 
@@ -38,8 +38,8 @@ Examples:
 
 Exit codes:
   0  measured
-  1  it cannot be opened, or a read failed: why, and what can be done
-  2  the command line was refused, or asks for what is not there";
+  1  it cannot be opened, or a read failed; the message has a remedy
+  2  the command line was refused, or needs something that this machine does not have";
 
 /// Options of `pilotlab read`.
 #[derive(Args, Clone, Debug)]

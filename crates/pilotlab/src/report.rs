@@ -20,11 +20,11 @@ use crate::run::found;
 use crate::stale;
 
 const ABOUT: &str = "\
-Write report.html of a folder of results again: what came out, what it recommends, every metric over every knob, maps, what power \
-is made of, power and throughput over time, what is missing and why, sensors and machine.
+Write report.html of a results folder again: results, recommendations, every metric over every knob, maps, components of power, \
+power and throughput over time, missing values with reasons, sensors and machine.
 
-`pilotlab run` writes it at its end; this is for committed results, and for a run that was interrupted. For policies on a \
-simulated server the page has the charts that their experiment asks for. It needs neither network nor script.";
+`pilotlab run` writes it at its end; this command is for committed results and interrupted runs. For policies on a \
+simulated server the page has the charts that their experiment defines. The page uses neither network nor scripts.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,7 +33,7 @@ Examples:
 
 Exit codes:
   0  written; its path is printed
-  1  the folder cannot be read, or the page not be written; the message names the file
+  1  the folder cannot be read, or the page cannot be written; the message names the file
   2  the command line was refused";
 
 /// Options of `pilotlab report`.

@@ -15,22 +15,22 @@ use crate::exit::{self, Exit};
 pub(crate) use simulated::{found, workers};
 
 const ABOUT: &str = "\
-Run an experiment: every combination of its parameters, repeated, in one file.
+Run an experiment: every combination of the parameters in one file, repeated.
 
-The file says where it runs. With a [workload] of a tool (fio, RocksDB, any command) it is measured on this machine, with sensors of power \
-and counters beside it (docs/measure.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
+The file determines where it runs. With a [workload] of a tool (fio, RocksDB, any command) it is measured on this machine, with sensors of power \
+and counters (docs/measure.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
 [[workload]]s of hosts it is simulated (docs/experiments.md). A list of experiments (experiments/all.toml) runs one after the other. With \
 --replay a block trace of your own is simulated under every policy.
 
-What is finished is kept: an interrupted run continues, with --resume (measured) or with the same command (simulated). What a measurement \
-changes on this machine is put back on every way out; after a kill -9, `pilotlab restore` does it. Results of another machine or of \
-another experiment are set aside, never mixed. Watts of the simulator are modelled, from the profile that is named with its hash.";
+Finished results are kept: an interrupted run is continued with --resume (measured) or the same command (simulated). Settings that a measurement \
+changes on this machine are restored at its end; after `kill -9` by `pilotlab restore`. Results of another machine or \
+experiment are moved aside and never mixed. Watts of the simulator are modelled by the named profile.";
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlab run experiments/quick.toml                               fio on this machine, 2 minutes
-  pilotlab run experiments/quick.toml --dry-run                     commands and how long they take
-  pilotlab run experiments/quick.toml --sensor modelled             watts from a model, labelled so
+  pilotlab run experiments/quick.toml --dry-run                     commands and their duration
+  pilotlab run experiments/quick.toml --sensor modelled             watts from a model
   pilotlab run experiments/bursts.toml                              bursts under three policies
   pilotlab run --resume bench-results/NAME                          continue an interrupted run
   pilotlab run drive.toml --i-may-overwrite /dev/nvme1n1
@@ -40,21 +40,21 @@ Examples:
   pilotlab run experiments/sandman/fig3.toml --smoke                short runs, two of each
   pilotlab run experiments/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
   pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
-  pilotlab run experiments/sandman/fig4.toml --family               every machine the paper allows
-  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  how much free constants matter
+  pilotlab run experiments/sandman/fig4.toml --family               all machines of the paper
+  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  sensitivity to free constants
   pilotlab run experiments/sandman/fig3.toml --oracle               bounds on what sleep saves
   pilotlab run --all                                                all of experiments/all.toml
-  pilotlab run --all --smoke --audit --out /tmp/smoke               short, held to the laws
+  pilotlab run --all --smoke --audit --out /tmp/smoke               short, with invariants checked
 
-  pilotlab run --replay io_traces.csv.gz --sizes device_size.csv    your own trace: joules a day
+  pilotlab run --replay io_traces.csv.gz --sizes device_size.csv    your own trace: joules per day
   pilotlab run --replay web.csv --policy spdk-static --policy sandman --json
 
 Exit codes:
   0  everything was measured or simulated
-  1  a run, file, sensor or tool failed or is missing, or a law was broken; the rest is kept
+  1  a run, file, sensor or tool failed or is missing, or an invariant was violated; the rest is kept
   2  the command line, the file or the folder was refused; nothing was run or changed
   129, 130, 143  a measurement was ended by SIGHUP (129), Ctrl-C (130) or SIGTERM (143);
-     everything is put back, and the run can be resumed. With nohup it outlives the terminal";
+     settings are restored, and the run can be resumed. With nohup it ignores hang-up";
 
 /// Options of `pilotlab run`.
 #[derive(Args, Clone, Debug)]

@@ -18,15 +18,15 @@ use crate::exit::Exit;
 use crate::table::Table;
 
 const ABOUT: &str = "\
-Show the sensors of this machine: their values and units, and how often each has a new value. Sensors that cannot be read are listed with \
-the reason and what would help. Nothing is changed.";
+Show the sensors of this machine with values, units and update intervals. Sensors that cannot be read are listed with the reason and a \
+remedy. Nothing is changed.";
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab sensors                  what is found, and what would help with the others
-  pilotlab sensors --watch          every second until Ctrl-C; lines if the output is no terminal
+  pilotlab sensors                  sensors found, and remedies for the others
+  pilotlab sensors --watch          every second until Ctrl-C; lines if the output is not a terminal
   pilotlab sensors --all            every value of every sensor
-  pilotlab sensors --watch --json   a JSON object each second
+  pilotlab sensors --watch --json   one JSON object per second
 
 Exit codes:
   0  shown, also if there is no power sensor";
@@ -145,7 +145,7 @@ fn one_line(reading: &[LiveReading], all: bool) -> String {
 }
 
 fn none(reading: &[LiveReading]) -> &'static str {
-    if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` says what would help.\n" }
+    if has_power(reading) { "" } else { "\nNo power sensor can be read: `pilotlab sensors` lists remedies.\n" }
 }
 
 /// Sensors that cannot be read, with reason and remedy; those of power first if none can be read.

@@ -65,7 +65,7 @@ fn the_same_bytes_twice() {
 }
 
 #[test]
-fn what_is_committed_comes_out_again() {
+fn committed_results_are_reproduced() {
     for name in ["gc-15s", "gc-60s", "apst"] {
         let folder = tempfile::tempdir().unwrap();
         run(&format!("experiments/thesis/{name}.toml"), folder.path(), &[]);
@@ -156,7 +156,7 @@ fn everything_says_that_it_is_modelled() {
 }
 
 #[test]
-fn what_the_machine_does_not_have_is_refused() {
+fn missing_parts_of_the_machine_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let quick = bench(&["experiments/quick.toml", "--simulated", "profiles/nowhere.toml"]);
@@ -171,7 +171,7 @@ fn what_the_machine_does_not_have_is_refused() {
 
 /// Restamping recomputes runs, and updates fingerprints only if the numbers are equal.
 #[test]
-fn results_are_restamped_if_their_numbers_come_out_again() {
+fn results_with_equal_numbers_are_restamped() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     let output = bench(&["experiments/sandman/t2.toml", "--smoke", "--out", out]);

@@ -22,7 +22,7 @@ Examples:
   pilotlight restore                                restore settings that a killed run has changed
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
-141 (SIGPIPE) if the reader of standard output has gone, 1 if standard output cannot be written.";
+141 (SIGPIPE) if standard output was closed by its reader, 1 if standard output cannot be written.";
 
 pub(crate) const HINTS: Hints = Hints {
     moved: &[
@@ -43,7 +43,7 @@ pub(crate) const HINTS: Hints = Hints {
     examples: &[],
 };
 
-/// A storage server that burns as little power as its load allows: exports memory, files and drives over NVMe/TCP
+/// A storage server with low power at low load: exports memory, files and drives over NVMe/TCP
 #[derive(Debug, Parser)]
 #[command(name = "pilotlight", version, styles = program::STYLES, after_help = EXAMPLES, max_term_width = 100)]
 #[command(arg_required_else_help = true)]
@@ -87,7 +87,7 @@ pub(crate) enum Command {
     Load(Box<LoadArgs>),
     /// Say what this machine offers to cores that sleep, and what would bring the rest
     Doctor(crate::doctor::DoctorArgs),
-    /// Put back what a killed run has changed on this machine
+    /// Restore settings that a killed run has changed
     #[command(after_long_help = restore::examples("pilotlight"))]
     Restore(restore::RestoreArgs),
 }

@@ -17,7 +17,7 @@ Examples:
   pilotlight connections
   pilotlight connections --json
 
-One line is an association, the tie of a host to a controller; it has a TCP connection for its admin queue and one for each I/O queue. A \
+Each line is an association of a host with a controller; it has a TCP connection for its admin queue and one for each I/O queue. A \
 connection without a subsystem uses the discovery service.
 
 Exit codes:

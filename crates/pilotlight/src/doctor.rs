@@ -48,11 +48,11 @@ use facts::{Chosen, Facts};
 use report::Report;
 
 const ABOUT: &str = "\
-Check this machine for a server whose cores sleep.
+Check whether cores of a server can sleep on this machine.
 
-Looks at cores and siblings, wait instructions, idle states, frequency control, where network packets land, storage, \
+Checks cores and siblings, wait instructions, idle states, frequency control, CPUs of network packets, storage, \
 sensors, actuators and limits. For each missing item: the reason, the cost, and the remedy. A wake-up by \
-futex is measured on the spot, which takes part of a second of two cores; nothing is changed.";
+futex is measured, which takes less than a second of two cores; nothing is changed.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -62,9 +62,9 @@ Examples:
   pilotlight doctor --json | jq '.sections[].missing[]'
 
 Exit codes:
-  0  it has looked, whatever it found
+  0  checked, whatever the result
   1  the report could not be printed
-  2  the command line or the configuration was refused; nothing was looked at";
+  2  the command line or the configuration was refused; nothing was checked";
 
 /// Options of `pilotlight doctor`.
 #[derive(Args, Clone, Debug, Default)]

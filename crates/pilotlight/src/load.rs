@@ -39,13 +39,13 @@ const ABOUT: &str = "\
 Drive a target over NVMe/TCP and measure it.
 
 Options are named as in fio. Sizes: 4k and 4KiB are 4096 bytes, 4kB is 4000; rates are powers of 1000. Without --rate_iops a \
-connection keeps --iodepth commands in flight (closed loop). With it, commands are due at times of their own and latency \
-counts from when they were due (open loop). With --trace a block trace says what is due and when.
+connection keeps --iodepth commands in flight (closed loop). With it, commands have scheduled times and latency \
+counts from those times (open loop). With --trace the commands and times are those of a block trace.
 
 With --verify --ledger FILE the run records in FILE, before it sends a write, which generation of which blocks it writes, and \
 after a successful flush or FUA write which generations are durable. --verify-only --ledger FILE checks them later, after the \
-target or this program died: a block that holds an older generation than the durable one, part of one, another block's content or \
-zeroes that were not written is wrong; a newer generation that was not flushed may be there or not.";
+target or this program was killed: a block is wrong if it has an older generation than the durable one, part of one, another block's content or \
+zeroes that were not written; a newer generation that was not flushed may be present or not.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -56,17 +56,17 @@ Examples:
   pilotlight load --pattern unet3d --numjobs 16 --runtime 60    16 accelerators that train 3D-UNET
   pilotlight load --rw randrw --verify --size 256m --runtime 20 check every block
   pilotlight load --rw randwrite --verify --fsync 32 --ledger /var/tmp/ledger --size 1g --runtime 60
-  pilotlight load --verify-only --ledger /var/tmp/ledger        after the server died
+  pilotlight load --verify-only --ledger /var/tmp/ledger        after the server was killed
   pilotlight load --rate_iops 50k --rate_process poisson --runtime 30 --json
   pilotlight load --rate_iops 400k --schedule 5%:1s,100%:200ms --runtime 12
                                                                 bursts of 400 k for 200 ms
   pilotlight load --trace usr_0.csv.gz --speed 10               a trace, ten times as fast
-  pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one whose clock ticks every second
+  pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one with timestamps in seconds
 
 Exit codes:
   0  all commands succeeded and all blocks were verified
   1  a command failed, a block was wrong, or the connection was lost
-  2  the command line was refused, or asks for what this target cannot do";
+  2  the command line was refused, or is not supported by the target";
 
 /// Access pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -93,7 +93,7 @@ struct AddArgs {
     #[arg(long, value_name = "BYTES")]
     block_size: Option<u32>,
 
-    /// The UUID under which hosts know it [default: one made from NQN and number]
+    /// UUID [default: derived from NQN and NSID]
     #[arg(long, value_name = "UUID")]
     uuid: Option<String>,
 }
@@ -106,7 +106,7 @@ struct ResizeArgs {
     /// Its new size, such as 2GiB [default: what its file or device has become]
     size: Option<String>,
 
-    /// Let it become smaller; what lies behind the new end is lost
+    /// Allow a smaller size; data beyond the new end is lost
     #[arg(long)]
     shrink: bool,
 }

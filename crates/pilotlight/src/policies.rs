@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_set_where_the_policy_has_one_and_nothing_else_was_set() {
+    fn the_domain_is_set_if_the_policy_has_one_and_it_is_unset() {
         let domain = |choice: PolicyChoice, overrides| choice.with_domain(BudgetDomain::Cpu, overrides).domain();
         assert_eq!(domain(choice("cpu-bandwidth", &[]), false), Some(BudgetDomain::Cpu));
         assert_eq!(domain(choice("cpu-bandwidth", &[("domain", "server")]), false), Some(BudgetDomain::Server));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_made_replaced_and_keeps_its_mode_also_behind_a_link() {
+    fn a_file_is_replaced_with_its_mode_also_through_a_link() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("a.toml"), dir.path().join("link"));
         replace(&path, b"one").unwrap();

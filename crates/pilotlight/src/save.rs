@@ -18,7 +18,7 @@ Examples:
   pilotlight config save --force                    replace a file that was edited meanwhile
   pilotlight config save --to /etc/pilotlight.toml  for a server that was started with flags
 
-The server writes the file, in one step: whatever happens meanwhile, it has the old contents or the new ones. Comments and order stay. \
+The server replaces the file atomically. Comments and order are kept. \
 A SIGHUP afterwards changes nothing. Settings with an end or without a key are not written, and reported: a budget with an end, a \
 budget over a schedule, a pause of background work.
 

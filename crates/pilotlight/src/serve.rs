@@ -51,7 +51,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let machine = Machine::this();
     let format = args.log_format.as_deref().map(log::Format::parse);
     if let Some(Ok(format)) = format {
-        log::set_format(format); // what is wrong with the rest is told like this too
+        log::set_format(format); // problems with the rest are logged in this format too
     }
     let loaded = match config::load(args, &machine) {
         Ok(loaded) => loaded,
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     Ok(exit)
 }
 
-/// How a server is started: with the budget that is in force now, and with what was set manually before.
+/// How a server is started: with the budget in force and with manual settings.
 fn with_overrides(read: &Operation) -> (Operation, GoalOverrides) {
     let (configured, now_s) = (Configured::of(read), budget::now_s());
     let overrides = Store::at(read.state_file.clone()).load(&configured, now_s);
@@ -116,7 +116,7 @@ fn metrics_listener(address: SocketAddr) -> anyhow::Result<TcpListener> {
     listener.with_context(|| format!("cannot serve metrics on {address}: choose another address (--metrics), or none"))
 }
 
-/// Serves metrics until the end of what it returns.
+/// Serves metrics until the result is dropped.
 fn serve_metrics(listener: TcpListener, admin: &Arc<Admin>, operation: &Operation) -> anyhow::Result<Http> {
     let address = listener.local_addr().context("the address of metrics")?;
     let source = Arc::clone(admin);
@@ -179,7 +179,7 @@ fn run_until_stopped(
         let forced_exit = ForcedExit::arm(admin.drain_timeout() + forced_exit::GRACE, forced_exit::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();
-            let _ = answering.join(); // where it panicked, that has been said
+            let _ = answering.join(); // a panic has been logged
         }
         admin.stop_watching();
         let _ = reloading.join();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_change_before_the_last_order_is_read() {
+    fn changes_before_the_last_command_are_read() {
         let (reloaded, reloads) = channel();
         let mut signals = [SignalAction::Reload; 100].into_iter().chain([SignalAction::Stop]);
         thread::scope(|scope| {

@@ -41,7 +41,7 @@ Examples:
   pilotlight set cap 500MB/s --host nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6
   pilotlight set cap off --namespace 1
 
-Such a cap holds until the server ends, or until its configuration changes
+The cap applies until the server ends, or until its configuration changes
 (max_bytes_per_s in [[subsystem.namespace]] and [[host]]).";
 
 const PRIORITY_EXAMPLES: &str = "\
@@ -52,8 +52,8 @@ Examples:
   pilotlight set priority default --namespace 1     that of the configuration
   pilotlight set minimum 100MB/s --priority 5
 
-A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are made.
-What is set like this is kept and ends as goals do; docs/budget.md says more.";
+A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are accepted.
+These settings are kept and end as goals do; see docs/budget.md.";
 
 const BACKGROUND_EXAMPLES: &str = "\
 Examples:

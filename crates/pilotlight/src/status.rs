@@ -38,7 +38,7 @@ const ABOUT: &str = "\
 Show the state of a running server: reactors and their time, I/O threads and their reactors, I/O of hosts, and the view and the commands \
 of the policy.
 
-Rates and percentages are over a window: half a second, or with --watch the time since the lines before.";
+Rates and percentages are over a window: half a second, or with --watch the time since the last output.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,13 +48,13 @@ Examples:
   pilotlight status --socket /run/pilotlight/disks.sock
   pilotlight status --metrics io_errors             metrics by name
   pilotlight status --ready                         for a probe: hosts can connect
-  pilotlight status --healthy --timeout 3s          for a probe: no reactor hangs
+  pilotlight status --healthy --timeout 3s          for a probe: no reactor is stuck
 
 docs/operating.md describes the columns.
 
 Exit codes:
-  0  told; with --watch also ended by Ctrl-C
-  1  no server answers, or it ended; with --ready or --healthy: it is not
+  0  printed; with --watch also ended by Ctrl-C; with --ready or --healthy: yes
+  1  no server answers, or it has ended; with --ready or --healthy: no
   2  the server refused";
 
 /// Options of `pilotlight status`.

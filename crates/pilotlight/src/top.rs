@@ -99,7 +99,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
                 Ok(Update::Lost(why)) => connection = Connection::Lost(why),
                 Ok(Update::Answer(answer)) => ui.answered(answer),
                 Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that asks the server has ended"),
+                Err(TryRecvError::Disconnected) => anyhow::bail!("the thread that queries the server has ended"),
             }
             changed = true;
         }

@@ -6,7 +6,7 @@
 //! ([`pilotlight_plant::Arrivals`]). The rest is `initial_rest` (10 us) until requests have completed and on a core without a request in
 //! progress. At the end of each interval the mean is computed over the requests completed since the last one: requests in progress,
 //! integrated over time, divided by their number (Little's law). Requests in progress at the end of an interval carry over, so that a short
-//! interval does not make long requests look short. If none completed the rest stays: an idle core does not rest longer (3.6 says why).
+//! interval does not make long requests look short. If none completed, the rest is unchanged: an idle core does not rest longer (reason: 3.6).
 //!
 //! Service time is the time of a request on the server, from its poll to its response: device and queueing. Le Moal's is the time from
 //! submission to completion, which differs by about a microsecond of the target. The CPU time of a request is about 1 us; rests of half of that

@@ -98,7 +98,7 @@ fn mix(polls: &Sums, interrupts: &Sums, between: &Sums) -> f64 {
 
 /// On the machine of results/load-curve, where a rest costs more CPU time than a sleep.
 #[test]
-fn it_takes_no_more_than_the_mix_of_polling_and_interrupts() {
+fn its_cost_is_at_most_the_mix_of_polling_and_interrupts() {
     for rate in [30.0, 300.0, 3_000.0, 10_000.0] {
         let run = |plf| {
             let mut server = OneCore::new(machine(), plf);

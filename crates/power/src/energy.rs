@@ -344,7 +344,7 @@ fn step(before: Point, after: Point, counts: Counts) -> Result<Step, EnergyError
     if most < fewest {
         return Err(implausible());
     }
-    // A fall means that it went over the end once more than `rest` says.
+    // A fall means one more wrap than `rest`.
     let wraps = |rounds: i128| (rounds + i128::from(difference < 0)) as u64;
     if most > fewest {
         let (from_ns, to_ns) = (before.at_ns, after.at_ns);

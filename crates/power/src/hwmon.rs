@@ -20,7 +20,7 @@ const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
 const DENIED: &str = "run as root, or let a group read the files with a udev rule";
 
-/// Which chips, and what they feed.
+/// Chips to read, and the parts of the machine that their domains measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]

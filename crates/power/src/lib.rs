@@ -1,9 +1,9 @@
-//! What a sensor is, and the watts of this machine that files of the kernel tell.
+//! The sensor interface, and power of this machine from files of the kernel.
 //!
 //! - [`sensor`]: what a sensor is; [`rapl`], [`hwmon`] and [`modelled`] are some, and [`cputime`] is what the last one computes from.
-//! - [`energy`]: what readings add up to; [`shares`]: how energy is divided among hosts. Pure. [`live`]: what sensors say now.
+//! - [`energy`]: energy of a window from readings; [`shares`]: division of energy among hosts. Pure. [`live`]: current values.
 //!
-//! A crate of its own, because the server needs these and no others: those of `pilotlight-sensors` talk to networks, devices and programs.
+//! A crate of its own, because the server needs these and no others: those of `pilotlight-sensors` access networks, devices and programs.
 
 pub mod cputime;
 pub mod energy;

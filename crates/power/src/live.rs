@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_told_as_growth_and_go_round() {
+    fn counters_are_reported_as_increments_and_wrap() {
         let mut live = made(vec![
             [999_000_000, 5_000_000, 2_000_000, 100],
             [39_000_000, 6_500_000, 3_000_000, 160],

@@ -43,9 +43,9 @@ pub const NOT_COUNTING: &str = "virtual machines often show counters that stay a
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Options {
-    /// Least power of a package, in microwatts; determines the number of wraps of the counter.
+    /// Minimum power of a package, in microwatts; determines the number of wraps of the counter.
     pub min_package_uw: u64,
-    /// Greatest power of a package, in microwatts; default: 2 kW.
+    /// Maximum power of a package, in microwatts; default: 2 kW.
     pub max_package_uw: Option<u64>,
 }
 

@@ -75,17 +75,17 @@ impl Rule {
 pub struct Division {
     /// Of each user, in the order of their uses.
     pub parts_uj: Vec<u64>,
-    /// Of nobody.
+    /// Of no user.
     pub unassigned_uj: u64,
 }
 
-/// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is what was used for none of them.
+/// Divides `energy_uj`, of which `idle_uj` were idle, among users; `nobody` is the use for none of them.
 #[must_use]
-pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], nobody: Use, rule: Rule) -> Division {
+pub fn divide(energy_uj: u64, idle_uj: u64, uses: &[Use], unassigned: Use, rule: Rule) -> Division {
     let idle_uj = idle_uj.min(energy_uj);
-    let mut parts = vec![0; uses.len() + 1]; // the last is nobody's
+    let mut parts = vec![0; uses.len() + 1]; // the last part is unassigned
     let measures: [fn(&Use) -> u64; 3] = [|it| it.cpu_ns, |it| it.device_ns, |it| it.bytes];
-    let all = || uses.iter().chain([&nobody]);
+    let all = || uses.iter().chain([&unassigned]);
     let is_used = measures.map(|measure| all().any(|it| measure(it) > 0));
     let weights: Vec<u64> =
         is_used.iter().zip(rule.weights).map(|(used, weight)| if *used { weight.into() } else { 0 }).collect();
@@ -139,9 +139,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_add_up_to_the_microjoule(energy_uj in 0..1_u64 << 50, idle_uj in 0..1_u64 << 50, uses in uses(), nobody in uses(), rule in rule()) {
-            let nobody = nobody.first().copied().unwrap_or_default();
-            let division = divide(energy_uj, idle_uj, &uses, nobody, rule);
+        fn parts_add_up_to_the_microjoule(energy_uj in 0..1_u64 << 50, idle_uj in 0..1_u64 << 50, uses in uses(), unassigned in uses(), rule in rule()) {
+            let unassigned = unassigned.first().copied().unwrap_or_default();
+            let division = divide(energy_uj, idle_uj, &uses, unassigned, rule);
             prop_assert_eq!(division.parts_uj.len(), uses.len());
             prop_assert_eq!(division.parts_uj.iter().sum::<u64>() + division.unassigned_uj, energy_uj);
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_energy_is_nobodys_unless_the_rule_says_whose() {
+    fn idle_energy_is_unassigned_unless_the_rule_divides_it() {
         let uses = [Use { cpu_ns: 3, ..Use::default() }, Use { cpu_ns: 1, ..Use::default() }];
         let parts = |idle| {
             let division = divide(100, 60, &uses, Use::default(), Rule { idle, ..Rule::CPU });
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_measure_that_nobody_has_leaves_its_part_to_the_others() {
+    fn an_unused_measure_is_divided_by_the_others() {
         let uses = [Use { cpu_ns: 1, bytes: 0, ..Use::default() }, Use { cpu_ns: 1, bytes: 9, ..Use::default() }];
         let rule = Rule { weights: [1, 7, 1], idle: Idle::Unassigned };
         assert_eq!(divide(100, 0, &uses, Use::default(), rule).parts_uj, [25, 75]);
@@ -181,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_for_nobody_stays_unassigned() {
-        let (one, nobody) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
-        assert_eq!(divide(40, 0, &[one], nobody, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
+    fn use_for_no_user_is_unassigned() {
+        let (one, unassigned) = (Use { cpu_ns: 1, ..Use::default() }, Use { cpu_ns: 3, ..Use::default() });
+        assert_eq!(divide(40, 0, &[one], unassigned, Rule::CPU), Division { parts_uj: vec![10], unassigned_uj: 30 });
     }
 }

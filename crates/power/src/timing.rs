@@ -1,14 +1,14 @@
 //! Update interval, averaging time, lag and resolution of a sensor, and the shortest window that they allow.
 //!
-//! The edges of a window of `n` updates have an error of up to `2/n`. A window of fewer than [`LEAST_UPDATES`] updates therefore has no
-//! energy, nor has one in which a counter increased by fewer than [`LEAST_QUANTA`] of its steps.
+//! The edges of a window of `n` updates have an error of up to `2/n`. A window of fewer than [`MIN_UPDATES`] updates therefore has no
+//! energy, nor has one in which a counter increased by fewer than [`MIN_QUANTA`] of its steps.
 
 use serde::{Deserialize, Serialize};
 
 /// New values of a sensor that a window needs.
-pub const LEAST_UPDATES: u64 = 3;
+pub const MIN_UPDATES: u64 = 3;
 /// Steps of an energy counter that a window needs, for an error of at most 10 % at its edges.
-pub const LEAST_QUANTA: u64 = 10;
+pub const MIN_QUANTA: u64 = 10;
 
 /// Update interval, averaging time, lag and resolution of a domain's values. What is not documented is `None`, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ impl Timing {
     #[must_use]
     pub fn least_window_ns(&self, interval_ns: u64) -> u64 {
         let update_ns = self.update_ns.max(interval_ns).max(self.averaging_ns.unwrap_or(0));
-        LEAST_UPDATES.saturating_mul(update_ns).saturating_add(self.lag_ns.unwrap_or(0))
+        MIN_UPDATES.saturating_mul(update_ns).saturating_add(self.lag_ns.unwrap_or(0))
     }
 
     /// Why a window is too short for this domain.
@@ -69,9 +69,9 @@ impl Timing {
     #[must_use]
     pub fn too_coarse(&self, energy: u64, unit: &str) -> Option<String> {
         let quantum = self.quantum.unwrap_or(0);
-        let least = quantum.saturating_mul(LEAST_QUANTA);
+        let least = quantum.saturating_mul(MIN_QUANTA);
         (energy < least).then(|| {
-            format!("{energy} {unit} are too few: this counter moves in steps of {quantum} {unit}, and {LEAST_QUANTA} of them are needed")
+            format!("{energy} {unit} are too few: this counter moves in steps of {quantum} {unit}, and {MIN_QUANTA} of them are needed")
         })
     }
 

@@ -15,13 +15,13 @@ pub struct Wide {
 
 impl Wide {
     /// The value as of a 64-bit counter.
-    pub fn take(&mut self, shown: i64) -> i64 {
-        let fall = self.last - shown;
+    pub fn take(&mut self, value_read: i64) -> i64 {
+        let fall = self.last - value_read;
         if fall > 0 {
             self.rounds += (fall + ROUND / 2) / ROUND;
         }
-        self.last = shown;
-        shown.saturating_add(self.rounds * ROUND)
+        self.last = value_read;
+        value_read.saturating_add(self.rounds * ROUND)
     }
 }
 
@@ -37,12 +37,12 @@ mod tests {
         ) {
             // Several counters that wrap independently, and their sum.
             let mut truth = start;
-            let shown = |truth: &[i64]| truth.iter().map(|value| value % ROUND).sum::<i64>();
+            let value_read = |truth: &[i64]| truth.iter().map(|value| value % ROUND).sum::<i64>();
             let mut wide = Wide::default();
-            let offset = truth.iter().sum::<i64>() - wide.take(shown(&truth));
+            let offset = truth.iter().sum::<i64>() - wide.take(value_read(&truth));
             for step in steps {
                 truth.iter_mut().for_each(|value| *value += step);
-                prop_assert_eq!(wide.take(shown(&truth)) + offset, truth.iter().sum::<i64>());
+                prop_assert_eq!(wide.take(value_read(&truth)) + offset, truth.iter().sum::<i64>());
             }
         }
     }

@@ -110,19 +110,19 @@ proptest! {
         truth in truth(), a in 0.0..1.0, b in 0.0..1.0, modulus in 500_000_001..900_000_000_u64
     ) {
         // A step has at most 500 J: at most one wrap, which is always decidable.
-        let shown: Vec<Point> =
+        let readings: Vec<Point> =
             truth.iter().map(|p| Point { value: p.value.rem_euclid(modulus as i64), ..*p }).collect();
         let window = window_in(&truth, a, b);
         prop_assume!(window.to_ns > window.from_ns);
-        let found = energy(&shown, window, Law::Counter(counts(modulus, 0, 250_000_000))).unwrap();
+        let found = energy(&readings, window, Law::Counter(counts(modulus, 0, 250_000_000))).unwrap();
         prop_assert_eq!(found.uj, naive_counter(&truth, window));
         let (least, most) = found.bounds_uj.unwrap();
         prop_assert!(least <= found.uj && found.uj <= most);
     }
 
     #[test]
-    fn several_wraps_are_decided_or_said_to_be_ambiguous(truth in truth(), modulus in 20_000_000..400_000_000_u64) {
-        let shown: Vec<Point> =
+    fn several_wraps_are_resolved_or_ambiguous(truth in truth(), modulus in 20_000_000..400_000_000_u64) {
+        let readings: Vec<Point> =
             truth.iter().map(|p| Point { value: p.value.rem_euclid(modulus as i64), ..*p }).collect();
         let window = Window { from_ns: truth[0].at_ns, to_ns: truth[truth.len() - 1].at_ns };
         let law = Law::Counter(counts(modulus, 20_000_000, 250_000_000));
@@ -130,7 +130,7 @@ proptest! {
             let seconds = (pair[1].at_ns - pair[0].at_ns) as f64 / S as f64;
             230_000_000.0 * seconds >= modulus as f64
         });
-        match energy(&shown, window, law) {
+        match energy(&readings, window, law) {
             Ok(found) => {
                 let true_wraps: i64 = truth.windows(2).map(|p| p[1].value / modulus as i64 - p[0].value / modulus as i64).sum();
                 prop_assert_eq!(found.uj, naive_counter(&truth, window));
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn a_clock_that_stood_or_went_back_anywhere_is_seen(points in powers(), at in 0.0..1.0, back_ns in 0..30_u64) {
+    fn a_stopped_or_decreasing_clock_is_detected(points in powers(), at in 0.0..1.0, back_ns in 0..30_u64) {
         let mut points = points;
         let index = 1 + ((points.len() - 1) as f64 * at) as usize;
         points[index].at_ns = points[index - 1].at_ns.saturating_sub(back_ns);
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sum_is_refused_exactly_where_two_parts_share_a_leaf(parts in prop::collection::vec(0..11_usize, 0..6)) {
+    fn a_sum_of_overlapping_parts_is_refused(parts in prop::collection::vec(0..11_usize, 0..6)) {
         // Each part by its components, as letters: cores a b, rest of the packages c d, memory e f, drive g, power supply h, fans i.
         let all = [
             ("abcdefghi", Part::System), ("abcdefgi", Part::Platform), ("abcd", Part::Cpu), ("ac", Part::Package(0)),
@@ -194,17 +194,20 @@ fn points(all: &[(u64, i64)]) -> Vec<Point> {
 }
 
 #[test]
-fn two_wraps_in_one_step_are_decided_by_least_and_greatest_power() {
+fn two_wraps_in_one_step_are_resolved_by_power_limits() {
     // Range 100 uJ; 250 uJ at 250 uW in one second read as 50.
-    let shown = points(&[(0, 0), (S, 50)]);
+    let readings = points(&[(0, 0), (S, 50)]);
     let window = Window { from_ns: 0, to_ns: S };
-    let found = energy(&shown, window, Law::Counter(counts(100, 200, 260))).unwrap();
+    let found = energy(&readings, window, Law::Counter(counts(100, 200, 260))).unwrap();
     assert_eq!(found, Energy { uj: 250, bounds_uj: Some((250, 250)), steps: 1, wraps: 2 });
     // Without a minimum power 50, 150 and 250 uJ are all possible.
     let ambiguous = EnergyError::Ambiguous { from_ns: 0, to_ns: S, fewest: 0, most: 2 };
-    assert_eq!(energy(&shown, window, Law::Counter(counts(100, 0, 260))), Err(ambiguous));
+    assert_eq!(energy(&readings, window, Law::Counter(counts(100, 0, 260))), Err(ambiguous));
     // None is possible with a maximum of 40 uW.
-    assert!(matches!(energy(&shown, window, Law::Counter(counts(100, 0, 40))), Err(EnergyError::Implausible { .. })));
+    assert!(matches!(
+        energy(&readings, window, Law::Counter(counts(100, 0, 40))),
+        Err(EnergyError::Implausible { .. })
+    ));
 }
 
 #[test]
@@ -249,7 +252,7 @@ fn a_clock_that_goes_back_is_seen() {
 }
 
 #[test]
-fn a_counter_that_stands_still_is_no_zero_watts() {
+fn a_counter_without_increments_is_not_zero_watts() {
     let still = points(&[(0, 0), (S, 0), (2 * S, 0)]);
     let window = Window { from_ns: 0, to_ns: 2 * S };
     let found = energy(&still, window, Law::Counter(counts(1_000, 0, 100)));
@@ -261,17 +264,17 @@ fn a_counter_that_stands_still_is_no_zero_watts() {
 
 #[test]
 fn a_step_may_be_off_by_one_update_of_the_counter_at_either_end() {
-    let (window, shown) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
+    let (window, readings) = (Window { from_ns: 0, to_ns: MS }, |uj| points(&[(0, 0), (MS, uj)]));
     let law = |min_uw, max_uw| Law::Counter(Counts { update_ns: MS, ..counts(1_000_000_000, min_uw, max_uw) });
     // 100 W are 100 mJ in a millisecond; a late update adds the same amount.
-    assert_eq!(energy(&shown(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
-    assert!(energy(&shown(200_001), window, law(0, 100_000_000)).is_err());
+    assert_eq!(energy(&readings(200_000), window, law(0, 100_000_000)).unwrap().uj, 200_000);
+    assert!(energy(&readings(200_001), window, law(0, 100_000_000)).is_err());
     // One of two updates may be outstanding.
-    assert_eq!(energy(&shown(0), window, law(50_000_000, 100_000_000)).unwrap().uj, 0);
+    assert_eq!(energy(&readings(0), window, law(50_000_000, 100_000_000)).unwrap().uj, 0);
 }
 
 #[test]
-fn a_counter_that_has_only_just_been_looked_at_may_stand_still() {
+fn a_recently_read_counter_may_be_unchanged() {
     let still = points(&[(0, 5), (99 * MS, 5), (100 * MS, 5)]);
     let over = |to_ns| energy(&still, Window { from_ns: 0, to_ns }, Law::Counter(Counts::endless()));
     assert_eq!(over(99 * MS).unwrap().uj, 0);

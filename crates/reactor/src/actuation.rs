@@ -139,7 +139,7 @@ impl Knobs for Actuation {
 
 impl Drop for Actuation {
     fn drop(&mut self) {
-        self.setpoints = None; // all is put back, and the thread ends
+        self.setpoints = None; // all is restored, and the thread ends
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

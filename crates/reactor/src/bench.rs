@@ -78,7 +78,7 @@ impl Policy for Listener {
     }
 }
 
-/// A director and the cells of so many I/O threads.
+/// A director and the cells of this number of I/O threads.
 pub struct Gathering {
     director: Director,
     cells: Vec<Arc<ThreadCell>>,

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn how_a_thread_waits_is_read_as_it_was_written() {
+    fn the_wait_of_a_thread_survives_a_round_trip() {
         let cell = ThreadCell::default();
         assert_eq!(cell.completions(), CompletionMode::Poll);
         for (idle_ns, rest_ns) in [(0, 0), (0, 1), (1, 0), (10_000, 40_000), (LONGEST, 3), (3, LONGEST)] {

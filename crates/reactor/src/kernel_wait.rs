@@ -27,7 +27,7 @@ impl KernelWait {
             tv_nsec: (left_ns % 1_000_000_000).cast_signed(),
         };
         let limit = if left_ns == u64::MAX { std::ptr::null() } else { &raw const limit };
-        // SAFETY: the kernel writes `revents` of so many entries; the limit lives until the call returns, and no signal
+        // SAFETY: the kernel writes `revents` of this number of entries; the limit lives until the call returns, and no signal
         // mask is given.
         unsafe { libc::ppoll(self.fds.as_mut_ptr(), self.fds.len() as libc::nfds_t, limit, std::ptr::null()) };
     }

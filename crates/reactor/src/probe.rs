@@ -103,7 +103,7 @@ pub(crate) struct SocketSleep {
     pub(crate) wake_ns: u64,
 }
 
-/// The cost of a sleep of a thread on this CPU (anywhere if `None`) until a socket has something; as an I/O thread's sockets, it lies
+/// The cost of a sleep of a thread on this CPU (any CPU if `None`) until a socket is readable; as an I/O thread's sockets, it is
 /// behind an epoll descriptor. Takes at most 15 ms, and what the system takes to start and end two threads.
 pub(crate) fn socket_sleep(cpu: Option<u32>) -> Option<SocketSleep> {
     let (caller, socket) = UnixStream::pair().ok()?;
@@ -215,7 +215,7 @@ mod tests {
 
     /// Also that both threads end: the test would hang.
     #[test]
-    fn a_sleep_until_a_socket_has_something_costs_less_than_it_lasts() {
+    fn a_socket_sleep_costs_less_than_its_duration() {
         match socket_sleep(None) {
             Some(SocketSleep { cpu_ns, wake_ns }) => {
                 let limit_ns = LIMIT.as_nanos() as u64;

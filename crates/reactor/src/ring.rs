@@ -94,7 +94,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Moves the tail on from `position`, or says where it is. Relaxed: the sequence words order everything else.
+    /// Advances the tail from `position`, or returns its position. Relaxed: the sequence words order everything else.
     fn claim(&self, position: u64) -> Result<u64, u64> {
         self.tail.0.compare_exchange_weak(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
     }

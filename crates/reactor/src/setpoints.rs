@@ -55,7 +55,7 @@ impl Setpoints {
         let Some(word) = self.0.values.get(knob) else { return };
         let before = word.load(Ordering::Relaxed);
         if value.is_none() && before & INITIAL == INITIAL {
-            return; // it is put back, or will be
+            return; // it is restored, or will be
         }
         let count = (before >> VALUE_BITS).wrapping_add(1);
         let new = count << VALUE_BITS | value.map_or(INITIAL, |value| value.min(INITIAL - 1));
@@ -82,7 +82,7 @@ impl Worker {
     /// stopped.
     pub(crate) fn next(&mut self) -> Option<(usize, Option<u64>)> {
         loop {
-            let stopped = self.is_stopped(); // before the look at what was written before it
+            let stopped = self.is_stopped(); // before reading values written before it
             if let Some((knob, word)) = self.take() {
                 return Some((knob, Some(word & INITIAL).filter(|&value| value != INITIAL)));
             }

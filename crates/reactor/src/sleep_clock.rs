@@ -59,7 +59,7 @@ impl SleepClock {
         }
     }
 
-    /// The state, and the time asleep at each depth in nanoseconds until `now_ns` says: of one moment, so that no sleep counts
+    /// The state, and the time asleep at each depth in nanoseconds until `now_ns`: of one moment, so that no sleep counts
     /// twice.
     pub(crate) fn slept(&self, now_ns: impl Fn() -> u64) -> (CoreState, [u64; 3]) {
         loop {
@@ -90,7 +90,7 @@ mod tests {
     use crate::clock;
 
     #[test]
-    fn time_asleep_never_goes_back_so_no_sleep_counts_twice() {
+    fn time_asleep_is_monotonic() {
         const COUNT: u64 = 2_000_000;
         const LONG_NS: u64 = 10_000_000_000; // long, so that an extra sleep is detected
         let sleeper = SleepClock::default();

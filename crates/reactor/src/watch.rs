@@ -61,7 +61,7 @@ impl Watch {
         let index = thread as usize;
         if self.entries.len() <= index {
             self.entries.resize(index + 1, Entry { registered: None, at: ELSEWHERE, has_left: false });
-            self.left.reserve(self.entries.len() - self.left.len()); // each stands there at most once
+            self.left.reserve(self.entries.len() - self.left.len()); // each is in it at most once
         }
         let entry = &mut self.entries[index];
         entry.at = at as u32;
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_io_thread_that_comes_and_goes_is_removed_once() {
+    fn a_temporary_io_thread_is_removed_once() {
         let fd = epoll::create(epoll::CreateFlags::CLOEXEC).expect("a descriptor");
         let mut watch = Watch::default();
         watch.insert(0, 0);

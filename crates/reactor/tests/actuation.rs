@@ -79,7 +79,7 @@ fn only_the_last_of_several_values_is_set() {
     (2..=40).for_each(|value| fixture.set(0, value)); // while the machine applies the first
     fixture.let_on.send(()).expect("runs");
     assert_eq!(fixture.one(), (0, Some(40)));
-    assert_eq!(fixture.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and put back at the end");
+    assert_eq!(fixture.end(), [(0, Some(1)), (0, Some(40)), (0, None)], "and restored at the end");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_refused_value_is_retried_when_it_is_set_again() {
         back.sort_unstable();
         assert_eq!(back, [(0, None), (1, None)]);
     }
-    assert_eq!(fixture.end().len(), 8, "nothing is left to put back");
+    assert_eq!(fixture.end().len(), 8, "nothing is left to restore");
 }
 
 #[test]

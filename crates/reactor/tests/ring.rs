@@ -19,9 +19,9 @@ fn messages_are_ordered_and_returned_if_the_ring_is_full() {
 
 #[test]
 fn capacities_are_rounded_up_to_a_power_of_two() {
-    for (asked, room) in [(0, 1), (1, 1), (2, 2), (3, 4), (5, 8), (1000, 1024)] {
-        let sender = Inbox::new(asked).sender();
-        assert_eq!((0..).take_while(|_| sender.send(()).is_ok()).count(), room, "for {asked}");
+    for (requested, room) in [(0, 1), (1, 1), (2, 2), (3, 4), (5, 8), (1000, 1024)] {
+        let sender = Inbox::new(requested).sender();
+        assert_eq!((0..).take_while(|_| sender.send(()).is_ok()).count(), room, "for {requested}");
     }
 }
 

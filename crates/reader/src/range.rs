@@ -47,7 +47,7 @@ impl Place {
         check(spec, unit)?;
         let size = range(spec, bytes)?;
         let has_holes = kind.is_file() && data.blocks() * 512 < bytes;
-        let hole = "the file has holes, whose reads do not reach the drive; write the file completely first";
+        let hole = "the file has holes, and reads of holes do not reach the drive; write the file completely first";
         let warnings = if has_holes { vec![hole.to_owned()] } else { Vec::new() };
         Ok(Self { file, offset: spec.offset, slots: size / spec.bytes, size, warnings })
     }
@@ -55,9 +55,9 @@ impl Place {
 
 /// Alignment of direct reads of a file, if the kernel reports it (Linux 6.1).
 fn unit_of(file: &File) -> Option<u64> {
-    let told = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
-    let has = told.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
-    has.then_some(u64::from(told.stx_dio_offset_align)).filter(|unit| *unit > 0)
+    let stat = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
+    let has = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    has.then_some(u64::from(stat.stx_dio_offset_align)).filter(|unit| *unit > 0)
 }
 
 fn check(spec: &Spec, unit: Option<u64>) -> Result<(), Error> {

@@ -157,7 +157,7 @@ fn errors_have_remedies() {
     }
     let file = file(64);
     let good = spec(file.path(), Method::Preadv2);
-    for (wrong, says) in [
+    for (wrong, message) in [
         (Spec { bytes: 1000, ..good.clone() }, "not a multiple of the logical block size"),
         (Spec { offset: 100, ..good.clone() }, "not a multiple of the logical block size"),
         (Spec { bytes: 0, ..good.clone() }, "use 1 to"),
@@ -170,7 +170,7 @@ fn errors_have_remedies() {
     ] {
         match refused(&wrong) {
             error if error.to_string().contains("no direct I/O") => eprintln!("SKIPPED: {error}"),
-            error => assert!(error.to_string().contains(says) && error.is_asked(), "{error}"),
+            error => assert!(error.to_string().contains(message) && error.is_asked(), "{error}"),
         }
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_units_in_its_columns_and_quotes_what_must_be() {
+    fn csv_has_units_in_its_columns_and_quotes_where_needed() {
         let expected = "# hash=1\npolicy,runs,power_w\n\"a, \"\"b\"\"\",10,716.25\nc,,\n";
         assert_eq!(table().csv(&["hash=1".into()]), expected);
         let long = table().csv(&["first\nsecond".into()]);

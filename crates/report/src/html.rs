@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_begin_at_zero_also_below_an_interval_that_is_less() {
+    fn bars_begin_at_zero_also_with_negative_intervals() {
         let bar = |value: f64, low: f64| Some(Bar { value, band: Some((low, value + 1.0)) });
         let groups = vec![("g".to_owned(), vec![bar(10.0, -10.0), bar(-10.0, -11.0)])];
         let html =

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_file_has_the_mode_that_others_have_and_a_replaced_one_keeps_its_own() {
+    fn a_new_file_has_the_default_mode_and_a_replaced_one_its_own() {
         let home = tempfile::tempdir().unwrap();
         let mode = |name: &str| fs::metadata(home.path().join(name)).unwrap().mode() & 0o777;
         fs::write(home.path().join("plain"), "").unwrap();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_process_has_open_is_written_as_it_is() {
+    fn open_descriptors_are_written_and_not_replaced() {
         let (mut reader, writer) = io::pipe().unwrap();
         let path = format!("/dev/fd/{}", writer.as_raw_fd());
         write(Path::new(&path), "through").unwrap();

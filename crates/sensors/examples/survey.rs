@@ -1,5 +1,5 @@
 //! Prints what sensors this machine has, with a reading of each, and what would help with the rest; then samples them for a
-//! while and prints how punctual that was and what it cost.
+//! while and prints the delay of the readings and their cost.
 //!
 //! `cargo run --release -p pilotlight-sensors --example survey -- 10` samples for ten seconds.
 

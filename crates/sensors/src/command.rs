@@ -156,7 +156,7 @@ impl Open for Command {
         let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
         let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
         let broken = |error: ReadError| {
-            let help = "run the command or read the file by hand, and check pick";
+            let help = "run the command or read the file manually, and check pick";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
         };
         let text = command.text().map_err(broken)?;

@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn responses_are_decoded() {
         assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
-        for (bytes, says) in [
+        for (bytes, expected) in [
             (answer(0, 0x40), "0 W"),
             (answer(0xffff, 0x40), "no reading"),
             (answer(214, 0), "disabled"),
@@ -185,7 +185,7 @@ mod tests {
             (vec![0, GROUP_DCMI, 1, 0], "4 bytes"),
             (vec![], "0 bytes"),
         ] {
-            assert!(decode(&bytes).unwrap_err().to_string().contains(says), "{bytes:x?}");
+            assert!(decode(&bytes).unwrap_err().to_string().contains(expected), "{bytes:x?}");
         }
     }
 }

@@ -205,7 +205,7 @@ fn scaled_power(field: u32) -> Option<i64> {
 ///
 /// Places of fields follow the order in which nvme-cli's `power-measurement-log` prints them, in natural alignment: version (1 byte),
 /// generation (1), attributes (2), size (4), count (4), descriptors (2), minutes left (2), end (8), four sizes (2 each), overflows (4),
-/// mean (4), greatest (4). No drive was at hand that has the page.
+/// mean (4), maximum (4). No drive with this page was available.
 fn measured(page: &[u8; 64]) -> Result<[i64; 3], ReadError> {
     let wrong = |what: &str| Err(ReadError::Content(format!("the power measurement log {what}")));
     let u32_at = |at: usize| u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);

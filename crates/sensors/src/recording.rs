@@ -141,7 +141,7 @@ impl Track {
     /// Energy of a domain in `window`.
     ///
     /// # Errors
-    /// Where it is not known; gaps name what the sensor said. Powers are not interpolated over readings that failed; a counter
+    /// Where it is not known; gaps contain the sensor's error. Powers are not interpolated over readings that failed; a counter
     /// counts on meanwhile.
     pub fn energy(&self, domain: usize, window: Window) -> Result<Energy, EnergyError> {
         let longest_gap_ns = self.interval_ns.saturating_mul(MAX_INTERPOLATED_INTERVALS).max(NO_GAP_NS);

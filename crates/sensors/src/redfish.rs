@@ -90,7 +90,7 @@ fn power_resource(client: &Client, chassis: &Value) -> Option<Resource> {
     })
 }
 
-/// Microwatts; `None` if the BMC has no reading (`null`) or says 0 of a machine that answers.
+/// Microwatts; `None` if the BMC has no reading (`null`) or reads 0.
 fn watts(value: &Value, pointer: &str) -> Option<i64> {
     number_at(value, pointer, 6).filter(|&uw| uw > 0)
 }

@@ -46,7 +46,7 @@ fn numbers_are_found_and_scaled() {
 }
 
 #[test]
-fn what_a_number_means_follows_from_its_unit() {
+fn the_unit_determines_the_kind_of_value() {
     let domain = |unit| {
         Config::Command(options(shell("echo 3"), Pick::Whole, unit)).open(&Roots::default()).unwrap().domains()[0]
             .clone()
@@ -69,7 +69,7 @@ fn step(printed: &str, step: &str) -> Result<Option<u64>, Missing> {
 }
 
 #[test]
-fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
+fn the_step_of_a_meter_is_the_configured_one() {
     for printed in ["0", "1.50", "1.5", "1e-5"] {
         assert_eq!(step(printed, "null"), Ok(None), "{printed}");
         assert_eq!(step(printed, "0.01"), Ok(Some(36_000_000_000)), "{printed}");
@@ -86,7 +86,7 @@ fn the_step_of_a_meter_is_the_configured_one_however_its_number_is_printed() {
 fn errors_of_a_reading_are_reported() {
     // Starting a program can be slow on a busy machine.
     const PATIENT: u64 = 60_000;
-    for (script, timeout_ms, pick, says) in [
+    for (script, timeout_ms, pick, message) in [
         ("exit 3", PATIENT, Pick::Whole, "exit status: 3"),
         ("echo many", PATIENT, Pick::Whole, "pick finds no number in \"many\\n\""),
         ("echo '{}'", PATIENT, Pick::Pointer("/watts".into()), "pick finds no number"),
@@ -95,14 +95,14 @@ fn errors_of_a_reading_are_reported() {
     ] {
         let options = Options { timeout_ms: Some(timeout_ms), ..options(shell(script), pick, ValueUnit::Watt) };
         let missing = value(options).unwrap_err();
-        assert!(missing.to_string().contains(says), "{script}: {missing}");
+        assert!(missing.to_string().contains(message), "{script}: {missing}");
     }
     let absent = options(Source::Command(vec!["/no/such/program".into()]), Pick::Whole, ValueUnit::Watt);
     assert!(value(absent).unwrap_err().to_string().contains("/no/such/program"));
 }
 
 #[test]
-fn a_pipe_into_which_nobody_writes_does_not_hold_up_the_run() {
+fn a_pipe_without_a_writer_does_not_block_the_run() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("meter");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
@@ -145,12 +145,12 @@ fn ipmitool_is_understood() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    for (watts, state, says) in
+    for (watts, state, message) in
         [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
     {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);
-        assert!(missing.to_string().contains(says) || watts.is_empty(), "{missing}");
+        assert!(missing.to_string().contains(message) || watts.is_empty(), "{missing}");
     }
 }
 

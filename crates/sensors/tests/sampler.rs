@@ -181,12 +181,15 @@ fn an_optional_sensor_leaves_a_gap_with_its_reason() {
     let before = Window { from_ns, to_ns: gaps[0].from_ns - MS };
     if let Ok(energy) = recording.energy(0, 0, before) {
         let truth = 7.0 * before.length_ns() as f64 / 1_000.0;
-        assert!((energy.uj as f64 - truth).abs() <= 0.5, "what lies before the gap is known: {energy:?} of {truth} uJ");
+        assert!(
+            (energy.uj as f64 - truth).abs() <= 0.5,
+            "the energy before the gap is known: {energy:?} of {truth} uJ"
+        );
     }
 }
 
 #[test]
-fn a_value_s_moment_is_the_middle_of_its_reading() {
+fn the_time_of_a_value_is_the_middle_of_its_reading() {
     let read = |into: &mut Vec<Reading>| {
         into.push(Reading { domain: 0, value: now_ns() as i64 });
         thread::sleep(Duration::from_millis(8));
@@ -204,7 +207,7 @@ fn a_value_s_moment_is_the_middle_of_its_reading() {
 }
 
 #[test]
-fn powers_are_interpolated_over_some_intervals_and_no_further() {
+fn power_is_interpolated_over_few_intervals_only() {
     let energy = |interval_ns, apart_ns| {
         let mut track = Track::new("pdu", &[Domain::power("system", Part::System)], interval_ns);
         track.points[0] = [0, apart_ns].map(|at_ns| Point { at_ns, value: 1_000_000 }).to_vec();
@@ -218,7 +221,7 @@ fn powers_are_interpolated_over_some_intervals_and_no_further() {
 }
 
 #[test]
-fn a_machine_that_slept_gives_no_energy_and_a_clock_that_was_set_does() {
+fn suspend_gives_no_energy_and_a_set_clock_does() {
     let point = |at_ns, value| Point { at_ns, value };
     let mut track = Track::new("pdu", &[Domain::power("system", Part::System)], S);
     track.points[0] = vec![point(0, 10), point(S, 10), point(2 * S, 10), point(3 * S, 10)];
@@ -238,7 +241,7 @@ fn a_machine_that_slept_gives_no_energy_and_a_clock_that_was_set_does() {
 }
 
 #[test]
-fn the_kernels_own_counters_are_sampled_on_this_machine() {
+fn the_kernel_s_counters_are_sampled_on_this_machine() {
     let names = ["cputime", "kernel", "diskstats", "modelled"];
     let planned: Vec<Planned> = names
         .iter()

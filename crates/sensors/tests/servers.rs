@@ -32,13 +32,13 @@ fn answer(mut stream: TcpStream, pages: &Pages, authorization: Option<&str>) -> 
         let request = lines.next()?.ok()?;
         let path = request.split(' ').nth(1)?.to_owned();
         let headers: Vec<String> = lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
-        let shown = headers.iter().find_map(|line| {
+        let received = headers.iter().find_map(|line| {
             let (name, value) = line.split_once(": ")?;
             name.eq_ignore_ascii_case("authorization").then_some(value)
         });
         let page = pages.lock().unwrap().get(&path).cloned();
         let (status, body) = match page {
-            _ if authorization.is_some() && shown != authorization => ("401 Unauthorized", String::new()),
+            _ if authorization.is_some() && received != authorization => ("401 Unauthorized", String::new()),
             Some(page) => ("200 OK", page),
             None => ("404 Not Found", String::new()),
         };
@@ -101,16 +101,16 @@ fn errors_of_a_pdu_include_a_remedy() {
 }
 
 #[test]
-fn a_unit_that_takes_the_question_and_never_answers_is_not_waited_for() {
+fn a_silent_unit_causes_a_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     thread::spawn(move || {
         let endpoint = Endpoint { url, timeout_ms: Some(200), ..Endpoint::default() };
         let options = netio::Options { endpoint, outputs: vec!["1".into()] };
-        let _ = tell.send(Config::Netio(options).open(&Roots::default()).map(drop));
+        let _ = sender.send(Config::Netio(options).open(&Roots::default()).map(drop));
     });
-    let missing = told.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits").unwrap_err();
+    let missing = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("it waits").unwrap_err();
     assert_eq!(missing.why, Why::Unreachable, "{missing}");
     drop(listener);
 }
@@ -128,7 +128,7 @@ fn redfish(endpoint: Endpoint, chassis: Option<&str>) -> Result<Box<dyn Sensor>,
 }
 
 #[test]
-fn redfish_finds_the_chassis_that_has_a_power() {
+fn redfish_finds_the_chassis_with_power() {
     let pages = [
         ("/redfish/v1/Chassis", CHASSIS),
         ("/redfish/v1/Chassis/Self", SELF),

@@ -16,10 +16,10 @@ fn serve(folder: &Path, connections: Vec<Vec<String>>) -> PathBuf {
     thread::spawn(move || {
         for answers in connections {
             let (stream, _) = listener.accept().unwrap();
-            let mut questions = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             for answer in answers {
-                let question = questions.next().unwrap().unwrap();
-                assert_eq!(question, r#"{"version":1,"command":"status"}"#);
+                let request = lines.next().unwrap().unwrap();
+                assert_eq!(request, r#"{"version":1,"command":"status"}"#);
                 writeln!(&stream, "{answer}").unwrap();
             }
         }
@@ -66,7 +66,7 @@ fn of(readings: &[(String, i64)], name: &str) -> i64 {
 }
 
 #[test]
-fn windows_are_added_up_without_the_first_and_over_a_lost_connection() {
+fn windows_add_up_without_the_first_and_over_a_reconnect() {
     let folder = tempfile::tempdir().unwrap();
     let first = vec![
         status(60_000, 1e6, 90.0, 7, "50.0"), // since the target's start
@@ -92,7 +92,7 @@ fn windows_are_added_up_without_the_first_and_over_a_lost_connection() {
 }
 
 #[test]
-fn what_the_kernel_does_not_tell_is_left_out() {
+fn values_missing_in_the_kernel_are_omitted() {
     let folder = tempfile::tempdir().unwrap();
     let answers = vec![status(1, 0.0, 0.0, 0, "null"), status(1, 0.0, 0.0, 0, "null")];
     let mut target = open(&serve(folder.path(), vec![answers]), false).unwrap();
@@ -100,12 +100,12 @@ fn what_the_kernel_does_not_tell_is_left_out() {
 }
 
 #[test]
-fn one_that_the_workload_starts_is_asked_only_when_read() {
+fn a_target_started_by_the_workload_is_queried_only_when_read() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     let mut target = open(&socket, true).unwrap();
-    let nobody = target.read(&mut Vec::new()).unwrap_err().to_string();
-    assert!(nobody.contains("the target at") && nobody.contains("control.sock"), "{nobody}");
+    let refused = target.read(&mut Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("the target at") && refused.contains("control.sock"), "{refused}");
     serve(folder.path(), vec![vec![status(5_000, 10.0, 0.0, 0, "1.0")]]);
     assert_eq!(of(&read(&mut *target), "requests"), 0);
 }

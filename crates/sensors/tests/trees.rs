@@ -32,7 +32,7 @@ fn values(all: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn rapl_of_an_intel_client_nests_as_it_does() {
+fn rapl_domains_of_an_intel_client_are_nested() {
     let mut rapl = open("rapl", "intel-client").unwrap();
     let expected = [
         ("package-0", Part::Package(0), Some("psys")),
@@ -79,7 +79,7 @@ fn packages_of_a_server_add_up_and_their_parts_do_not() {
 }
 
 #[test]
-fn rapl_of_amd_takes_its_core_for_one_core_and_not_for_all() {
+fn the_amd_core_domain_is_one_core() {
     let rapl = open("rapl", "amd").unwrap();
     // The zone `core` is one core on AMD: not the cores of the package, and not added to other domains.
     let one = Part::Unknown("one core of package 0".into());
@@ -101,15 +101,15 @@ fn chips_measure_power_and_current_times_voltage() {
     assert_eq!(read(&mut *chips), values(&expected));
     assert_eq!(chips.domains()[0].part, Part::System);
     let averaging = [0, 2].map(|domain| chips.domains()[domain].timing.averaging_ns);
-    assert_eq!(averaging, [Some(1_000_000_000), None], "the firmware's is told in a file");
+    assert_eq!(averaging, [Some(1_000_000_000), None], "the firmware's is in a file");
     // The part supplied by a rail must be configured.
     assert!(matches!(chips.domains()[1].part, Part::Unknown(_)));
     let mut options = pilotlight_sensors::hwmon::Options::default();
     options.parts.insert("ina3221/NVME_3V3".into(), Part::Drive("nvme0".into()));
     options.chips = vec!["power_meter".into(), "ina3221".into()];
-    let told = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
-    assert_eq!(told.domains()[1].part, Part::Drive("nvme0".into()));
-    assert_eq!(told.domains().len(), 2);
+    let opened = Config::Hwmon(options).open(&tree("intel-server-2p")).unwrap();
+    assert_eq!(opened.domains()[1].part, Part::Drive("nvme0".into()));
+    assert_eq!(opened.domains().len(), 2);
 }
 
 /// A folder with these files below it.
@@ -124,7 +124,7 @@ fn files(all: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn on_other_chips_a_rail_is_what_has_one_label() {
+fn on_other_chips_equal_labels_form_a_rail() {
     let chip = "sys/class/hwmon/hwmon0";
     let path = |file: &str| format!("{chip}/{file}");
     let all = [
@@ -149,7 +149,7 @@ fn on_other_chips_a_rail_is_what_has_one_label() {
 }
 
 #[test]
-fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
+fn absent_and_unmeasured_batteries_have_no_watts() {
     let of = |battery: &str, file: &str| format!("sys/class/power_supply/{battery}/{file}");
     let all = [
         (of("BAT0", "type"), "Battery"),
@@ -172,7 +172,7 @@ fn batteries_that_are_not_there_or_do_not_measure_are_no_watts() {
 }
 
 #[test]
-fn times_of_a_disk_and_interrupts_go_on_when_the_kernel_s_32_bits_are_full() {
+fn disk_times_and_interrupts_continue_after_32_bit_wraps() {
     let text = |ms: u64, irqs: u32| {
         let disk =
             format!("259 0 nvme0n1 1000 10 80000 {} 2000 20 160000 900 3 700 1400 5 0 4000 1 6 12", ms % (1 << 32));
@@ -199,7 +199,7 @@ fn times_of_a_disk_and_interrupts_go_on_when_the_kernel_s_32_bits_are_full() {
 }
 
 #[test]
-fn a_cpu_that_comes_later_does_not_bring_the_energy_of_its_whole_life() {
+fn a_cpu_added_later_starts_at_zero_energy() {
     let line = |cpu: u32| format!("cpu{cpu} 1000 10 500 8000 40 5 15 0 0 0\n");
     let folder = files(&[("proc/stat", &line(0))]);
     let mut modelled = Config::by_name("modelled").unwrap().open(&Roots::below(folder.path())).unwrap();
@@ -268,7 +268,7 @@ fn counters_beside_watts() {
 }
 
 #[test]
-fn a_disk_that_is_not_there_is_named_with_those_that_are() {
+fn the_error_for_an_unknown_disk_lists_the_known_ones() {
     let options = pilotlight_sensors::diskstats::Options { devices: vec!["sda".into()] };
     let missing = Config::Diskstats(options).open(&tree("amd")).err().unwrap();
     assert_eq!(missing.to_string(), "diskstats: no block device sda; known: nvme0n1");
@@ -287,7 +287,7 @@ fn what_is_modelled_says_so() {
 }
 
 #[test]
-fn a_machine_without_sensors_says_what_would_help() {
+fn without_sensors_remedies_are_listed() {
     let found = survey(&tree("none"));
     let power: Vec<&str> =
         found.iter().flatten().filter(|found| found.is_power()).map(|found| found.sensor.as_str()).collect();
@@ -304,7 +304,7 @@ fn a_machine_without_sensors_says_what_would_help() {
 }
 
 #[test]
-fn a_survey_finds_what_a_server_has_and_what_it_may_not_read() {
+fn a_survey_lists_readable_and_unreadable_sensors() {
     let found = survey(&tree("intel-server-2p"));
     let power: Vec<&str> =
         found.iter().flatten().filter(|found| found.is_power()).map(|found| found.sensor.as_str()).collect();
@@ -392,7 +392,7 @@ fn dies_of_a_package_are_apart() {
 }
 
 #[test]
-fn configurations_are_refused_where_they_say_what_is_unknown() {
+fn unknown_keys_of_configurations_are_refused() {
     let parse = |text: &str| serde_json::from_str::<Config>(text);
     let rapl = parse(r#"{"sensor": "rapl", "max_package_uw": 400000000}"#).unwrap();
     assert_eq!(rapl.name(), "rapl");

@@ -165,7 +165,7 @@ mod tests {
 
     /// From any ceiling it converges to the highest one that keeps the limit.
     #[test]
-    fn the_ceiling_ends_where_the_limit_is_kept_and_no_lower() {
+    fn the_ceiling_is_the_highest_that_keeps_the_limit() {
         let model = model();
         let true_uw = |ceiling: usize| 50 * W + 150 * W * model.levels()[ceiling] / 1_000_000;
         for limit_w in [55, 60, 70, 100, 150, 199, 200, 300] {

@@ -90,10 +90,10 @@ pub struct Background {
     /// Growth of the backlog, in bytes per second.
     pub bytes_per_s: u64,
     /// Maximum bytes per second, at the highest rate and if drives allow it.
-    pub most_bytes_per_s: u64,
+    pub max_bytes_per_s: u64,
     /// Initial rate, in millionths of the highest.
     pub rate_ppm: u32,
-    /// Size of an I/O in bytes; at most [`Background::MOST_BYTES`].
+    /// Size of an I/O in bytes; at most [`Background::MAX_BYTES`].
     pub io_bytes: u32,
     /// Whether it writes.
     pub write: bool,
@@ -103,7 +103,7 @@ pub struct Background {
 
 impl Background {
     /// Maximum I/O in bytes; bounds the wait of a host's request on a drive.
-    pub const MOST_BYTES: u32 = 65_536;
+    pub const MAX_BYTES: u32 = 65_536;
 }
 
 /// A connection between host and target.

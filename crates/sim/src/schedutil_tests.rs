@@ -45,7 +45,7 @@ fn defined(history: &[(f64, bool)]) -> f64 {
 proptest! {
     /// For any load and frequencies, the average equals its definition.
     #[test]
-    fn it_is_the_running_average_on_a_clock_that_follows_the_frequency(
+    fn utilisation_is_the_frequency_scaled_running_average(
         steps in prop::collection::vec((0..=4_u64, 0..=8_u32, 0..=1_000_000_u64), 1..120)
     ) {
         let (mut governor, mut history) = (governor(1.0), Vec::new());
@@ -87,7 +87,7 @@ fn a_core_that_polls_without_pause_ends_at_the_highest_frequency() {
 
 /// A core with a load of half its capacity: running time grows as frequency falls.
 #[test]
-fn a_load_of_half_a_core_ends_at_a_quarter_more_than_half_of_the_highest_frequency() {
+fn half_a_core_of_load_settles_at_1_25_times_half_the_maximum() {
     let awake_ns = |_: u64, khz: u32| STEP_NS / 2 * u64::from(SPEED.max_khz) / u64::from(khz);
     for utilisation in [0.0, 1.0] {
         let khz = ends_at(utilisation, 5, awake_ns);
@@ -98,7 +98,7 @@ fn a_load_of_half_a_core_ends_at_a_quarter_more_than_half_of_the_highest_frequen
 
 /// Polling uses all time within a quota, at any frequency: 1.25 q f is less than f for q below 0.8.
 #[test]
-fn a_quota_in_short_periods_leaves_the_highest_frequency_or_the_lowest() {
+fn a_quota_in_short_periods_ends_at_a_frequency_limit() {
     for (share, ends) in [(0.5, SPEED.min_khz), (0.6, SPEED.min_khz), (0.85, SPEED.max_khz)] {
         assert_eq!(ends_at(1.0, 20, |_, _| (share * STEP_NS as f64) as u64), ends, "{share}");
     }

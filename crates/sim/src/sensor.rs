@@ -34,7 +34,7 @@ pub struct SensorModel {
     pub gain_ppm: u64,
     /// Share of missing updates, in millionths.
     #[serde(default)]
-    pub fails_ppm: u64,
+    pub missing_ppm: u64,
 }
 
 fn one() -> u64 {
@@ -94,7 +94,8 @@ impl Sensor {
     }
 
     fn is_missing(&self, number: u64) -> bool {
-        self.model.fails_ppm > 0 && crate::rng::below(self.noise.at(number * DRAWS), 1_000_000) < self.model.fails_ppm
+        self.model.missing_ppm > 0
+            && crate::rng::below(self.noise.at(number * DRAWS), 1_000_000) < self.model.missing_ppm
     }
 
     /// Mean power over the window that ends at `end_ns`, from stretches that had ended by then.
@@ -153,7 +154,7 @@ mod tests {
         quantum_uw: 0,
         noise_uw: 0,
         gain_ppm: 1_000_000,
-        fails_ppm: 0,
+        missing_ppm: 0,
     };
 
     /// A sensor with the given watts in each millisecond.
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_and_gain_are_as_they_are_said_to_be() {
+    fn noise_and_gain_match_their_configuration() {
         let model = SensorModel { update_ns: MS, noise_uw: 2_000, gain_ppm: 800_000, ..PLAIN };
         let sensor = |seed| {
             let mut sensor = Sensor::new(model, seed, 0);
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_missing_update_leaves_the_reading_before_and_it_ages() {
-        let model = SensorModel { update_ns: MS, fails_ppm: 500_000, ..PLAIN };
+        let model = SensorModel { update_ns: MS, missing_ppm: 500_000, ..PLAIN };
         let mut sensor = Sensor::new(model, 7, 0);
         let mut read = |ms: u64| {
             sensor.record_energy(ms * MS, u128::from(1_000 + ms) * u128::from(MS));
@@ -226,7 +227,7 @@ mod tests {
         let ages: Vec<u64> = (1..=120).filter_map(&mut read).skip(10).map(|read| read.age_ns / MS).collect();
         let fresh = ages.iter().filter(|age| **age == 0).count();
         assert!(ages.len() >= 100 && (30..70).contains(&fresh) && ages.iter().any(|age| *age > 2), "{ages:?}");
-        let dead = self::sensor(SensorModel { fails_ppm: 1_000_000, ..model }, 0..100);
+        let dead = self::sensor(SensorModel { missing_ppm: 1_000_000, ..model }, 0..100);
         assert_eq!(dead.read(50 * MS), None);
     }
 

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_out_in_order_and_are_read_back() {
+    fn records_are_ordered_and_survive_a_round_trip() {
         let mut bytes = Vec::new();
         let mut recorder = Recorder::new(Some(&mut bytes));
         for (at_ns, a) in [(30, 1), (10, 2), (10, 1), (20, 9)] {

@@ -20,7 +20,7 @@ fn class() -> Background {
         drives: (0, 3),
         backlog_bytes: 3 << 20,
         bytes_per_s: 300_000_000,
-        most_bytes_per_s: 1_200_000_000,
+        max_bytes_per_s: 1_200_000_000,
         rate_ppm: 500_000,
         io_bytes: 65_536,
         write: false,
@@ -97,7 +97,7 @@ fn both_engines_and_the_accountant_agree() {
 
 /// 3 MiB plus 300 MB/s, processed at 600 MB/s: the backlog is empty after 10.5 ms, and then work is processed as it arrives.
 #[test]
-fn it_is_done_at_its_rate_until_nothing_is_left() {
+fn background_work_has_its_rate_until_it_is_done() {
     let scenario = scenario(0.0, &[class()]);
     let (_, trace) = run(&scenario, every);
     let done = |from_ms: u64, to_ms: u64| -> f64 {
@@ -110,7 +110,7 @@ fn it_is_done_at_its_rate_until_nothing_is_left() {
 }
 
 #[test]
-fn a_rate_of_none_stops_it_and_the_backlog_says_so() {
+fn a_rate_of_zero_stops_it_and_the_backlog_grows() {
     let scenario = scenario(0.0, &[class()]);
     let script = || every().holds("a while", 20, |_| true).command(&[rate(&scenario, 0, 0)]);
     let (policy, board) = script().policy();
@@ -129,7 +129,7 @@ fn a_rate_of_none_stops_it_and_the_backlog_says_so() {
 
 /// With many requests always in progress on every I/O thread, almost no work is done; at depth 1, work runs between requests.
 #[test]
-fn none_is_started_while_a_request_is_in_progress() {
+fn no_background_io_starts_during_a_request() {
     let busy = |depth: u32| {
         let mut scenario = scenario(0.0, &[class()]);
         for connection in &mut scenario.workload.connections {
@@ -233,7 +233,7 @@ fn overlaps(trace: &[u8]) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_in_progress_when_a_request_is_polled_is_over_within_a_millisecond() {
+fn background_io_ends_within_a_millisecond_of_a_request() {
     for host_rate in [3_000.0, 30_000.0, 100_000.0] {
         let (_, trace) = run(&scenario(host_rate, &[class()]), every);
         let overlaps = overlaps(&trace);
@@ -281,7 +281,7 @@ fn what_cannot_be_done_is_refused() {
     for wrong in [
         Background { io_bytes: 65_537, ..class() },
         Background { drives: (2, 2), ..class() },
-        Background { most_bytes_per_s: 0, ..class() },
+        Background { max_bytes_per_s: 0, ..class() },
     ] {
         let error = run_traced(&scenario(0.0, &[wrong]), every().policy().0, &mut std::io::sink()).unwrap_err();
         assert!(error.to_string().contains("background work 0"), "{error}");

@@ -47,7 +47,7 @@ impl Run {
 }
 
 #[test]
-fn a_budget_above_what_sandman_draws_costs_none_of_its_savings_and_one_below_is_held() {
+fn a_loose_budget_costs_no_savings_and_a_tight_one_is_held() {
     let polling = ran(RATE, support::policy("static", &[]), None);
     let alone = ran(RATE, support::policy("sandman", &SANDMAN), None);
     assert!(alone.power_w < polling.power_w - 20.0, "{} W of {} W", alone.power_w, polling.power_w);

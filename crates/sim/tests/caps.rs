@@ -97,7 +97,7 @@ fn capped(caps: &[(Scope, u64)]) -> Ran {
 }
 
 #[test]
-fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
+fn a_cap_limits_only_its_namespace() {
     let free = capped(&[]);
     let held = capped(&[(Scope::Namespace(0), 100 * MIB)]);
     let (before, after) = (free.hosts(), held.hosts());
@@ -113,7 +113,7 @@ fn a_cap_holds_its_namespace_and_leaves_the_others_alone() {
 }
 
 #[test]
-fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
+fn the_cap_wait_is_part_of_host_latency_and_reported_separately() {
     let (free, held) = (capped(&[]), capped(&[(Scope::Host(0), 20 * MIB)]));
     assert_eq!(free.outcome.cap_waits.count(), 0);
     let (waits, latency) = (&held.outcome.cap_waits, &held.outcome.latency[0].1);
@@ -121,11 +121,11 @@ fn the_wait_is_a_part_of_the_latency_at_the_host_and_told_apart() {
     assert!((waits.mean() / 1e6 - 6.2).abs() < 0.3, "{} ns", waits.mean());
     assert!(latency.mean() > waits.mean() && latency.mean() < waits.mean() + 300_000.0, "{} ns", latency.mean());
     let mean = held.reading(Scope::Server, Quantity::LatencyNs(Stat::Mean));
-    assert!(mean < 2 * MS / 10, "policies are told of latencies without it: {mean} ns");
+    assert!(mean < 2 * MS / 10, "latencies of policies exclude it: {mean} ns");
 }
 
 #[test]
-fn bytes_a_second_are_read_of_every_namespace_and_host() {
+fn bandwidth_is_read_for_every_namespace_and_host() {
     let held = capped(&[(Scope::Namespace(0), 100 * MIB), (Scope::Host(0), 20 * MIB)]);
     let read = |of| held.reading(of, Quantity::ReadBytesPerS) / MIB;
     assert!((19..=21).contains(&read(Scope::Host(0))) && (78..=82).contains(&read(Scope::Host(1))));

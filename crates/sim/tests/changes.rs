@@ -17,7 +17,7 @@ const MS: u64 = 1_000_000;
 
 /// Notifications of a policy, in order.
 #[derive(Clone, Debug, PartialEq)]
-enum Told {
+enum Event {
     /// At its start: time, whether core 1 sleeps, the budget, and whether the quota can be set.
     Start(u64, bool, Option<u64>, bool),
     /// A plant change: time, and whether the quota can be set.
@@ -27,7 +27,7 @@ enum Told {
     Interval(u64, Option<u64>),
 }
 
-type Log = Arc<Mutex<Vec<Told>>>;
+type Log = Arc<Mutex<Vec<Event>>>;
 
 /// Sets the quota to a quarter in every interval, and puts core 1 to sleep at the start.
 struct Caps {
@@ -58,20 +58,20 @@ impl Policy for Caps {
         self.power = start.capabilities.sources_of(Quantity::PowerUw).next().map(|(id, _)| id);
         let sleeps = start.cores[1].state != CoreState::Awake;
         let takes = takes_values(start.capabilities, self.quota);
-        self.log.lock().unwrap().push(Told::Start(start.now_ns, sleeps, start.goals.budget_uw, takes));
+        self.log.lock().unwrap().push(Event::Start(start.now_ns, sleeps, start.goals.budget_uw, takes));
         Ok(Next::at(0))
     }
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let value = sample.readings.first().and_then(|reading| reading.value);
-        self.log.lock().unwrap().push(Told::Interval(sample.now_ns, value));
+        self.log.lock().unwrap().push(Event::Interval(sample.now_ns, value));
         out.extend(self.quota.map(|knob| Command::Set { knob, value: 750_000 }));
         Next::at(0)
     }
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, _out: &mut Vec<Command>) {
-        self.log.lock().unwrap().push(Told::Plant(now_ns, takes_values(capabilities, self.quota)));
+        self.log.lock().unwrap().push(Event::Plant(now_ns, takes_values(capabilities, self.quota)));
     }
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
-        self.log.lock().unwrap().push(Told::Refused(*command, refusal));
+        self.log.lock().unwrap().push(Event::Refused(*command, refusal));
     }
 }
 
@@ -98,7 +98,7 @@ const CAPPED: u64 = 35;
 const FREE: u64 = 80;
 
 #[test]
-fn a_policy_is_told_of_a_knob_that_goes_and_comes_back() {
+fn a_policy_is_notified_of_removed_and_returned_knobs() {
     let mut scenario = scenario();
     let quota = pilotlight_sim::engine::capabilities(&scenario).knobs_of(Kind::QuotaPpm).next().unwrap().0;
     scenario.changes = vec![(15 * MS, Change::KnobGoes(quota)), (25 * MS + 1, Change::KnobComes(quota))];
@@ -110,18 +110,18 @@ fn a_policy_is_told_of_a_knob_that_goes_and_comes_back() {
     let log = log.lock().unwrap();
     let plant: Vec<_> = log
         .iter()
-        .filter_map(|told| if let Told::Plant(at, has) = told { Some((at / MS, *has)) } else { None })
+        .filter_map(|event| if let Event::Plant(at, has) = event { Some((at / MS, *has)) } else { None })
         .collect();
     assert_eq!(plant, [(15, false), (25, true)]);
-    let refused: Vec<_> = log.iter().filter(|told| matches!(told, Told::Refused(..))).collect();
+    let refused: Vec<_> = log.iter().filter(|event| matches!(event, Event::Refused(..))).collect();
     let set = Command::Set { knob: quota, value: 750_000 };
-    assert_eq!(refused, [&Told::Refused(set, Refusal::Unknown); 5], "the intervals from 16 to 24 ms");
+    assert_eq!(refused, [&Event::Refused(set, Refusal::Unknown); 5], "the intervals from 16 to 24 ms");
     let near = |part: &[u64], tenths: u64| part.iter().all(|awake| awake.abs_diff(tenths) <= 2);
     assert!(near(&awake[2..7], CAPPED) && near(&awake[8..12], FREE) && near(&awake[14..], CAPPED), "{awake:?}");
 }
 
 #[test]
-fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
+fn settings_of_a_policy_are_restored_before_the_next_starts() {
     let mut scenario = scenario();
     scenario.goals = vec![(5 * MS, Goals { budget_uw: Some(7), ..Goals::default() })];
     let (first, second) = (Log::default(), Log::default());
@@ -132,12 +132,12 @@ fn what_a_policy_has_set_is_put_back_before_the_next_one_starts() {
     });
     let near = |part: &[u64], tenths: u64| part.iter().all(|awake| awake.abs_diff(tenths) <= 2);
     assert!(near(&awake[2..7], CAPPED) && near(&awake[8..13], FREE) && near(&awake[15..], CAPPED), "{awake:?}");
-    assert!(first.lock().unwrap().iter().all(|told| !matches!(told, Told::Interval(at, _) if *at > 15 * MS)));
+    assert!(first.lock().unwrap().iter().all(|event| !matches!(event, Event::Interval(at, _) if *at > 15 * MS)));
     let second = second.lock().unwrap();
-    assert!(matches!(second[0], Told::Start(at, false, Some(7), true) if at / MS == 25), "{:?}", second[0]);
+    assert!(matches!(second[0], Event::Start(at, false, Some(7), true) if at / MS == 25), "{:?}", second[0]);
     let values: Vec<_> = second
         .iter()
-        .filter_map(|told| if let Told::Interval(at, value) = told { Some((at / MS, *value)) } else { None })
+        .filter_map(|event| if let Event::Interval(at, value) = event { Some((at / MS, *value)) } else { None })
         .collect();
     assert_eq!(values[0].0, 27, "its own intervals");
     assert!(values[1..].iter().all(|(_, value)| value.is_some()), "{values:?}");
@@ -163,7 +163,7 @@ impl Policy for Unfit {
 }
 
 #[test]
-fn a_policy_that_cannot_take_over_is_not_asked_and_the_run_fails() {
+fn an_unsupported_policy_fails_the_run() {
     let log = Log::default();
     let turns = || -> Vec<(u64, Box<dyn Policy>)> { vec![(0, caps(&log, false)), (15 * MS, Box::new(Unfit))] };
     let scenario = scenario();

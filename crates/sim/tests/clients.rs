@@ -79,7 +79,7 @@ fn done_bytes(jobs: &Jobs) -> u64 {
 }
 
 #[test]
-fn with_everything_in_the_cache_processor_time_is_all_there_is() {
+fn with_all_data_cached_only_cpu_time_counts() {
     let jobs = run(vec![cached()]);
     // 9,900 ns and 100 ns of the generator.
     close(jobs.operations[0] as f64, 19e6 / 10_000.0, 1e-3);
@@ -100,7 +100,7 @@ fn reads_that_miss_take_a_request_and_hits_none() {
 }
 
 #[test]
-fn writes_have_a_time_of_their_own_and_may_read_what_they_change() {
+fn writes_have_their_own_time_and_optional_reads() {
     let write = Job { writes_ppm: 500_000, write_cpu_ns: Some(29_900), ..cached() };
     let jobs = run(vec![write]);
     close(jobs.client_writes.mean(), 30_000.0, 1e-3);

@@ -125,7 +125,7 @@ const POLICIES: [(&str, &[(&str, &str)]); 10] = [
 ];
 
 #[test]
-fn a_policy_that_is_asked_at_every_tick_commands_the_same() {
+fn commands_are_equal_if_every_tick_is_delivered() {
     for (name, settings) in POLICIES {
         let mut failing = bursts(6, 4);
         failing.machine.director.fails_ppm = 300_000;
@@ -197,6 +197,6 @@ fn quiet_moments_are_passed_over() {
         let lazy = looks(&quiet, policy(name, settings)).unwrap();
         assert!(lazy < 1_500, "{name} looked {lazy} times");
         let eager = looks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();
-        assert!(eager > 5_500, "{name}: {eager}; an eager plant asks at every moment");
+        assert!(eager > 5_500, "{name}: {eager}; an eager plant invokes the policy at every time");
     }
 }

@@ -76,7 +76,7 @@ fn frequencies(scenario: &Scenario, list: &[(u64, u32)]) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn an_order_at_the_start_holds_after_its_transition() {
+fn a_command_at_the_start_applies_after_its_transition() {
     for restarts in [false, true] {
         let scenario = lone_core(restarts);
         let transition_ns = scenario.machine.speed.transition_ns;
@@ -91,7 +91,7 @@ fn an_order_at_the_start_holds_after_its_transition() {
 
 /// The second command arrives within the transition of the first.
 #[test]
-fn a_further_order_joins_the_transition_or_begins_it_anew() {
+fn a_further_command_joins_or_restarts_the_transition() {
     for (restarts, from_ns) in [(false, 0), (true, 300_000)] {
         let scenario = lone_core(restarts);
         let transition_ns = from_ns + scenario.machine.speed.transition_ns;
@@ -115,7 +115,7 @@ fn orders_far_apart_all_hold() {
 
 /// Random commands, including frequencies between the steps and within transitions: both engines agree, including energy, and break no law.
 #[test]
-fn random_orders_hold_alike_in_both_engines() {
+fn random_commands_have_equal_effects_in_both_engines() {
     let mut state = 1_u64;
     let mut below = |limit: u64| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

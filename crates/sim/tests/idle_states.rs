@@ -82,7 +82,7 @@ fn both_engines_and_the_accountant_agree() {
 }
 
 #[test]
-fn a_drive_draws_what_its_state_draws_and_readings_say_so() {
+fn drive_power_and_readings_follow_its_state() {
     for (state, uw) in [(0, 8_500_000), (1, 6_800_000), (2, 5_900_000)] {
         let mut scenario = scenario(0.0, 0);
         for connection in &mut scenario.workload.connections {
@@ -118,7 +118,7 @@ fn no_wake_up_is_longer_than_the_limit() {
 }
 
 #[test]
-fn states_follow_each_other_and_coming_back_takes_its_time() {
+fn states_follow_each_other_and_have_exit_latencies() {
     let request = |at_ns, op| ToDrive { at_ns, op, offset: 0, bytes: 4_096, draw: 7, sequential: false };
     let took = |state: usize, gap_ns: u64| {
         let mut drive = Ssd::new(&model());

@@ -74,7 +74,7 @@ fn interrupt() -> Box<dyn Policy> {
 }
 
 #[test]
-fn both_engines_write_the_same_trace_and_no_law_is_broken() {
+fn both_engines_write_equal_valid_traces() {
     for seed in 0..3 {
         for (drive_queues, network_queues) in [(6, 0), (2, 0), (1, 0), (0, 2), (3, 1), (1, 6)] {
             holds(&shared(bursts(6, seed), drive_queues, network_queues), interrupt);
@@ -149,7 +149,7 @@ fn ways(scenario: &Scenario) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn one_request_alone_takes_what_its_path_costs() {
+fn a_single_request_costs_its_path() {
     let machine = support::machine();
     let (kernel, poll) = (machine.kernel, machine.poll);
     let (exit_ns, interrupt_ns) = (kernel.shallow_exit_ns, u64::from(kernel.interrupt_ns));
@@ -225,7 +225,7 @@ fn interrupts_take_their_time_from_the_core_that_takes_them() {
 }
 
 #[test]
-fn what_is_polled_and_other_machines_do_not_change() {
+fn polled_requests_and_other_machines_are_unchanged() {
     for name in ["static", "hybrid-poll", "sandman"] {
         let scenario = bursts(6, 1);
         assert!(traced(&scenario, name).1 == traced(&shared(scenario.clone(), 2, 2), name).1, "{name}");

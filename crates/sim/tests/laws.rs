@@ -69,7 +69,7 @@ fn bursts_break_no_law() {
 
 /// A thread on its way to a core that software wakes is not polled: its requests wait for the wake-up.
 #[test]
-fn threads_that_leave_at_once_break_no_law_and_are_late() {
+fn threads_that_leave_at_once_are_valid_and_late() {
     let mut scenario = bursts(6, 1);
     scenario.machine.sleep.software_wake_ns = 200_000;
     let worst_ns = |scenario: &Scenario| {
@@ -100,7 +100,7 @@ fn commands_that_fail_break_no_law() {
 }
 
 #[test]
-fn little_load_and_far_too_much_break_no_law() {
+fn light_load_and_overload_are_valid() {
     for (rate, duration_ns) in [(1_000.0, 120_000_000), (600_000.0, 8_000_000), (6_000_000.0, 2_000_000)] {
         all_policies(&scenario(4, 2, rate, duration_ns, 3));
     }
@@ -138,7 +138,7 @@ fn raid_steps_break_no_law() {
 
 /// The opposite end of the power family: kernel idle state, package, siblings and fans.
 #[test]
-fn every_end_of_the_power_family_breaks_no_law() {
+fn every_bound_of_the_power_family_is_valid() {
     let ends = [(0, 0, true, true), (1_000_000, 500_000, true, false), (300_000, 250_000, false, true)];
     for (package_ppm, sibling_saves_ppm, deep, exit_at_rest) in ends {
         let mut scenario = bursts(7, 6);

@@ -118,7 +118,7 @@ fn a_lost_or_repeated_record_of_any_request_is_found() {
 }
 
 #[test]
-fn a_request_that_stays_somewhere_for_ever_is_found() {
+fn a_stuck_request_is_found() {
     let way = [
         RecordKind::Arrived,
         RecordKind::Polled,

@@ -169,7 +169,7 @@ fn both_engines_agree_whatever_is_set() {
 }
 
 #[test]
-fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
+fn a_throttled_worker_does_not_poll_until_the_period_ends() {
     let (scenario, idle) = (scenario(4, 20_000.0, 40 * MS, 1), scenario(4, 0.0, 40 * MS, 1));
     let all = checked(&scenario, 50 * MS, &[]);
     let set = |ppm: u64| vec![vec![Command::Set { knob: knob(&scenario, Kind::QuotaPpm), value: 3 * ppm }]];
@@ -186,7 +186,7 @@ fn a_worker_that_has_used_its_quota_does_not_poll_until_the_period_ends() {
 }
 
 #[test]
-fn the_main_core_has_its_part_of_the_quota_where_the_machine_says_so() {
+fn the_main_core_is_in_the_quota_if_configured() {
     for cores in [1, 4] {
         let mut scenario = scenario(cores, 20_000.0, 40 * MS, 1);
         scenario.machine.limits.quota_of_main = true;
@@ -298,7 +298,7 @@ fn no_period_has_more_cpu_time_of_workers_than_the_quota() {
 }
 
 #[test]
-fn a_busy_worker_with_the_time_of_one_core_is_not_throttled_while_the_others_sleep() {
+fn one_busy_worker_with_a_quota_of_one_core_is_not_throttled() {
     let scenario = scenario(4, 100_000.0, 40 * MS, 1);
     let all_on_one = |to: u16| (0..scenario.threads).map(move |thread| go(thread, to));
     let mut commands: Vec<_> = all_on_one(1).collect();
@@ -366,7 +366,7 @@ fn a_power_limit_is_kept_by_lower_frequencies() {
 
 /// The package draws 40 W outside its cores, less if its limit lowers their frequency; a limit therefore saves power even with mostly idle cores.
 #[test]
-fn a_limit_lowers_what_the_package_draws_beside_its_cores() {
+fn a_limit_includes_the_uncore_power() {
     let mut scenario = scenario(4, 1_000.0, 40 * MS, 1);
     scenario.machine.power.family.package_ppm = 0;
     let set = |kind, value| Command::Set { knob: knob(&scenario, kind), value };
@@ -419,7 +419,7 @@ fn budgeted(duration_ns: u64, seed: u64) -> Scenario {
 const SETTINGS: [(&str, &str); 2] = [("interval", "2ms"), ("stale_after", "20ms")];
 
 #[test]
-fn policies_under_a_budget_do_the_same_in_both_engines_and_are_left_out_rightly() {
+fn policies_under_a_budget_are_equal_in_both_engines() {
     for (name, seed) in [("rapl-only", 1), ("cpu-bandwidth", 2)] {
         let mut scenario = budgeted(320 * MS, seed);
         let outcome = checked_under(&scenario, || support::policy(name, &SETTINGS));

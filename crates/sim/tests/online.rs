@@ -56,7 +56,7 @@ fn every() -> Script {
 }
 
 #[test]
-fn only_workers_of_machines_that_can_have_a_switch() {
+fn only_workers_of_capable_machines_have_a_hotplug_switch() {
     let mut scenario = scenario();
     let cores = |scenario: &Scenario| -> Vec<Scope> {
         capabilities(scenario).knobs_of(Kind::Online).map(|(_, knob)| knob.scope).collect()
@@ -86,7 +86,7 @@ fn a_core_that_is_off_draws_nothing() {
 }
 
 #[test]
-fn a_core_leaves_in_its_time_and_comes_back_in_its_time() {
+fn offline_and_online_transitions_take_their_time() {
     let scenario = scenario();
     let (off, on) = (switch(&scenario, 3, 0), switch(&scenario, 3, 1));
     let script = || {
@@ -113,7 +113,7 @@ fn a_core_leaves_in_its_time_and_comes_back_in_its_time() {
 }
 
 #[test]
-fn a_core_that_is_off_takes_no_thread_and_no_other_order() {
+fn an_offline_core_refuses_threads_and_commands() {
     let scenario = scenario();
     let sleep = Command::Sleep { core: CoreId(2), goal: SleepGoal::SHALLOWEST };
     let orders = [go(1, 2), Command::Wake { core: CoreId(2) }, sleep];
@@ -125,7 +125,7 @@ fn a_core_that_is_off_takes_no_thread_and_no_other_order() {
 }
 
 #[test]
-fn a_core_to_which_a_thread_is_on_its_way_stays() {
+fn a_core_with_an_arriving_thread_stays_online() {
     let scenario = scenario();
     let off = switch(&scenario, 2, 0);
     let (refused, _) = run(&scenario, || {
@@ -135,7 +135,7 @@ fn a_core_to_which_a_thread_is_on_its_way_stays() {
 }
 
 #[test]
-fn orders_that_overtake_each_other_end_with_the_last() {
+fn overlapping_commands_end_with_the_last() {
     let scenario = scenario();
     let (off, on) = (switch(&scenario, 2, 0), switch(&scenario, 2, 1));
     let sleep = Command::Sleep { core: CoreId(2), goal: SleepGoal::SHALLOWEST };

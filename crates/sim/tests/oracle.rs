@@ -70,7 +70,7 @@ fn the_bracket_of_bursts_is_below_every_policy() {
 }
 
 #[test]
-fn the_family_and_the_topology_do_not_matter() {
+fn bounds_do_not_depend_on_family_and_topology() {
     let mut scenario = bursts(true);
     for (exponent, saves_ppm, paired, depth) in
         [(2.0, 0, true, u32::MAX), (0.5, 600_000, true, 8), (1.5, 300_000, false, 8)]
@@ -95,7 +95,7 @@ fn the_family_and_the_topology_do_not_matter() {
 }
 
 #[test]
-fn static_polling_is_static_polling_and_a_bracket_is_what_it_is() {
+fn the_bracket_contains_static_polling() {
     let scenario = bursts(false);
     let bracket = bracket_of(&scenario, BracketOptions::new(States::SHALLOW)).unwrap();
     let polling = run(&scenario, support::policy("static", &[])).unwrap();

@@ -17,7 +17,7 @@ fn idle() -> Scenario {
 }
 
 #[test]
-fn an_idle_loop_takes_its_fixed_part_and_a_step_for_each_thread() {
+fn an_idle_loop_costs_a_fixed_part_and_a_step_per_thread() {
     let (_, intervals) = run_polls(&idle(), support::policy("static", &[])).unwrap();
     let poll = support::machine().poll;
     let step_ns = u64::from(poll.thread_ns + 3 * poll.queue_ns);

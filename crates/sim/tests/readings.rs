@@ -18,7 +18,7 @@ const LAG_NS: u64 = 2_000_000;
 const INTERVAL_NS: u64 = 300_000;
 
 /// The policy's readings: time, and all readings.
-type Told = Arc<Mutex<Vec<(u64, Vec<Reading>)>>>;
+type Samples = Arc<Mutex<Vec<(u64, Vec<Reading>)>>>;
 
 /// A policy that wants all readings or none, and occasionally puts a core to sleep.
 #[derive(Default)]
@@ -26,7 +26,7 @@ struct Reader {
     reads: bool,
     wanted: Vec<ReadingId>,
     sources: Arc<Mutex<Vec<Source>>>,
-    told: Told,
+    samples: Samples,
 }
 
 impl Policy for Reader {
@@ -47,7 +47,7 @@ impl Policy for Reader {
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
-        self.told.lock().unwrap().push((sample.now_ns, sample.readings.to_vec()));
+        self.samples.lock().unwrap().push((sample.now_ns, sample.readings.to_vec()));
         if (sample.now_ns / INTERVAL_NS).is_multiple_of(7) {
             out.push(Command::Move { thread: pilotlight_plant::ThreadId(3), to: CoreId(0) });
         }
@@ -72,7 +72,7 @@ struct Ran {
     outcome: Outcome,
     trace: Vec<u8>,
     sources: Vec<Source>,
-    told: Vec<(u64, Vec<Reading>)>,
+    samples: Vec<(u64, Vec<Reading>)>,
 }
 
 fn ran(reads: bool, naive: bool) -> Ran {
@@ -83,37 +83,37 @@ fn ran_with(meter: Option<SensorModel>, reads: bool, naive: bool) -> Ran {
     let mut scenario = scenario();
     scenario.sensors.meter = meter;
     let policy = Reader { reads, ..Reader::default() };
-    let (told, sources) = (Arc::clone(&policy.told), Arc::clone(&policy.sources));
+    let (samples, sources) = (Arc::clone(&policy.samples), Arc::clone(&policy.sources));
     let mut trace = Vec::new();
     let engine = if naive { run_naive } else { run_traced };
     let outcome = engine(&scenario, Box::new(policy), &mut trace).unwrap();
-    let (told, sources) = (told.lock().unwrap().clone(), sources.lock().unwrap().clone());
-    Ran { outcome, trace, sources, told }
+    let (samples, sources) = (samples.lock().unwrap().clone(), sources.lock().unwrap().clone());
+    Ran { outcome, trace, sources, samples }
 }
 
 #[test]
 fn reading_changes_nothing_else() {
     let (with, without) = (ran(true, false), ran(false, false));
     assert!(with.trace == without.trace && with.outcome == without.outcome);
-    assert!(without.told.iter().all(|(_, readings)| readings.is_empty()));
+    assert!(without.samples.iter().all(|(_, readings)| readings.is_empty()));
 }
 
 #[test]
 fn both_engines_read_the_same() {
     let (fast, naive) = (ran(true, false), ran(true, true));
     assert!(fast.trace == naive.trace && fast.outcome == naive.outcome);
-    assert_eq!(fast.told, naive.told);
+    assert_eq!(fast.samples, naive.samples);
 }
 
 #[test]
 fn power_is_that_of_the_run_a_lag_later() {
-    let Ran { outcome, sources, told, .. } = ran(true, false);
+    let Ran { outcome, sources, samples, .. } = ran(true, false);
     let find =
         |of, quantity| sources.iter().position(|source| source.scope == of && source.quantity == quantity).unwrap();
     let (server, package) = (find(Scope::Server, Quantity::PowerUw), find(Scope::Package(0), Quantity::PowerUw));
     let drives: Vec<_> = (0..3).map(|drive| find(Scope::Device(drive), Quantity::PowerUw)).collect();
     let mut seen = 0;
-    for (now_ns, readings) in &told {
+    for (now_ns, readings) in &samples {
         let known = now_ns.saturating_sub(LAG_NS) / WINDOW_NS; // windows whose end is a lag ago
         let Some(value) = readings[server].value else { continue };
         let ended_ns = now_ns - readings[server].age_ns;
@@ -128,13 +128,14 @@ fn power_is_that_of_the_run_a_lag_later() {
         seen += 1;
     }
     assert!(seen > 30, "{seen} readings");
-    let stale = told.iter().filter(|(at_ns, readings)| *at_ns > 5_000_000 && readings[server].value.is_none()).count();
+    let stale =
+        samples.iter().filter(|(at_ns, readings)| *at_ns > 5_000_000 && readings[server].value.is_none()).count();
     assert!(stale > 3, "sensors were silent");
 }
 
 /// Like IPMI's sensor: a moving average of 3 ms, 2 ms late, every millisecond, in whole watts.
 #[test]
-fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
+fn a_meter_is_delayed_averaged_and_quantised() {
     let exact = ran(true, false);
     let meter = SensorModel {
         window_ns: 3 * WINDOW_NS,
@@ -143,16 +144,16 @@ fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
         quantum_uw: 1_000_000,
         noise_uw: 0,
         gain_ppm: 1_000_000,
-        fails_ppm: 0,
+        missing_ppm: 0,
     };
     let [fast, naive] = [false, true].map(|naive| ran_with(Some(meter), true, naive));
     assert!(fast.trace == exact.trace, "who reads changes nothing");
-    assert!(fast.told == naive.told && fast.outcome == naive.outcome);
+    assert!(fast.samples == naive.samples && fast.outcome == naive.outcome);
     let source = fast.sources.iter().position(|source| source.scope == Scope::Server).unwrap();
     let Source { window_ns, lag, .. } = fast.sources[source];
     assert_eq!((window_ns, lag.ns()), (3 * WINDOW_NS, LAG_NS));
     let mut seen = 0;
-    for (now_ns, readings) in &fast.told {
+    for (now_ns, readings) in &fast.samples {
         let Some(value) = readings[source].value else { continue };
         let ended = (now_ns / WINDOW_NS * WINDOW_NS - LAG_NS) / WINDOW_NS;
         assert_eq!(now_ns - readings[source].age_ns, ended * WINDOW_NS);
@@ -166,20 +167,20 @@ fn a_meter_tells_the_server_s_power_late_averaged_and_in_steps() {
     assert_eq!(exact.outcome.metered_uw, []);
     let noisy = SensorModel { noise_uw: 5_000_000, gain_ppm: 900_000, ..meter };
     let noisy = ran_with(Some(noisy), true, false).outcome.metered_uw;
-    let told = |all: &[Option<u64>]| all.iter().flatten().map(|uw| uw / 1_000_000).collect::<Vec<_>>();
-    let (plain, noisy) = (told(&fast.outcome.metered_uw), told(&noisy));
+    let samples = |all: &[Option<u64>]| all.iter().flatten().map(|uw| uw / 1_000_000).collect::<Vec<_>>();
+    let (plain, noisy) = (samples(&fast.outcome.metered_uw), samples(&noisy));
     let mean = |all: &[u64]| all.iter().sum::<u64>() as f64 / all.len() as f64;
     assert!((mean(&noisy) / mean(&plain) - 0.9).abs() < 0.02, "{plain:?} {noisy:?}");
 }
 
 #[test]
 fn bytes_and_latencies_are_those_of_the_requests() {
-    let Ran { outcome, sources, told, .. } = ran(true, false);
+    let Ran { outcome, sources, samples, .. } = ran(true, false);
     let of = |quantity| {
         let sources = sources.iter().enumerate().filter(move |(_, source)| source.quantity == quantity);
         sources.map(|(at, _)| at).collect::<Vec<_>>()
     };
-    let (_, readings) = told.iter().find(|(_, readings)| readings[0].age_ns < u64::MAX).unwrap();
+    let (_, readings) = samples.iter().find(|(_, readings)| readings[0].age_ns < u64::MAX).unwrap();
     let bytes: u64 = of(Quantity::BytesPerS).into_iter().filter_map(|at| readings[at].value).sum();
     let iops = bytes as f64 / 4_096.0;
     assert!((120_000.0..180_000.0).contains(&iops), "{iops} of 150,000 offered");

@@ -78,7 +78,7 @@ fn a_dependent_replay_keeps_the_gaps_after_each_answer() {
 }
 
 #[test]
-fn what_a_trace_could_not_send_makes_it_saturated() {
+fn unsent_requests_of_a_trace_make_it_saturated() {
     let run = |count: u64| {
         let arrivals = (0..count).flat_map(|_| arrivals(0));
         run_replay(&traced(1), policy("static", &[]), Box::new(arrivals)).unwrap()

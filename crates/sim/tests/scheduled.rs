@@ -117,7 +117,7 @@ fn a_client_has_the_processor_time_that_each_operation_needs() {
 }
 
 #[test]
-fn a_quota_is_what_a_group_gets_and_no_more() {
+fn a_group_gets_exactly_its_quota() {
     let busy = Job { bytes: 0, cpu_ns: 900, quota: Some(0), ..job(IoMethod::Interrupt, 1, 2) };
     let jobs = vec![busy, Job { cores: (3, 1), helper: 3, ..busy }];
     let quota = Quota { quota_ns: 500_000, period_ns: 2 * MS, slice_ns: 100_000 };
@@ -131,7 +131,7 @@ fn a_quota_is_what_a_group_gets_and_no_more() {
 }
 
 #[test]
-fn background_work_takes_what_others_leave_and_makes_room() {
+fn background_work_uses_idle_time_and_is_preempted() {
     let client = job(IoMethod::Interrupt, 1, 2);
     let background = Job { background: true, bytes: 0, cpu_ns: 200_000, ..client };
     let alone = run(&scenario(vec![client], Vec::new(), 0.0), "static");
@@ -185,7 +185,7 @@ fn no_io_thread_comes_to_a_scheduled_core() {
 
 /// A correct trace, changed in one place, breaks the expected law.
 #[test]
-fn the_accountant_sees_what_is_wrong_with_a_job() {
+fn the_auditor_detects_errors_of_jobs() {
     let rests = |method, core| Job { think_after: 1, think_ns: 3 * MS, ..job(method, 1, core) };
     let scenario = scenario(vec![rests(IoMethod::Hybrid, 2), rests(IoMethod::Bypass, 3)], Vec::new(), 0.0);
     let mut trace = Vec::new();
@@ -310,7 +310,7 @@ proptest! {
 
     /// Any mixture of jobs and hosts, under policies that sleep and slow down.
     #[test]
-    fn any_run_obeys_the_laws_and_is_the_same_twice(
+    fn random_runs_are_valid_and_reproducible(
         jobs in jobs(), quota_ns in 100_000..3_000_000_u64, rate in prop_oneof![Just(0.0), Just(60_000.0)], seed in any::<u64>(), late in any::<bool>(),
         name in prop_oneof![Just("static"), Just("sandman"), Just("governor"), Just("interrupt")],
         command_bytes in prop_oneof![Just(0), Just(3_000), Just(16_384)],

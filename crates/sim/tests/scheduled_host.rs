@@ -123,7 +123,7 @@ fn as_many_requests_are_in_progress_as_the_depth() {
 }
 
 #[test]
-fn a_core_is_paid_once_for_both_of_its_threads() {
+fn a_core_with_two_threads_draws_power_once() {
     let outcome = |jobs| run(&host(threads(), 2, jobs, by(IoMethod::Classic, 1)));
     let (two, four) = (outcome(2), outcome(4));
     let awake = |outcome: &Outcome| sum(outcome, |stretch| stretch.work_ns + stretch.look_ns);
@@ -206,7 +206,7 @@ fn a_lock_is_held_as_long_as_its_scheduler_says() {
 
 /// The same throughput with requests in the scheduler's queue: no job works longer than the lock is held for its own request.
 #[test]
-fn a_request_in_the_scheduler_s_queue_keeps_no_processor_busy() {
+fn a_request_queued_in_the_scheduler_uses_no_cpu() {
     let job = Job { scheduler: Scheduler::Kyber, ..Job::default() };
     let mut scenario = host(Topology::flat(16).unwrap(), 16, 16, job);
     scenario.drives[0].controller.as_mut().unwrap().bytes_per_s = 1 << 50;
@@ -234,7 +234,7 @@ fn rests_begin_when_a_burst_is_back() {
 }
 
 #[test]
-fn a_lower_state_of_the_drive_lets_through_so_much() {
+fn a_lower_drive_state_limits_bandwidth() {
     for (writes_ppm, rate) in [(0, 100e6), (1_000_000, 50e6)] {
         let mut scenario = host(threads(), 2, 1, Job { writes_ppm, ..by(IoMethod::Uring, 16) });
         scenario.drives[0].cache.as_mut().unwrap().buffer_bytes = 0;
@@ -245,7 +245,7 @@ fn a_lower_state_of_the_drive_lets_through_so_much() {
 }
 
 #[test]
-fn latency_is_counted_in_the_measured_time_and_writes_have_their_share() {
+fn latency_and_writes_count_in_the_measured_time() {
     let mut scenario = host(threads(), 2, 1, Job { writes_ppm: 250_000, ..by(IoMethod::Classic, 1) });
     scenario.warm_up_ns = 10 * MS;
     let outcome = run(&scenario);

@@ -80,7 +80,7 @@ fn each_command_costs_an_interrupt_and_the_last_wakes_the_job() {
 }
 
 #[test]
-fn who_looks_has_a_request_with_its_last_command() {
+fn polling_finds_a_request_with_its_last_command() {
     let outcome = run(&cut(by(IoMethod::Classic, 1), 4_096));
     close(outcome.jobs.reads.mean(), INTO + AWAY + 40.0 + 4.0 * 300.0, 1e-3);
 }

@@ -42,7 +42,7 @@ fn seen_curves(drive: &Drive, scale: Scale, share: u32, rate: f64) -> [f64; 4] {
 
 /// Fitted on 0, 50 and 100 % writes; here 10 and 20 % writes, far from all of them. The table is in `results/ssd-profiles.md`.
 #[test]
-fn profiles_foretell_mixes_better_than_interpolation() {
+fn profiles_predict_mixes_better_than_interpolation() {
     let Some(folder) = folder() else { return println!("skipped: no shared/data/sandook-ssd above this repository") };
     let drives = curves::read_folder(&folder).unwrap();
     let profiles = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/ssd");

@@ -37,7 +37,7 @@ fn a_write_of_a_part_of_a_unit_reads_it_first() {
     let found = reads(4096, &writes);
     assert_eq!(found.iter().map(|one| one.0).collect::<Vec<_>>(), [0, 0, 1, 1, 2]);
     assert!(found[0].1 < 10_000 && found[2].1 > 50_000, "{found:?}");
-    assert!(found[4].1 < 90_000, "two units lie on two dies: {found:?}");
+    assert!(found[4].1 < 90_000, "two units are on two dies: {found:?}");
     assert!(reads(0, &writes).iter().all(|one| one.0 == 0 && one.1 < 10_000));
     // A request that the controller splits is one write: only its ends are partial units.
     assert_eq!(reads(4096, &[(1024, 1 << 20, false)])[0].0, 2);
@@ -129,7 +129,7 @@ fn programs_do_not_depend_on_who_asks() {
 }
 
 #[test]
-fn requests_whose_mapping_is_not_in_memory_read_it_first() {
+fn requests_with_an_uncached_mapping_read_it_first() {
     let reads = |cache: &str, op: Op, sequential: bool| {
         let mut drive = programming(cache, "");
         for at in 1..2_001_u64 {

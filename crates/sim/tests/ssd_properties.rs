@@ -85,7 +85,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn nothing_is_faster_than_the_least_latency(drive in drives(), load in loads()) {
+    fn no_request_is_faster_than_the_minimum_latency(drive in drives(), load in loads()) {
         let model = drive.model();
         let least = Ssd::new(&model).least_latency_ns();
         prop_assert!(least >= 7000);
@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_asked_is_counted_and_what_is_written_is_programmed(drive in drives(), load in loads()) {
+    fn requests_are_counted_and_writes_are_programmed(drive in drives(), load in loads()) {
         let (_, activity, _) = run(&drive.model(), &load);
         let bytes = |op| load.iter().filter(|one| one.op == op).map(|one| u64::from(one.bytes)).sum::<u64>();
         let pages = |one: &Request| (one.offset + u64::from(one.bytes)).div_ceil(4096) - one.offset / 4096;
@@ -212,7 +212,7 @@ fn garbage_collection_slows_writes_by_the_write_amplification() {
 
 /// After a burst of writes, reads still wait for copies, until the pool is full again.
 #[test]
-fn garbage_collection_goes_on_after_the_writes_and_then_ends() {
+fn garbage_collection_continues_after_writes_and_ends() {
     let mut ssd = heavy_writer(GC);
     for index in 0..600 {
         write_at(&mut ssd, index * 50_000);

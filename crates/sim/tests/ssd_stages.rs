@@ -70,13 +70,13 @@ proptest! {
             }
             spans
         };
-        let (asked, alone) = (run(&asks), run(&[]));
-        prop_assert!(asked.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{asked:?}");
+        let (with_requests, alone) = (run(&asks), run(&[]));
+        prop_assert!(with_requests.windows(2).all(|two| two[0].to_ns <= two[1].from_ns), "{with_requests:?}");
         let sum = |spans: &[Span], doing| -> u64 {
             spans.iter().filter(|span| span.activity == doing).map(|span| span.to_ns - span.from_ns).sum()
         };
         for doing in [AutonomousActivity::Moves, AutonomousActivity::Rests, AutonomousActivity::Sleeps] {
-            prop_assert_eq!(sum(&asked, doing), sum(&alone, doing), "{:?}", doing);
+            prop_assert_eq!(sum(&with_requests, doing), sum(&alone, doing), "{:?}", doing);
         }
     }
 }
@@ -108,7 +108,7 @@ fn tail(stages: &str) -> f64 {
 }
 
 #[test]
-fn slow_pages_make_the_tail_of_a_drive_that_is_otherwise_idle() {
+fn slow_pages_cause_the_tail_latency_of_an_idle_drive() {
     let (none, few, some) = (
         tail(""),
         tail("[slow]\npages_ppm = 20000\nmean_ns = 30000"),
@@ -171,7 +171,7 @@ fn reads_queue_in_the_controller_and_wait_for_flash() {
 
 /// Each stream has its own window; with one stream more than the maximum, all wait for flash (a returning stream has lost its place).
 #[test]
-fn more_streams_than_a_drive_follows_are_not_read_ahead() {
+fn streams_beyond_the_maximum_are_not_read_ahead() {
     let waits = |streams: u64, behind: u64| {
         let keys = "stream_bytes_per_s = 500000000\nstreams = 4\nstream_window_bytes = 8192";
         let mut drive =
@@ -195,7 +195,7 @@ fn more_streams_than_a_drive_follows_are_not_read_ahead() {
     assert_eq!((waits(1, 0), waits(4, 0)), (1, 4), "the first read of each");
     assert_eq!(waits(5, 0), 5 * 40);
     assert_eq!(waits(1, 1), 1, "within the window");
-    assert_eq!(waits(1, 2), 2, "beyond it: a stream of its own");
+    assert_eq!(waits(1, 2), 2, "beyond it: another stream");
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_sequence_pays_for_each_turn_once() {
 }
 
 #[test]
-fn writes_are_done_in_the_buffer_until_it_is_full_and_then_at_flash_s_rate() {
+fn writes_have_the_buffer_s_rate_until_it_is_full() {
     let mut drive = round(&[("buffer_bytes", "409600")]);
     // It fills at 1 GB/s in minus 0.5 GB/s out.
     let done: Vec<u64> = (0..400).map(|_| drive.submit(&request(0, Op::Write, 4_096))).collect();
@@ -235,7 +235,7 @@ fn a_full_cache_takes_as_much_as_is_moved() {
 }
 
 #[test]
-fn what_is_owed_is_moved_when_the_drive_is_left_alone_and_not_before() {
+fn owed_data_is_moved_only_while_the_drive_is_idle() {
     let mut drive = round(&[("buffer_bytes", "0")]);
     let done = (0..20).map(|_| drive.submit(&request(0, Op::Write, 1 << 20))).last().unwrap();
     let owed_ns = 20 << 20;
@@ -268,7 +268,7 @@ fn autonomous_transitions_come_after_their_own_time() {
 }
 
 #[test]
-fn random_writes_look_up_their_block_where_the_map_is_not_in_memory() {
+fn random_writes_read_an_uncached_mapping() {
     let write = |map_reads, sequential| {
         let mut drive = round(&[("read_ns", "30000"), ("read_ns_per_kib", "1000"), ("map_reads", map_reads)]);
         drive.submit(&Request { sequential, ..request(0, Op::Write, 4_096) })
@@ -279,7 +279,7 @@ fn random_writes_look_up_their_block_where_the_map_is_not_in_memory() {
 }
 
 #[test]
-fn times_that_are_drawn_have_the_mean_that_is_said() {
+fn random_times_have_the_configured_mean() {
     let draws = Stream::new(3, Purpose::Devices, 0);
     for random_ppm in [300_000, 1_000_000] {
         let mut drive = round(&[("random_ppm", &random_ppm.to_string())]);

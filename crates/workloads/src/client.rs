@@ -16,11 +16,11 @@ use super::{Missing, Outcome, Point, Problem, RunContext, Step, Value, Workload,
 use crate::record::{Record, Tool};
 
 /// Upper limit of an operation's CPU time.
-const MOST_US: f64 = 1e6;
+const MAX_US: f64 = 1e6;
 /// Upper limit of a background's read and write amplification.
-const MOST_TIMES: f64 = 1_000.0;
+const MAX_TIMES: f64 = 1_000.0;
 /// Largest request.
-const MOST_BYTES: u32 = 1 << 24;
+const MAX_BYTES: u32 = 1 << 24;
 
 /// Keys of `[workload]` with `kind = "client"`. A key that takes one or more values is a knob.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,9 +124,9 @@ impl Background {
     }
 
     fn check(&self, at: &str) -> Result<(), Problem> {
-        within(at, "reads", self.reads, MOST_TIMES)?;
-        within(at, "writes", self.writes, MOST_TIMES)?;
-        within(at, "cpu_us", self.cpu_us, MOST_US)?;
+        within(at, "reads", self.reads, MAX_TIMES)?;
+        within(at, "writes", self.writes, MAX_TIMES)?;
+        within(at, "cpu_us", self.cpu_us, MAX_US)?;
         size(at, self.bytes)?;
         if self.threads == 0 || self.threads > 1_000 {
             return Err(problem(format!("{at}.threads"), "must be 1 to 1000"));
@@ -146,8 +146,8 @@ impl Mix {
         for (key, share) in [("reads", self.reads), ("hits", self.hits), ("write_hits", self.write_hits)] {
             within(at, key, share, 1.0)?;
         }
-        within(at, "read_cpu_us", self.read_cpu_us, MOST_US)?;
-        within(at, "write_cpu_us", self.write_cpu_us, MOST_US)?;
+        within(at, "read_cpu_us", self.read_cpu_us, MAX_US)?;
+        within(at, "write_cpu_us", self.write_cpu_us, MAX_US)?;
         size(at, self.bytes)?;
         match self.without.iter().find(|name| !background.contains_key(*name)) {
             Some(name) => Err(problem(format!("{at}.without"), format!("unknown background {name}"))),
@@ -164,10 +164,10 @@ fn within(at: &str, key: &str, value: f64, most: f64) -> Result<(), Problem> {
 }
 
 fn size(at: &str, bytes: u32) -> Result<(), Problem> {
-    if (512..=MOST_BYTES).contains(&bytes) {
+    if (512..=MAX_BYTES).contains(&bytes) {
         return Ok(());
     }
-    Err(problem(format!("{at}.bytes"), format!("{bytes} is not between 512 and {MOST_BYTES}")))
+    Err(problem(format!("{at}.bytes"), format!("{bytes} is not between 512 and {MAX_BYTES}")))
 }
 
 /// Clients of an application.

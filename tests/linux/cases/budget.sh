@@ -41,7 +41,7 @@ budget_in() {
   expect "set budget" /host/pilotlight set budget 5W --no-wait
   cat /tmp/expect.out
   grep -q 'held by policy cpu-bandwidth' /tmp/expect.out || fail "the policy does not hold it"
-  grep -q 'modelled, profile made-up' /tmp/expect.out || fail "it does not say that watts are modelled"
+  grep -q 'modelled, profile made-up' /tmp/expect.out || fail "the output does not say that watts are modelled"
   within 40 "a quota" is_capped "$folder"
   within 40 "the worker alone in the group" has_the_worker "$folder"
   within 40 "a worker that the kernel holds up" is_throttled_more_than "$folder" "$(throttled "$folder")"
@@ -56,10 +56,10 @@ budget_in() {
   wait $server || true
   [ -n "$(group "$folder")" ] || fail "something else than the next start removed the group"
   serve "$folder" static --sensor modelled:/tmp/machine.toml
-  grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log does not say it"; }
+  grep -q 'left behind by a process that was killed' /tmp/serve.log || { cat /tmp/serve.log; fail "the log has no such message"; }
   [ "$(settings "$folder" | sed 's/domain threaded/domain/')" = "$before" ] || fail "settings were $before and are $(settings "$folder")"
   expect "set budget" /host/pilotlight set budget 5W --no-wait
-  grep -q 'held by policy cpu-bandwidth, inner policy static' /tmp/expect.out || fail "it does not say what holds the budget"
+  grep -q 'held by policy cpu-bandwidth, inner policy static' /tmp/expect.out || fail "the output does not name the policy of the budget"
   expect "set budget off" /host/pilotlight set budget off
   within 40 "the end of the quota" is_gone "$folder"
   kill $server
@@ -78,7 +78,7 @@ budget_in() {
 
 step "in the root cgroup"
 budget_in $root
-step "in a cgroup of its own"
+step "in a separate cgroup"
 echo +cpu >$root/cgroup.subtree_control
 mkdir $root/service
 budget_in $root/service

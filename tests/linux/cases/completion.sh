@@ -20,10 +20,10 @@ poll_queues() {
 
 settings() { echo "$(cat $queue/io_poll) $(cat $queue/io_poll_delay) $(cat $queue/scheduler)"; }
 
-# study NAME MECHANISM...: measures them. If a busy machine does too few reads to determine the mechanism: once more, for longer.
+# study NAME MECHANISM...: measures them. If a busy machine does too few reads to determine the mechanism, the measurement is repeated for longer.
 study() {
   measure 1500ms "$@"
-  ! grep -q ' not known ' "/tmp/$1.said" || { step "too few reads to tell: once more"; rm -rf "/tmp/$1"; measure 10s "$@"; }
+  ! grep -q ' not known ' "/tmp/$1.said" || { step "too few reads: repeat"; rm -rf "/tmp/$1"; measure 10s "$@"; }
 }
 
 # measure DURATION NAME MECHANISM...: measures, and checks that the settings are restored. Status 1: some could not be measured.
@@ -59,10 +59,10 @@ TOML
 # ran NAME REQUESTED ACTUAL [WORDS]: checks the reported mechanism, and the reason if WORDS is set.
 ran() {
   grep -Eq "^ *$2  +$3  +1 of 1 " /tmp/$1.said || fail "$1: $2 did not run as $3"
-  [ -z "${4-}" ] || grep -E "requested $2, actual $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: $2 does not say: $4"
+  [ -z "${4-}" ] || grep -E "requested $2, actual $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: no evidence of $2: $4"
 }
-# says NAME WORDS: checks that the results contain the words.
-says() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: nothing says: $2"; }
+# has_result NAME WORDS: checks that the results contain the words.
+has_result() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: not in the results: $2"; }
 
 step "with poll queues"
 fixed="hybrid 50us"
@@ -75,11 +75,11 @@ if [ $old = yes ]; then
   ran queues classic classic
   ran queues hybrid hybrid
   ran queues "hybrid 50us" "hybrid 50us"
-  says queues '"io_poll_delay": 50'
+  has_result queues '"io_poll_delay": 50'
 else
   ran queues classic interrupt 'only for io_uring'
   ran queues hybrid interrupt 'only for io_uring'
-  says queues '"mechanism": "hybrid \(ran interrupt\)"'
+  has_result queues '"mechanism": "hybrid \(ran interrupt\)"'
   case $(uname -r) in
     6.1.*) ran queues hybrid interrupt 'io_poll_delay was accepted and reads back as written, without effect' ;;
     *) ran queues hybrid interrupt 'io_poll_delay: 0 was written but -1 is read back: this kernel ignores the setting' ;;
@@ -89,7 +89,7 @@ fi
 step "the map has what ran"
 expect "the map" /host/pilotlab advise /tmp/queues --map mechanism
 cat /tmp/expect.out
-grep -q 'No power was measured' /tmp/expect.out || fail "it does not say that there are no watts"
+grep -q 'No power was measured' /tmp/expect.out || fail "the output does not say that there are no watts"
 if [ $old = no ]; then
   /host/pilotlab advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
   grep -q '"uring classic"' /tmp/maps && ! grep -q '"classic"' /tmp/maps || fail "what did not run is in the map"
@@ -102,7 +102,7 @@ ran none interrupt interrupt
 ran none classic interrupt 'boot with nvme.poll_queues=N'
 case $(uname -r) in
   5.10.* | 6.1.*) ran none "uring classic" "uring interrupt" ;; # it spins until the interrupt
-  *) says none 'Operation not supported' ;;
+  *) has_result none 'Operation not supported' ;;
 esac
 
 if [ $old = yes ]; then

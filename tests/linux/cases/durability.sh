@@ -18,7 +18,7 @@ esac
 wait_block "/dev/${disk}2"
 case $DRIVE-$(cat /sys/class/block/$disk/queue/fua) in
   virtio-0 | scsi-1) ;;
-  *) fail "$DRIVE says $(cat /sys/class/block/$disk/queue/fua) of Force Unit Access" ;;
+  *) fail "$DRIVE: fua is $(cat /sys/class/block/$disk/queue/fua)" ;;
 esac
 fua=--force-unit-access
 case $DURABILITY in
@@ -37,7 +37,7 @@ cat >/tmp/fua <<FUA
 exec nvme write "\$1" --start-block="\$3" --block-count=0 --data-size=4096 --data="\$2" $fua >/dev/null
 FUA
 chmod +x /tmp/fua
-[ "$(blockdev --getss /dev/nvme0n1)" = 4096 ] || fail "the workload wants blocks of 4096 bytes"
+[ "$(blockdev --getss /dev/nvme0n1)" = 4096 ] || fail "the workload requires blocks of 4096 bytes"
 expect "blockcheck" blockcheck durable /dev/nvme0n1 "/dev/${disk}2" --blocks 256 --steps 400 --fua /tmp/fua
 cat /tmp/expect.out
 disconnect

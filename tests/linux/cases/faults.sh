@@ -84,8 +84,8 @@ device sound
 expect "a write with FUA to the sound device" write_block 9 $FUA
 refuse "a flush after writes may have been lost" flush
 refuse "another one" flush
-stop && fail "the server says that everything was flushed"
-grep -q . /tmp/server || fail "the server does not say what it could not flush"
+stop && fail "the server reports that everything was flushed"
+grep -q . /tmp/server || fail "the server does not report the failed flush"
 
 serve
 expect "a flush by a server that has opened the device anew" flush

@@ -25,8 +25,8 @@ done
 has nvme0 cntrltype discovery
 has nvme0 kato 30
 has nvme1 cntrltype io
-expect "connect-all, once more" nvme connect-all
-[ ! -e /sys/class/nvme/nvme2 ] || fail "connect-all has connected to what it was connected to"
+expect "connect-all again" nvme connect-all
+[ ! -e /sys/class/nvme/nvme2 ] || fail "connect-all has connected a second time"
 
 # The rest of the case restarts the server.
 DMESG_ALLOW='will reconnect forever|failed nvme_keep_alive|starting error recovery|Reconnecting in|Failed reconnect attempt|failed to connect socket|Successfully reconnected|receive failed|reading non-mdts|failed to send request|I/O error|failfast expired|no usable path|no available path'

@@ -49,7 +49,7 @@ step "without --hotplug the core only sleeps"
 serve
 expect "set budget" /host/pilotlight set budget 5W --no-wait
 within 40 "a core that sleeps" sh -c '/host/pilotlight status | grep -E "^1 " | grep -v awake'
-is_online || fail "the CPU is offline, and nobody allowed it"
+is_online || fail "the CPU is offline without permission"
 kill $server
 wait $server
 

@@ -12,12 +12,12 @@ uname -r | awk -F'[.-]' '{exit !($1 > 6 || $1 == 6 && $2 >= 13)}' && has=yes || 
 study() {
   for duration in 1500ms 3s 6s; do
     measure $duration "$@"
-    told && return
-    step "not told: once more"
+    is_determined && return
+    step "not determined: repeat"
   done
 }
 
-told() { ! grep -Eq ' not known |^ *uring hybrid +uring classic ' /tmp/said; }
+is_determined() { ! grep -Eq ' not known |^ *uring hybrid +uring classic ' /tmp/said; }
 
 measure() {
   local duration=$1 list= status=0

@@ -1,4 +1,4 @@
-# Power states: shown, set, read back, refused; transitions as set by the kernel; and the changes by `pilotlab measure` are restored at its
+# Power states: reported, set, read back, refused; transitions as set by the kernel; and the changes by `pilotlab measure` are restored at its
 # end and, after kill -9, by `pilotlab restore`.
 connect
 
@@ -16,8 +16,8 @@ is() { [ "$(feature "$1")" = "$2" ]; }
 rests() { [ "$(feature 2)" -ge 3 ]; }
 read_one() { dd if=/dev/nvme0n1 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; }
 
-step "the kernel lets the controller rest"
-is 0xc 1 || fail "the kernel has not asked for transitions"
+step "the kernel allows autonomous transitions"
+is 0xc 1 || fail "the kernel has not enabled transitions"
 nvme get-feature /dev/nvme0 -f 0xc -H | head -12
 within 20 "a state of rest" rests
 
@@ -102,7 +102,7 @@ kill -9 $pid
 sleep 0.2
 changed || fail "something else than restore put it back"
 refuse "measure before restore" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- true
-grep -q 'pilotlab restore' /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say what to do"; }
+grep -q 'pilotlab restore' /tmp/expect.out || { cat /tmp/expect.out; fail "the message has no remedy"; }
 expect "restore" /host/pilotlab restore
 cat /tmp/expect.out
 back
@@ -112,6 +112,6 @@ step "what the drive does not have"
 echo '[machine]
 power_state = 7' >/tmp/machine.toml
 refuse "state 7" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- true
-grep -q 'the drive has states 0 to 4' /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say which there are"; }
+grep -q 'the drive has states 0 to 4' /tmp/expect.out || { cat /tmp/expect.out; fail "the message does not list the states"; }
 killall -q sleep || true # killed before its command started, there is none
 disconnect

@@ -49,8 +49,8 @@ tr '\0' '\377' </dev/zero | dd of=$drive bs=1M count="$SIZE_MIB" iflag=fullblock
 [ "$(in_use)" = $((SIZE_MIB * 1048576)) ] || fail "the drive is not full of ones"
 before=$(left)
 experiment "format = true" '"sh", "/tmp/look"' >/tmp/format.toml
-refuse "a drive that nobody named" /host/pilotlab run /tmp/format.toml --out /tmp/refused
-grep -q "i-may-overwrite" /tmp/expect.out || { cat /tmp/expect.out; fail "it does not say what to do"; }
+refuse "an unnamed drive" /host/pilotlab run /tmp/format.toml --out /tmp/refused
+grep -q "i-may-overwrite" /tmp/expect.out || { cat /tmp/expect.out; fail "the message has no remedy"; }
 refuse "a drive under another name" /host/pilotlab run /tmp/format.toml --i-may-overwrite /dev/nvme9n1 --out /tmp/refused
 [ "$(in_use)" = $((SIZE_MIB * 1048576)) ] || fail "a refused run has written to the drive"
 

@@ -31,7 +31,7 @@ restarts() {
   [ $status = 0 ] && return 0
   cat /tmp/fio
   [ -s /tmp/fio ] && fail "fio's verification ended with $status"
-  step "fio ended with $status and said nothing"
+  step "fio ended with $status without output"
   return 1
 }
 restarts || { dd if=/dev/zero of=/dev/nvme0n1 bs=1M count=1 conv=fsync 2>/dev/null; restarts; } || fail "fio ended twice without a word"

@@ -15,7 +15,7 @@ expect "write beyond the old end" dd if=/tmp/a of=/dev/nvme0n1 bs=64k seek=$((SI
 expect "read beyond the old end" dd if=/dev/nvme0n1 of=/tmp/b bs=64k skip=$((SIZE_MIB * 16)) count=16 iflag=direct
 cmp /tmp/a /tmp/b || fail "other bytes came back"
 
-step "grow again, and ask"
+step "grow again, and rescan"
 host resize $((SIZE_MIB + 64))
 expect "ns-rescan" nvme ns-rescan /dev/nvme0
 within 10 "the new size" has_sectors /dev/nvme0n1 $(((SIZE_MIB + 64) * 2048))

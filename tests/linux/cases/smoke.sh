@@ -23,7 +23,7 @@ cat /tmp/out-id_ctrl__dev_nvme0 /tmp/out-id_ns__dev_nvme0n1 /tmp/out-ns_descs__d
 grep -q "subnqn *: $NQN" /tmp/out-id_ctrl__dev_nvme0 || fail "id-ctrl has another subnqn"
 grep -q 'uuid *: *[0-9a-f]*[1-9a-f]' /tmp/out-ns_descs__dev_nvme0n1 || fail "ns-descs has no uuid"
 
-# nvme-cli 2.3 requests every register of a PCIe controller, and gives up at a status that is neither success nor a plain Invalid Field
+# nvme-cli 2.3 requests every register of a PCIe controller, and stops at a status that is neither success nor a plain Invalid Field
 # (02h, with Do Not Retry and More clear). nvmet sets both bits, so it fails there.
 if [ "$PEER" != nvmet ]; then
   expect "show-regs" nvme show-regs -H /dev/nvme0

@@ -46,7 +46,7 @@ within() {
   shift 2
   until "$@" >/dev/null 2>&1; do
     left=$((left - 1))
-    [ $left -gt 0 ] || fail "$what did not come about"
+    [ $left -gt 0 ] || fail "$what was not observed"
     usleep 50000
   done
 }

@@ -3,7 +3,7 @@ set -eu
 . /case/env
 . /case/lib.sh
 
-trap 'code=$?; [ $code -eq 0 ] || { echo "--- the case failed with $code; the kernel said:"; dmesg | tail -25; }' EXIT
+trap 'code=$?; [ $code -eq 0 ] || { echo "--- the case failed with $code; kernel log:"; dmesg | tail -25; }' EXIT
 step "kernel $(uname -r)"
 . /case/case.sh
 check_kernel_log

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_cannot_be_read_says_what_would_help() {
+    fn the_error_for_an_unreadable_journal_has_a_remedy() {
         let (_folder, path, _) = written();
         let gone = Journal::open(&path.with_extension("other")).unwrap_err().to_string();
         assert!(gone.contains("cannot read journal") && gone.contains("without a name"), "{gone}");

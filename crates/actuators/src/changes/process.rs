@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_came_again_is_another_process() {
+    fn a_reused_pid_is_another_process() {
         let proc = tempfile::tempdir().unwrap();
         write(proc.path(), 42, 1000);
         let process = |start_ticks| Process { pid: 42, start_ticks, boot_id: String::new() };
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_nothing_of_before_lives_and_what_is_not_known_may() {
+    fn after_a_restart_no_earlier_process_runs_and_unknown_ones_may() {
         let proc = tempfile::tempdir().unwrap();
         write(proc.path(), 42, 1000);
         let process = |boot: &str| Process { pid: 42, start_ticks: Some(1000), boot_id: boot.into() };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_killed_and_not_yet_waited_for_does_not_live() {
+    fn a_zombie_does_not_run() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process { pid: child.id(), ..Process::own(Path::new("/proc")) };
         let process =

@@ -128,14 +128,14 @@ pub fn drive_of(roots: &Roots, path: &Path) -> Option<Result<String, String>> {
 }
 
 /// Maximum depth of stacked block devices (such as a volume on encryption on a RAID).
-const MOST_LAYERS: usize = 8;
+const MAX_LAYERS: usize = 8;
 
 /// The drive of the file or device `path`: an NVMe controller such as `nvme0`, else a block device such as `sda`. `None` if there is none
 /// (memory, a loop device, another machine) or more than one.
 #[must_use]
 pub fn holding_drive(roots: &Roots, path: &Path) -> Option<String> {
     let mut folder = by_name(roots, path).or_else(|| by_number(roots, path))?;
-    for _ in 0..MOST_LAYERS {
+    for _ in 0..MAX_LAYERS {
         let device = whole(&folder)?;
         let name = name_of(device)?;
         if name.starts_with("nvme") {

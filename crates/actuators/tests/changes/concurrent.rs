@@ -220,5 +220,5 @@ fn restoring_to_a_mark_keeps_earlier_changes() {
     assert_eq!(made.restore().unwrap().len(), 1);
     assert!(!machine.journal().exists() && made.journal_path().is_none());
     made.make(&scheduler("kyber")).unwrap();
-    assert!(machine.journal().exists(), "it can go on");
+    assert!(machine.journal().exists(), "it can be resumed");
 }

@@ -131,7 +131,7 @@ proptest! {
             for again in restore(&machine, true) {
                 machine.set(&again);
                 restore(&machine, false);
-                prop_assert_eq!(&machine.tree(), &before, "killed while it put back");
+                prop_assert_eq!(&machine.tree(), &before, "killed during restoration");
             }
         }
     }

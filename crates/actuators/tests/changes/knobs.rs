@@ -35,7 +35,7 @@ fn values_and_initial_values_are_reported() {
     let machine = Machine::new();
     let (knobs, missing) = find(&machine, &wanted());
     let list = knobs.list();
-    let told: Vec<(Scope, Kind, u64)> = list.iter().map(|knob| (knob.scope, knob.kind, knob.initial)).collect();
+    let listed: Vec<(Scope, Kind, u64)> = list.iter().map(|knob| (knob.scope, knob.kind, knob.initial)).collect();
     let core = |core| Scope::Core(CoreId(core));
     let expected = [
         (core(0), Kind::FrequencyKhz, 2_400_000),
@@ -45,14 +45,14 @@ fn values_and_initial_values_are_reported() {
         (Scope::Server, Kind::QuotaPpm, 1_000_000),
         (Scope::Server, Kind::QuotaPeriodNs, 100_000_000),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     assert_eq!(list[0].values, Values::List(vec![800_000, 1_200_000, 2_400_000, 3_600_000]));
-    assert_eq!(list[0].effect.ns(), 20_000, "as the kernel says");
+    assert_eq!(list[0].effect.ns(), 20_000, "as reported by the kernel");
     assert_eq!(list[2].values, Values::Range { min: 5_000_000, max: 65_000_000, step: 125_000 });
     assert_eq!(list[3].values, Values::List(vec![0, 1, 2]), "the operational states");
     assert_eq!(list[4].values, Values::Range { min: 10_000, max: 1_000_000, step: 10_000 });
-    let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
-    assert_eq!(told, ["wake-up limit of nvme0"]);
+    let listed: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
+    assert_eq!(listed, ["wake-up limit of nvme0"]);
     assert!(missing[0].why.contains("pm_qos_latency_tolerance_us"), "{missing:?}");
     assert!(!machine.journal().exists(), "looking changes nothing");
 }
@@ -215,9 +215,9 @@ fn missing_knobs_have_a_reason() {
     let kinds: Vec<Kind> = knobs.list().iter().map(|knob| knob.kind).collect();
     assert_eq!(kinds, [Kind::FrequencyKhz, Kind::PowerState, Kind::QuotaPpm, Kind::QuotaPeriodNs]);
     assert_eq!(knobs.list()[0].scope, Scope::Core(CoreId(1)));
-    let told: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
+    let listed: Vec<&str> = missing.iter().map(|missing| missing.what.as_str()).collect();
     let of_drives = ["power state of nvme7", "wake-up limit of nvme0", "wake-up limit of nvme7"];
-    assert_eq!(told, [&["frequency of core 0 (CPU 1)", "power limit"], &of_drives[..]].concat());
+    assert_eq!(listed, [&["frequency of core 0 (CPU 1)", "power limit"], &of_drives[..]].concat());
     let why: Vec<&str> = missing.iter().map(|missing| missing.why.as_str()).collect();
     assert!(why[0].contains("no cpufreq") && why[1].contains("no intel-rapl zone"), "{why:?}");
     let (_, missing) = find(&machine, &Wanted { cpus: vec![None], ..Wanted::default() });
@@ -230,7 +230,7 @@ fn unwritable_knobs_are_missing() {
     let max = machine.path("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq");
     fs::set_permissions(&max, fs::Permissions::from_mode(0o444)).unwrap();
     if fs::OpenOptions::new().write(true).open(&max).is_ok() {
-        println!("skipped: this user may write what nobody may");
+        println!("skipped: this user may write read-only files");
         return;
     }
     let (_, missing) = find(&machine, &wanted());

@@ -7,7 +7,7 @@ use crate::lab::{Assessment, Lab};
 use crate::verdict::Verdict;
 
 impl Lab<'_> {
-    /// A row that its own paper contradicts is no evidence, whatever came of it.
+    /// A row that its own paper contradicts is no evidence, whatever its result.
     pub(super) fn contradiction(&self, claim: &Claim, printed: &BTreeMap<&str, f64>, assessment: &mut Assessment) {
         let Some(contradiction) = self.map.contradicts.get(&claim.id) else { return };
         let sides = contradiction.evaluate(printed).unwrap_or_else(|problem| problem);

@@ -86,8 +86,8 @@ fn verdict(report: &Report, id: &str) -> Verdict {
 fn every_claim_has_one_verdict_and_is_counted_once() {
     let report = report(&claims(), &NOISY, &[]);
     let expected = [
-        ("saving", Verdict::ComesOut),
-        ("order", Verdict::ComesOut),
+        ("saving", Verdict::Reproduced),
+        ("order", Verdict::Reproduced),
         ("elsewhere", Verdict::NoResult),
         ("derived", Verdict::Agrees),
         ("fans", Verdict::NotModelled),
@@ -124,9 +124,9 @@ fn a_family_that_disagrees_is_undecided() {
     };
     let other = "e,,family:1,static,w,W,100,101,102";
     let same = with("e,,family:1,sandman,w,W,59,60,61", other);
-    assert_eq!(same, (Verdict::ComesOut, Verdict::ComesOut));
+    assert_eq!(same, (Verdict::Reproduced, Verdict::Reproduced));
     let less = with("e,,family:1,sandman,w,W,80,81,82", other);
-    assert_eq!(less, (Verdict::Undecided, Verdict::ComesOut));
+    assert_eq!(less, (Verdict::Undecided, Verdict::Reproduced));
     let none = with("e,,family:1,sandman,w,W,110,111,112", other);
     assert_eq!(none, (Verdict::Undecided, Verdict::Undecided));
 }
@@ -140,9 +140,9 @@ fn fitted_rows_and_rows_without_their_trace_are_no_evidence() {
     assert_eq!(verdict(&report, "saving"), Verdict::Calibrated);
     assert_eq!(verdict(&report, "order"), Verdict::Surrogate, "fitted on as well");
     assert_eq!(verdict(&report, "elsewhere"), Verdict::NoResult);
-    assert_eq!(report.rows[0].otherwise, Some(Verdict::ComesOut));
+    assert_eq!(report.rows[0].otherwise, Some(Verdict::Reproduced));
     let counts = &report.results["sandman"];
-    assert_eq!((counts[&Verdict::Calibrated], counts.get(&Verdict::ComesOut)), (1, None), "{counts:?}");
+    assert_eq!((counts[&Verdict::Calibrated], counts.get(&Verdict::Reproduced)), (1, None), "{counts:?}");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_trivial_value_of_a_claim_enters_its_verdict() {
         let report = report(&claims, &["e,,default,sandman,w,W,61,61,61", "e,,default,static,w,W,100,100,100"], &[]);
         (report.rows[0].verdict, report.rows[0].error_percent.unwrap().round())
     };
-    assert_eq!(with(0.0), (Verdict::ComesOut, 3.0));
+    assert_eq!(with(0.0), (Verdict::Reproduced, 3.0));
     assert_eq!(with(38.0), (Verdict::Misses, 50.0));
 }
 
@@ -173,12 +173,12 @@ fn a_result_that_is_put_in_is_no_evidence() {
         constants: None,
     };
     let rows = lab.assess_all();
-    assert_eq!((rows[0].verdict, rows[0].otherwise), (Verdict::Calibrated, Some(Verdict::ComesOut)));
+    assert_eq!((rows[0].verdict, rows[0].otherwise), (Verdict::Calibrated, Some(Verdict::Reproduced)));
     assert_eq!(rows[1].verdict, Verdict::NoResult);
 }
 
 #[test]
-fn what_rests_on_saturated_runs_says_so_once() {
+fn saturated_runs_are_noted_once() {
     let full = |variant: &str, flags: &str| format!("e,,{variant},static,saturated,1,{flags}");
     let results = [
         NOISY[0].to_owned(),
@@ -192,7 +192,7 @@ fn what_rests_on_saturated_runs_says_so_once() {
     for id in ["saving", "order"] {
         let row = report.rows.iter().find(|row| row.id == id).unwrap();
         assert_eq!(row.saturated.iter().map(ToString::to_string).collect::<Vec<_>>(), ["static in e 2/3"], "{id}");
-        assert_eq!(row.verdict, Verdict::ComesOut, "{id}: watts are as measured");
+        assert_eq!(row.verdict, Verdict::Reproduced, "{id}: watts are as measured");
     }
 }
 

@@ -53,12 +53,12 @@ fn judged(paper: f64, ratios: &[f64]) -> Assessment {
 }
 
 #[test]
-fn a_crossing_in_the_printed_step_comes_out_and_a_quarter_of_a_step_beside_it_is_near() {
+fn crossings_within_a_step_are_reproduced_and_within_a_quarter_more_near() {
     // up through 1 between 40 and 80: in the middle on a logarithmic scale, then nearer to either end
     let middle = [0.5, 0.6, 0.8, 1.25, 2.0];
     let found = judged(40.0, &middle);
     assert!((found.ours.unwrap().value - 40.0 * 2.0_f64.sqrt()).abs() < 1e-9, "{:?}", found.ours);
-    assert_eq!((found.verdict, found.error_percent), (Verdict::ComesOut, Some(0.0)));
+    assert_eq!((found.verdict, found.error_percent), (Verdict::Reproduced, Some(0.0)));
     assert!(found.note.ends_with("where a rises above b"), "{}", found.note);
     for (paper, ratios, expected, error) in [
         (20.0, middle, Verdict::Misses, 50.0),
@@ -74,11 +74,11 @@ fn a_crossing_in_the_printed_step_comes_out_and_a_quarter_of_a_step_beside_it_is
 }
 
 #[test]
-fn replications_that_disagree_widen_the_crossing_until_nothing_is_decided() {
+fn disagreeing_replications_make_a_crossing_undecided() {
     let ratios = [0.5, 0.6, 0.8, 1.25, 2.0];
     let with = |noise| assessed(40.0, &curves(&ratios, noise), "crossover=['a', 'b']");
     let narrow = with(0.01);
-    assert_eq!(narrow.verdict, Verdict::ComesOut);
+    assert_eq!(narrow.verdict, Verdict::Reproduced);
     let ours = narrow.ours.unwrap();
     assert!(40.0 < ours.low && ours.low < ours.value && ours.value < ours.high && ours.high < 80.0, "{ours:?}");
     let wide = with(0.2);
@@ -90,7 +90,7 @@ fn replications_that_disagree_widen_the_crossing_until_nothing_is_decided() {
 }
 
 #[test]
-fn of_several_crossings_each_must_be_in_the_step_and_none_is_not_there() {
+fn all_crossings_must_be_within_the_step() {
     let several = judged(80.0, &[0.5, 2.0, 0.5, 0.5, 2.0]);
     assert_eq!(several.verdict, Verdict::Misses, "the last alone is in the step");
     assert!(several.note.ends_with("(3 crossings)"), "{}", several.note);
@@ -106,13 +106,13 @@ fn of_several_crossings_each_must_be_in_the_step_and_none_is_not_there() {
 }
 
 #[test]
-fn a_curve_without_end_is_crossed_somewhere_in_the_step() {
+fn an_unbounded_curve_is_crossed_within_the_step() {
     let mut lines = curves(&[0.5, 0.5, 0.5, 2.0, 2.0], 0.0);
     lines.extend([80, 160].map(|rate| format!("e,rate={rate},default,a,saturated,1,1,1,1")));
     let found = assessed(40.0, &lines, "crossover=['a', 'b']");
     let ours = found.ours.unwrap();
     assert!((ours.low - 40.0).abs() < 1e-9 && (ours.high - 80.0).abs() < 1e-9, "{ours:?}");
-    assert_eq!((found.verdict, found.saturated.len()), (Verdict::ComesOut, 2));
+    assert_eq!((found.verdict, found.saturated.len()), (Verdict::Reproduced, 2));
     assert_eq!(assessed(20.0, &lines, "crossover=['a', 'b']").verdict, Verdict::Undecided);
 }
 
@@ -126,7 +126,7 @@ fn a_family_that_crosses_elsewhere_is_undecided() {
         let all: Vec<String> = lines.iter().cloned().chain(member(ratios)).collect();
         assessed(40.0, &all, "crossover=['a', 'b']").verdict
     };
-    assert_eq!(with(&[0.5, 0.6, 0.7, 1.25, 2.0]), Verdict::ComesOut);
+    assert_eq!(with(&[0.5, 0.6, 0.7, 1.25, 2.0]), Verdict::Reproduced);
     assert_eq!(with(&[0.5, 2.0, 2.0, 2.0, 2.0]), Verdict::Undecided);
     lines.clear();
 }
@@ -152,22 +152,22 @@ fn twice_as_many_points_of_the_same_curves_change_no_verdict() {
 #[test]
 fn what_cannot_be_crossed_is_told() {
     let lines = curves(&[0.5, 0.6, 0.8, 1.25, 2.0], 0.0);
-    let told = |paper, lines: &[String], more: &str, part: &str| {
+    let check_error = |paper, lines: &[String], more: &str, part: &str| {
         let found = assessed(paper, lines, more);
         assert!(found.verdict == Verdict::NoResult && found.note.contains(part), "{part}: {}", found.note);
     };
     let both = "crossover=['a', 'b']";
-    told(160.0, &lines, both, "not both in the sweep");
-    told(5.0, &lines, both, "not both in the sweep");
-    told(0.0, &lines, both, "does not print the rate");
-    told(40.0, &lines[..9], both, "no latency_p99_us of b at rate=160");
-    told(40.0, &lines, "crossover=['a', 'c']", "of c");
+    check_error(160.0, &lines, both, "not both in the sweep");
+    check_error(5.0, &lines, both, "not both in the sweep");
+    check_error(0.0, &lines, both, "does not print the rate");
+    check_error(40.0, &lines[..9], both, "no latency_p99_us of b at rate=160");
+    check_error(40.0, &lines, "crossover=['a', 'c']", "of c");
     let zero: Vec<String> = lines.iter().map(|line| line.replace("100,100,100", "100,0,100")).collect();
-    told(40.0, &zero, both, "is not above 0");
+    check_error(40.0, &zero, both, "is not above 0");
     let twice: Vec<String> = lines.iter().map(|line| line.replace("rate=10,", "bs=4;rate=20,")).collect();
-    told(40.0, &twice, both, "several points match at one rate");
+    check_error(40.0, &twice, both, "several points match at one rate");
     let named: Vec<String> = lines.iter().map(|line| line.replace("rate=10,", "rate=fast,")).collect();
-    told(40.0, &named, both, "rate of rate=fast is no number");
+    check_error(40.0, &named, both, "rate of rate=fast is no number");
     let refused = |row: &str| {
         let row = format!("[[row]]\nid='x'\nexperiment='e'\nmetric='w'\n{row}\n");
         map::parse(&[("map".to_owned(), row)]).unwrap_err().to_string()
@@ -180,7 +180,7 @@ fn what_cannot_be_crossed_is_told() {
 }
 
 proptest! {
-    /// Power laws are crossed exactly, whatever the units of curves and rates are, and the opposite order does not come out too.
+    /// Power laws are crossed exactly, whatever the units of curves and rates are, and the opposite order is not reproduced.
     #[test]
     fn power_laws_are_crossed_exactly(
         at in 11.0_f64..159.0, slope in 0.2_f64..3.0, fall in -2.0_f64..0.0, scale in 0.01_f64..100.0, step in 0_usize..4,
@@ -201,6 +201,6 @@ proptest! {
         prop_assert_eq!(found.verdict, verdict::beyond(error));
         let scaled = assessed(paper * 1000.0, &lines, "crossover=['a', 'b']\nfactor=1000.0");
         prop_assert_eq!(scaled.verdict, found.verdict);
-        prop_assert_ne!(assessed(paper, &lines, "crossover=['b', 'a']").verdict, Verdict::ComesOut);
+        prop_assert_ne!(assessed(paper, &lines, "crossover=['b', 'a']").verdict, Verdict::Reproduced);
     }
 }

@@ -22,7 +22,7 @@ fn statements_are_expanded_to_pairs() {
 #[test]
 fn malformed_statements_are_refused() {
     for (text, part) in [
-        ("a", "says nothing"),
+        ("a", "has no <"),
         ("", "a name was expected"),
         ("a <", "a name was expected"),
         ("{a, b < c", "} is missing"),
@@ -102,7 +102,7 @@ fn a_saturated_latency_is_above_all_finite_ones() {
     assert_eq!(one("a <= b"), Holds::Yes);
     assert_eq!(one("b <= a"), Holds::No);
     assert_eq!(one("a ~ b"), Holds::No);
-    // of two that are both saturated, and of one that is so now and then, nothing is said
+    // two saturated policies, and one that is saturated in some runs, are undecided
     for open in ["b < c", "b ~ c", "c <= b", "a < d", "a ~ d"] {
         assert_eq!(one(open), Holds::Open, "{open}");
     }

@@ -71,7 +71,7 @@ impl Layout {
         !self.is_json() && !self.journal
     }
 
-    /// A whole line, from what [`Lines`] has made of an event. `left_out` lines like it were not written.
+    /// A whole line, from an event formatted by [`Lines`]. `left_out` lines like it were suppressed.
     pub(super) fn line(&self, time: &str, level: Level, text: &str, left_out: u64) -> String {
         let priority = if self.journal { format!("<{}>", priority(level)) } else { String::new() };
         // text begins with its level

@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_rate_admits_what_a_list_of_its_lines_admits(gaps in prop::collection::vec(0..=LENGTH_MS / 4, 0..300)) {
+        fn the_rate_matches_a_list_of_its_lines(gaps in prop::collection::vec(0..=LENGTH_MS / 4, 0..300)) {
             let (rate, mut naive, mut now_ms, mut left_out) = (Rate::default(), Naive::default(), 0, 0);
             for gap in gaps {
                 now_ms += gap;
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_together_get_no_more_lines_and_none_is_forgotten() {
+    fn threads_share_the_limit_and_every_line_is_counted() {
         const EACH: u64 = 10_000;
         let rate = Rate::default();
         let admitted: u64 = std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_site_has_a_rate_of_its_own_until_the_table_is_full() {
+    fn each_call_site_has_its_own_rate_until_the_table_is_full() {
         let sites = Sites::default();
         let ids = || (1..=300).map(|site| site * 48);
         let first: Vec<usize> = ids().map(|id| sites.index(id)).collect();

@@ -30,7 +30,7 @@ pub const GRID_NS: u64 = 100_000;
 
 const MILLION: u64 = 1_000_000;
 /// Upper limit of cores.
-const MOST_CORES: u64 = 4_096;
+const MAX_CORES: u64 = 4_096;
 
 /// A host.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -194,7 +194,7 @@ impl Host {
     fn check(&self) -> Result<(), MachineError> {
         let Processors { cores, threads_per_core, .. } = self.processors;
         for (key, value, most) in [
-            ("host.cores", u64::from(cores), MOST_CORES),
+            ("host.cores", u64::from(cores), MAX_CORES),
             ("host.threads_per_core", threads_per_core.into(), 2),
             ("power.light_ppm", self.power.light_ppm.max(1), MILLION),
             ("power.spin_ppm", self.power.spin_ppm.max(1), MILLION),

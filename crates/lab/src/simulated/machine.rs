@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(change("governor", "schedutil".into()).unwrap().governor, Governor::Schedutil);
         assert!(change("governor", "ondemand".into()).unwrap_err().to_string().contains("ondemand"));
         let faults = |machine: Machine| machine.director.fails_ppm;
-        assert_eq!(faults(files.machine(&[]).unwrap()), 0, "none unless asked for");
+        assert_eq!(faults(files.machine(&[]).unwrap()), 0, "none by default");
         assert_eq!(faults(change("director.fails_ppm", 1_000.into()).unwrap()), 1_000);
         assert!(change("poll.loops_ns", 7.into()).unwrap_err().to_string().contains("poll.loops_ns"));
         let wrong = change("poll.loop_ns", "seven".into()).unwrap_err().to_string();

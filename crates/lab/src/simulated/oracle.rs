@@ -123,7 +123,7 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
         "system_power_w is not among the output's metrics"
     } else if requests > most_requests {
         return Some(format!(
-            "{requests:.2e} requests a run are more than the {most_requests:.1e} asked for (--oracle)"
+            "{requests:.2e} requests per run are more than the requested {most_requests:.1e} (--oracle)"
         ));
     } else {
         return None;

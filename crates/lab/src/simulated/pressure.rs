@@ -19,14 +19,14 @@ pub struct Pressed {
     /// Requests per second at its rate.
     pub achieved_iops: f64,
     /// Requests per second without a limit.
-    pub most_iops: f64,
+    pub max_iops: f64,
 }
 
 impl Pressed {
     /// Pressure in per cent.
     #[must_use]
     pub fn percent(&self) -> f64 {
-        pressure(&[self.achieved_iops], &[self.most_iops]).unwrap_or(0.0)
+        pressure(&[self.achieved_iops], &[self.max_iops]).unwrap_or(0.0)
     }
 }
 
@@ -34,7 +34,7 @@ impl Pressed {
 #[must_use]
 pub fn of_all(segments: &[Pressed]) -> Option<f64> {
     let achieved: Vec<f64> = segments.iter().map(|one| one.achieved_iops).collect();
-    let most: Vec<f64> = segments.iter().map(|one| one.most_iops).collect();
+    let most: Vec<f64> = segments.iter().map(|one| one.max_iops).collect();
     pressure(&achieved, &most)
 }
 
@@ -45,7 +45,7 @@ pub fn of_all(segments: &[Pressed]) -> Option<f64> {
 pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, String> {
     let measured = |segment: &Segment| {
         let achieved_iops = rate(bench, segment, Some(segment.mean_rate_iops))?;
-        Ok(Pressed { segment: segment.clone(), achieved_iops, most_iops: rate(bench, segment, None)? })
+        Ok(Pressed { segment: segment.clone(), achieved_iops, max_iops: rate(bench, segment, None)? })
     };
     segments.iter().map(measured).collect()
 }

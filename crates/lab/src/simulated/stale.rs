@@ -96,7 +96,7 @@ pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &
 #[must_use]
 pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, String>) -> Option<String> {
     if there.is_empty() {
-        return Some("all of it is stale: it says no values, as results of earlier versions".to_owned());
+        return Some("all of it is stale: it has no input values, as results of earlier versions".to_owned());
     }
     match current {
         Err(reason) => Some(format!("all of it is stale: {reason}")),

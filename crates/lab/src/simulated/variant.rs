@@ -172,7 +172,7 @@ mod tests {
         assert!(left_out.rides() && find("perturb:power.read_4k_nj:+20").rides(), "power alone");
         assert!(!find("perturb:poll.loop_ns:+20").rides() && !find("family:idle-deep").rides());
         let as_before = |variant: &Variant| variant.name == "without:sandman/s2.2";
-        assert!(!all.iter().any(as_before), "it stands at the middle of its range as it is");
+        assert!(!all.iter().any(as_before), "it is already at the middle of its range");
         let table = draws(&all).unwrap();
         assert!(table.lines().nth(1).unwrap().starts_with("lhs:1/3,"), "{table}");
         assert_eq!(draws(&all[..1]), None);

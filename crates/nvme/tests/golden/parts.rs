@@ -32,7 +32,7 @@ pub(crate) fn split(stream: &[u8]) -> Result<(Parts<'_>, &[u8]), String> {
     }
     let term_req = matches!(pdu_type, 2 | 3); // PDO is reserved there; the quoted header follows at once
     let start = if term_req || tail.is_empty() { plen - tail.len() } else { pdo };
-    let padding_len = start.checked_sub(plen - tail.len()).ok_or("PDO lies within the header")?;
+    let padding_len = start.checked_sub(plen - tail.len()).ok_or("PDO is within the header")?;
     let (padding, mut data) = tail.split_at_checked(padding_len).ok_or("PDO exceeds PLEN")?;
     let mut data_digest = None;
     if flags & 2 != 0 && !data.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn join(header: &[u8], pdo: usize, data: &[u8], digests: Digests) -> 
         pdu.extend(digest::digest(header));
     }
     if !data.is_empty() {
-        assert!(pdu.len() <= pdo, "PDO {pdo} lies within the header of {} bytes", pdu.len());
+        assert!(pdu.len() <= pdo, "PDO {pdo} is within the header of {} bytes", pdu.len());
         pdu.resize(pdo, 0);
         pdu.extend(data);
         if digests.data {

@@ -187,7 +187,7 @@ impl Target {
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let until = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about");
+        assert!(Instant::now() < until, "{what} was not observed");
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -108,7 +108,7 @@ fn page(seed: &str, name: &str, report: &Report) -> String {
         "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in experiments/claims-map*.toml. -->\n\n\
          # {name}: results row by row\n\n\
          The paper's value, ours with its 95 % interval (*with constants*: over draws of the assumed constants too), the verdict, and the\n\
-         cause where a row does not come out.\n\
+         cause where a row is not reproduced.\n\
          [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --seed-paper {seed}` prints what each row was compared with.\n\n\
          {}",
         rows(report, Some(seed))
@@ -236,7 +236,7 @@ fn saturated(row: &Assessment) -> String {
 /// The cause of a miss; otherwise empty.
 fn cause(row: &Assessment) -> String {
     let told = match row.otherwise.unwrap_or(row.verdict) {
-        Verdict::ComesOut => None,
+        Verdict::Reproduced => None,
         Verdict::NotModelled | Verdict::NoResult => Some(&row.note),
         _ => row.contradiction.as_ref().or(row.cause.as_ref()),
     };
@@ -249,18 +249,18 @@ fn left_out(material: &Material<'_>) -> String {
     let results = |verdict| report.results.values().filter_map(|counts| counts.get(&verdict)).sum::<usize>();
     let total: usize = report.results.values().flat_map(BTreeMap::values).sum();
     let (out, calibrated, constants) =
-        (results(Verdict::ComesOut), results(Verdict::Calibrated), material.calibration.constants.len());
+        (results(Verdict::Reproduced), results(Verdict::Calibrated), material.calibration.constants.len());
     let mut text = format!(
-        "{constants} free constants; {total} results, of which {out} come out and {calibrated} were fitted on or put in.\n\n"
+        "{constants} free constants; {total} results, of which {out} are reproduced and {calibrated} were fitted on or set as inputs.\n\n"
     );
-    text += "| figure | results compared | come out | constants fitted on it | come out without it | verdicts elsewhere that change |\n";
+    text += "| figure | results compared | reproduced | constants fitted on the figure | reproduced without them | changed verdicts of other figures |\n";
     text += "|---|---:|---:|---|---:|---|\n";
     for row in &material.varied.left_out {
-        let LeftOut { seed, figure, rows, come_out, fitted, .. } = row;
+        let LeftOut { seed, figure, rows, reproduced, fitted, .. } = row;
         let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
         let without = row.without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
         let elsewhere = elsewhere(row);
-        let _ = writeln!(text, "| {seed}, {figure} | {rows} | {come_out} | {fitted} | {without} | {elsewhere} |");
+        let _ = writeln!(text, "| {seed}, {figure} | {rows} | {reproduced} | {fitted} | {without} | {elsewhere} |");
     }
     text
 }
@@ -288,13 +288,13 @@ fn uncertain(spreads: &[Spread]) -> String {
     if spreads.is_empty() {
         return "not run\n".to_owned();
     }
-    let mut text = "| row | paper | draws | middle 95 % | comes out in | constant that matters most |\n".to_owned();
+    let mut text = "| row | paper | draws | middle 95 % | reproduced in | most influential constant |\n".to_owned();
     text += "|---|---|---:|---|---:|---|\n";
     for spread in spreads {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
         let most = spread.most.as_ref().map(ToString::to_string);
         let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
-        let share = format!("{:.0} %", 100.0 * spread.comes_out);
+        let share = format!("{:.0} %", 100.0 * spread.reproduced);
         let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);
         let _ = writeln!(text, "| {} | {paper} | {} | {middle} | {share} | {most} |", spread.id, spread.draws);
     }

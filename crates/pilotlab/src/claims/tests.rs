@@ -76,9 +76,9 @@ fn files_give_a_row_with_a_verdict() {
     let folder = folder();
     let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
     let row = &json["rows"][0];
-    assert_eq!((row["id"].as_str(), row["verdict"].as_str()), (Some("sandman-saving"), Some("comes-out")));
+    assert_eq!((row["id"].as_str(), row["verdict"].as_str()), (Some("sandman-saving"), Some("reproduced")));
     assert!((row["ours"]["value"].as_f64().unwrap() - 39.94).abs() < 0.01, "{row}");
-    assert_eq!(json["results"]["sandman"]["comes-out"], 1);
+    assert_eq!(json["results"]["sandman"]["reproduced"], 1);
     assert_eq!(json["profiles"][0]["hash"], "12ab");
     let text = ask(folder.path(), &[]).unwrap();
     assert!(text.contains("\nsandman, Fig 4\n") && text.contains("profile epyc, 12ab"), "{text}");
@@ -93,11 +93,11 @@ fn a_calibrated_row_lists_its_fits_and_choices() {
     std::fs::write(&path, fitted + chosen).unwrap();
     let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
     let row = &json["rows"][0];
-    assert_eq!((row["verdict"].as_str(), row["otherwise"].as_str()), (Some("calibrated"), Some("comes-out")));
+    assert_eq!((row["verdict"].as_str(), row["otherwise"].as_str()), (Some("calibrated"), Some("reproduced")));
     assert_eq!(row["fitted"], serde_json::json!(["poll.loop_ns", "the guards"]));
     let text = ask(folder.path(), &[]).unwrap();
     assert!(text.contains("fitted or chosen on it: poll.loop_ns; the guards"), "{text}");
-    assert!(text.contains("not overridden these would be: calibrated: 1 comes out"), "{text}");
+    assert!(text.contains("verdicts before overriding: calibrated: 1 reproduced"), "{text}");
     let contradicts =
         "[[contradicts]]\nid='sandman-saving'\nbecause='the table prints less'\ninequality='39 < [sandman-saving]'\n";
     std::fs::write(folder.path().join(MAP), ROW.to_owned() + contradicts).unwrap();
@@ -132,10 +132,10 @@ fn changed_random_and_omitted_constants_are_reported() {
     let folder = folder();
     let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();
     assert!(text.contains("suspect: one figure only"), "{text}");
-    assert!(text.contains("sandman-saving +20: comes out becomes misses (sandman Fig 4)"), "{text}");
+    assert!(text.contains("sandman-saving +20: reproduced becomes misses (sandman Fig 4)"), "{text}");
     assert!(text.contains("poll.loop_ns (-1.00)"), "{text}");
     let table = ask(folder.path(), &["--table", "leave-one-out"]).unwrap();
-    assert!(table.starts_with("1 free constants; 1 results, of which 1 come out"), "{table}");
+    assert!(table.starts_with("1 free constants; 1 results, of which 1 are reproduced"), "{table}");
     assert!(table.contains("| sandman, Fig 4 | 1 | 1 | none | 1 | none |"), "{table}");
     assert!(ask(folder.path(), &["--table", "verdicts"]).unwrap().contains("| sandman | 1 | 1 |"));
     let rows = ask(folder.path(), &["--table", "rows"]).unwrap();

@@ -30,7 +30,7 @@ impl Style {
         let words = verdict_words(row);
         let code = match row.verdict {
             _ if !self.colour => return words,
-            Verdict::ComesOut | Verdict::Agrees => "32",
+            Verdict::Reproduced | Verdict::Agrees => "32",
             Verdict::Near => "36",
             Verdict::Misses | Verdict::Differs => "31",
             Verdict::Undecided => "33",
@@ -83,7 +83,7 @@ fn counted(report: &Report, style: Style) -> String {
     }
     text.extend(report.fitted_misses_words().map(|words| wrapped(words, "")));
     for line in report.overruled_words() {
-        text += &wrapped(&format!("not overridden these would be: {line}"), "");
+        text += &wrapped(&format!("verdicts before overriding: {line}"), "");
     }
     for (member, experiments) in &report.missing_members {
         text += &wrapped(&format!("intervals without {member}: {}", experiments.join(", ")), "");
@@ -185,7 +185,7 @@ fn remarks(row: &Assessment) -> Vec<String> {
 }
 
 fn not_out(row: &Assessment) -> bool {
-    !matches!(row.otherwise.unwrap_or(row.verdict), Verdict::ComesOut | Verdict::Agrees)
+    !matches!(row.otherwise.unwrap_or(row.verdict), Verdict::Reproduced | Verdict::Agrees)
 }
 
 fn given(report: &Report, unmapped: bool, style: Style) -> String {
@@ -198,11 +198,11 @@ fn given(report: &Report, unmapped: bool, style: Style) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    format!("\n{}\n{}", style.heading("Taken as given, where it does not agree"), figure_rows(&rows, style))
+    format!("\n{}\n{}", style.heading("Taken as given: rows that do not agree"), figure_rows(&rows, style))
 }
 
 fn perturbed(moved: &[Sensitivity], style: Style) -> String {
-    let mut text = format!("\n{}\n", style.heading("Constants moved by 20 %: verdicts that change"));
+    let mut text = format!("\n{}\n", style.heading("Constants changed by 20 %: changed verdicts"));
     if moved.is_empty() {
         return text + "  no results of variants perturb:CONSTANT:+20 and -20\n";
     }
@@ -227,7 +227,7 @@ fn uncertain(spreads: &[Spread], style: Style) -> String {
         return text + "  no results of variants lhs:N, or no table of the constants drawn\n";
     }
     let mut table =
-        Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "comes out", "<constant that matters most"]);
+        Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "reproduced", "<most influential constant"]);
     for spread in spreads {
         let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
         let most = spread.most.as_ref().map(ToString::to_string);
@@ -237,7 +237,7 @@ fn uncertain(spreads: &[Spread], style: Style) -> String {
             paper.unwrap_or_default(),
             spread.draws.to_string(),
             middle.unwrap_or_default(),
-            format!("{:.0} %", 100.0 * spread.comes_out),
+            format!("{:.0} %", 100.0 * spread.reproduced),
             most.unwrap_or_default(),
         ]);
     }
@@ -265,7 +265,7 @@ fn closing(report: &Report) -> String {
     for stamp in &report.profiles {
         text += &wrapped(&format!("{}: profile {}, {}", stamp.file, stamp.profile, stamp.hash), "");
     }
-    let rule = "A value comes out under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
+    let rule = "A value is reproduced under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
                 straddles a boundary.";
     text += &wrapped(rule, "");
     format!("\n{text}")

@@ -12,17 +12,17 @@ use super::drive::Specification;
 const ABOUT: &str = "\
 Build the power-performance models of policy `pass` for this machine, or for a simulated one.
 
-`profile cpu` measures how often reactors poll, and what they draw, over numbers of cores, CPU quotas and power limits (RAPL); `profile ssd` measures \
-bandwidth and power of a drive. Both write one file, each its part, which `pass` loads. An interrupted profile continues where it stopped. What is set \
-of the machine is put back at the end; after `kill -9` by `pilotlab restore`.";
+`profile cpu` measures polling intervals and power of reactors for numbers of cores, CPU quotas and power limits (RAPL); `profile ssd` measures \
+bandwidth and power of a drive. Each writes its part of one file, which `pass` loads. An interrupted profile can be continued. Settings of \
+the machine are restored at the end; after `kill -9` by `pilotlab restore`.";
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab profile cpu --out own.toml                        all CPUs, with the sensor that is there
+  pilotlab profile cpu --out own.toml                        all CPUs, with the sensor found
   pilotlab profile cpu --out own.toml --sensor modelled      on a machine without a power sensor
   pilotlab profile ssd --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W
 
-Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/measure.md says what is measured.";
+Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/measure.md describes the measurements.";
 
 const CPU_EXAMPLES: &str = "\
 Examples:
@@ -31,7 +31,7 @@ Examples:
   pilotlab profile cpu --out own.toml --sensor modelled --each 2s   without a power sensor, shorter
   pilotlab profile cpu --out sim.toml --simulated profiles/sandman-epyc-9454p.toml --cores 8
 
-Run nothing else meanwhile, and stop the server: reactors need their CPUs for themselves.
+Stop the server and other programs first: reactors need exclusive CPUs.
 
 Exit codes:
   0  finished

@@ -202,7 +202,7 @@ fn limits_of(axes: &Axes, scope: Scope) -> Vec<String> {
     );
     note(
         scope == Scope::System,
-        "the machine is measured as a whole: what it draws without its cores counts as others",
+        "only the whole machine is measured: power other than that of the cores counts as others",
     );
     notes
 }
@@ -301,7 +301,7 @@ fn name(out: &Path) -> String {
 
 /// CPUs available to this process.
 fn allowed() -> anyhow::Result<Vec<u32>> {
-    let set = rustix::thread::sched_getaffinity(None).context("cannot ask which CPUs may be used")?;
+    let set = rustix::thread::sched_getaffinity(None).context("cannot read the CPU affinity")?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU as u32).filter(|&cpu| set.is_set(cpu as usize)).collect())
 }
 

@@ -136,7 +136,7 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
     if let Some(folder) = &args.live.resume {
         let folder = Folder::new(folder);
         let loaded = experiment::load(&folder.experiment(), &asked);
-        let what = || format!("{} holds no run that can go on", folder.root().display());
+        let what = || format!("{} has no run that can be resumed", folder.root().display());
         return Ok((loaded.with_context(what)?, folder));
     }
     let file = args.file().context("name an experiment")?;

@@ -164,7 +164,7 @@ const ALL: &str = "experiments/all.toml";
 
 /// A file of the repository, here or in a parent folder.
 pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
-    let here = std::env::current_dir().context("cannot tell the present folder")?;
+    let here = std::env::current_dir().context("cannot determine the current folder")?;
     let found = here.ancestors().map(|folder| folder.join(name)).find(|file| file.is_file());
     found.with_context(|| format!("there is no {name} here or above: run it in the repository"))
 }

@@ -22,7 +22,7 @@ use crate::files;
 /// Requests between two reads of the clock.
 const LOOK_EVERY: u64 = 1 << 16;
 /// Time until a progress bar is displayed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROGRESS_AFTER: Duration = Duration::from_secs(2);
 
 /// Maximum number of names.
 const NAMES: u32 = 16;
@@ -140,7 +140,7 @@ impl Bar {
 
     fn tell(&mut self, requests: u64, at_ns: u64) {
         let elapsed = self.started.elapsed();
-        if elapsed < PATIENCE || !std::io::stderr().is_terminal() {
+        if elapsed < PROGRESS_AFTER || !std::io::stderr().is_terminal() {
             return;
         }
         if self.bar.is_hidden() {

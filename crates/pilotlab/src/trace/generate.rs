@@ -13,12 +13,12 @@ use crate::console;
 use crate::exit::Exit;
 
 /// Maximum length of a surrogate, in hours: a year.
-const MOST_HOURS: f64 = 8784.0;
+const MAX_HOURS: f64 = 8784.0;
 
 pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> {
     let wanted = &args.surrogate;
-    if !(wanted.hours > 0.0 && wanted.hours <= MOST_HOURS) {
-        return Ok(refuse(&format!("--hours {} is not above 0 and at most {MOST_HOURS}", wanted.hours)));
+    if !(wanted.hours > 0.0 && wanted.hours <= MAX_HOURS) {
+        return Ok(refuse(&format!("--hours {} is not above 0 and at most {MAX_HOURS}", wanted.hours)));
     }
     if wanted.rate_iops <= 0.0 {
         return Ok(refuse("--rate-iops 0 gives no requests"));

@@ -19,33 +19,33 @@ use crate::console;
 use crate::exit::Exit;
 
 const ABOUT: &str = "\
-Say what is in a block trace: requests, rates and their peaks, bursts, sizes, dispersion, working set, volumes.
+Print statistics of a block trace: requests, rates and their peaks, bursts, sizes, dispersion, working set, volumes.
 
-The trace is read once, in bounded memory, however long it is. Plain, gzip and zstd are told apart by their first bytes, \
-and the format by the first lines: alibaba, tencent, msr, mqsim, vscsi (CloudPhysics), blkparse, csv. docs/traces.md says \
-what every format's columns and every statistic mean.
+The trace is read once, in bounded memory. Compression (none, gzip, zstd) is detected by the first bytes, \
+the format by the first lines: alibaba, tencent, msr, mqsim, vscsi (CloudPhysics), blkparse, csv. docs/traces.md describes \
+the columns of each format and the statistics.
 
-With -o the requests are written as plain CSV. With --generate there is no trace to read: one is drawn that has the \
-published read share, size quartiles and bursts of a vendor's, and the rest at random.";
+With -o the requests are written as CSV. With --generate a surrogate is generated instead: it has the published read share, size \
+quartiles and bursts of a vendor's traces, and random values for the rest.";
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab trace io_traces.csv.gz                 what is in it
-  pilotlab trace usr_0.csv.gz --json              the same for programs
+  pilotlab trace io_traces.csv.gz                 statistics
+  pilotlab trace usr_0.csv.gz --json              statistics as JSON
   tar -xzOf 2018100101.tgz | pilotlab trace - --format tencent
   blkparse -i sda | pilotlab trace - --blkparse-action issued
   pilotlab trace web.trace -o web.csv.zst         as plain CSV
   pilotlab trace --generate alibaba --seed 7 --hours 2 -o surrogate.csv.zst
   pilotlight load --trace surrogate.csv.zst --speed 10
                                                     replay it against a target
-  pilotlab run --replay web.csv.zst               what a day of it would cost under each policy
+  pilotlab run --replay web.csv.zst               energy of a day of it under each policy
   pilotlab trace web.csv.zst --pressure experiments/pacer/pressure.toml
-                                                    its pressure on PACER's server, each 20 minutes
+                                                    its pressure on PACER's server, by 20 minutes
 
 Exit codes:
   0  read to its end; malformed lines, if any, are counted
-  1  the trace could not be read, or not to its end, or --strict met a malformed line
-  2  the command line was refused, or the format could not be told";
+  1  the trace could not be read to its end, or --strict found a malformed line
+  2  the command line was refused, or the format is unknown";
 
 /// Options of `pilotlab trace`.
 #[derive(Args, Clone, Debug)]
@@ -59,7 +59,7 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) reading: ReadingArgs,
 
-    /// Write the requests as plain CSV to a file; .gz and .zst are packed. A FIFO or /dev/stdout is written as it is
+    /// Write the requests as CSV to a file, compressed if it ends in .gz or .zst. A FIFO or /dev/stdout is never compressed
     #[arg(short, long, value_name = "FILE", value_parser = output_path)]
     pub(crate) output: Option<PathBuf>,
 
@@ -71,7 +71,7 @@ pub(crate) struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = bin_ns, help_heading = "Segments (PACER, section III-A3)")]
     pub(crate) segments: Option<u64>,
 
-    /// Their pressure on the simulated machine of an experiment: what each asks for over what the machine does of it at most
+    /// Pressure of the segments on the simulated machine of an experiment: requested rate over the machine's maximum rate
     #[arg(long, value_name = "EXPERIMENT", help_heading = "Segments (PACER, section III-A3)")]
     pub(crate) pressure: Option<PathBuf>,
 
@@ -90,20 +90,20 @@ pub(crate) struct BurstArgs {
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_bin: u64,
 
-    /// How many times the mean of the bins before
+    /// Multiple of the mean of the bins before
     #[arg(long, value_name = "FACTOR", default_value_t = 2.0, value_parser = factor)]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_factor: f64,
 
-    /// How many bins before make up the mean
+    /// Number of bins before that the mean covers
     #[arg(long, value_name = "BINS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
     pub(crate) burst_background: u32,
 
-    /// Fewest requests of a bin in a burst
+    /// Minimum number of requests of a bin in a burst
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
     #[arg(help_heading = "Bursts: runs of bins that hold at least --burst-factor times the mean of the bins before")]
-    pub(crate) burst_least: u64,
+    pub(crate) burst_min_requests: u64,
 }
 
 /// Parses a width in nanoseconds.
@@ -128,7 +128,7 @@ fn output_path(text: &str) -> Result<PathBuf, String> {
     let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
     if NOT_WRITTEN.contains(&end.as_str()) {
         return Err(format!(
-            ".{end} is not written; a name that ends in .gz or .zst is packed so, any other is plain CSV"
+            ".{end} is not supported; names that end in .gz or .zst are compressed, others are plain CSV"
         ));
     }
     Ok(path)
@@ -140,7 +140,7 @@ impl BurstArgs {
             bin_ns: self.burst_bin,
             background_bins: self.burst_background,
             factor: self.burst_factor,
-            min_requests: self.burst_least,
+            min_requests: self.burst_min_requests,
             ..BurstRule::default()
         }
     }
@@ -153,15 +153,15 @@ pub(crate) struct SurrogateArgs {
     #[arg(long, value_enum, value_name = "VENDOR", help_heading = "Surrogates")]
     pub(crate) generate: Option<Vendor>,
 
-    /// Seed of all that is drawn: what is unpublished, and the requests
+    /// Seed of the unpublished parameters and the requests
     #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = "Surrogates")]
     pub(crate) seed: u64,
 
-    /// Hours of the surrogate; parts of one too
+    /// Length of the surrogate in hours, such as 0.5
     #[arg(long, value_name = "HOURS", default_value_t = 1.0, help_heading = "Surrogates")]
     pub(crate) hours: f64,
 
-    /// Requests a second of all volumes together, bursts left out
+    /// Requests per second of all volumes together, without bursts
     #[arg(long, value_name = "RATE", default_value = "10k", value_parser = units::rate, help_heading = "Surrogates")]
     pub(crate) rate_iops: f64,
 

@@ -122,7 +122,13 @@ fn rates(all: &Summary) -> Table {
 /// The rates of a window; none if the window is shorter than a tick of the trace's clock.
 fn rate(window: &WindowSummary, clock_step_ns: u64) -> [String; 5] {
     if window.width_ns < clock_step_ns {
-        return [time(window.width_ns), NOTHING.into(), NOTHING.into(), NOTHING.into(), "the clock is too slow".into()];
+        return [
+            time(window.width_ns),
+            NOTHING.into(),
+            NOTHING.into(),
+            NOTHING.into(),
+            "the clock's resolution is too low".into(),
+        ];
     }
     [
         time(window.width_ns),
@@ -134,7 +140,7 @@ fn rate(window: &WindowSummary, clock_step_ns: u64) -> [String; 5] {
 }
 
 fn sizes(all: &Summary) -> Table {
-    let headings = ["<bytes", "least", "quartile 1", "median", "quartile 3", "99 %", "most"];
+    let headings = ["<bytes", "minimum", "quartile 1", "median", "quartile 3", "99 %", "maximum"];
     let mut table = Table::new(&headings);
     for (name, sizes) in [("reads", &all.read_sizes), ("writes", &all.write_sizes)] {
         if let Some(sizes) = sizes {
@@ -160,7 +166,7 @@ fn quantiles(name: &str, sizes: &SizeSummary) -> [String; 7] {
 
 fn malformed(out: &mut String, report: &Report<'_>) {
     if report.late_requests > 0 {
-        let _ = write!(out, "\n{} requests came too late to be sorted and", report.late_requests);
+        let _ = write!(out, "\n{} requests were too late to be sorted and", report.late_requests);
         let _ = writeln!(out, " got the time of the one before (--reorder-window sorts more)");
     }
     if report.malformed_lines > 0 {

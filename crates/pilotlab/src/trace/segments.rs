@@ -24,7 +24,7 @@ struct Row {
     #[serde(flatten)]
     segment: Segment,
     #[serde(skip_serializing_if = "Option::is_none")]
-    most_iops: Option<f64>,
+    max_iops: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pressure_percent: Option<f64>,
 }
@@ -33,7 +33,7 @@ impl SegmentsReport {
     /// Measures the pressure of the segments, if requested.
     pub(super) fn of(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
         let Some(path) = &args.pressure else {
-            let one = |segment| Row { segment, most_iops: None, pressure_percent: None };
+            let one = |segment| Row { segment, max_iops: None, pressure_percent: None };
             return Ok(Self { segments: segments.into_iter().map(one).collect(), pressure_percent: None });
         };
         let bench = experiment::load(path, &Request::default())?;
@@ -41,7 +41,7 @@ impl SegmentsReport {
         let pressed = pressed.with_context(|| format!("{}", path.display()))?;
         let one = |pressed: &Pressed| Row {
             segment: pressed.segment.clone(),
-            most_iops: Some(pressed.most_iops),
+            max_iops: Some(pressed.max_iops),
             pressure_percent: Some(pressed.percent()),
         };
         Ok(Self { segments: pressed.iter().map(one).collect(), pressure_percent: pressure::of_all(&pressed) })
@@ -49,9 +49,9 @@ impl SegmentsReport {
 
     pub(super) fn text(&self) -> String {
         let mut table =
-            Table::new(&["segment", "requests", "IOPS", "reads", "sequential", "mean size", "most IOPS", "pressure"]);
+            Table::new(&["segment", "requests", "IOPS", "reads", "sequential", "mean size", "max IOPS", "pressure"]);
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        for Row { segment, most_iops, pressure_percent } in &self.segments {
+        for Row { segment, max_iops, pressure_percent } in &self.segments {
             table.row([
                 time(segment.begin_ns),
                 segment.requests.to_string(),
@@ -59,7 +59,7 @@ impl SegmentsReport {
                 percent(segment.read_share),
                 percent(segment.sequential_share),
                 size(segment.mean_bytes as u64),
-                most_iops.map_or("-".to_owned(), |iops| format!("{iops:.0}")),
+                max_iops.map_or("-".to_owned(), |iops| format!("{iops:.0}")),
                 pressure_percent.map_or("-".to_owned(), |pressure| format!("{pressure:.2} %")),
             ]);
         }

@@ -117,7 +117,7 @@ fn a_failure_keeps_the_old_file_and_leaves_no_other() {
 }
 
 #[test]
-fn the_page_of_a_run_goes_where_it_is_asked_for() {
+fn the_page_of_a_run_is_written_to_the_given_path() {
     let home = tempfile::tempdir().unwrap();
     let (file, out) = (bench::experiment(home.path()), home.path().join("out"));
     let out = out.to_str().unwrap();

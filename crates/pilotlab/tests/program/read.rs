@@ -42,14 +42,17 @@ fn json_has_stable_keys_and_the_file_is_unchanged() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((&report["format"], &report["mechanism"]), (&Value::from(1), &Value::from("interrupt")));
-    let asked = &report["settings"];
+    let requested = &report["settings"];
     for (key, value) in [("block_bytes", 8192), ("numjobs", 2), ("runtime_ns", 100_000_000), ("ramp_ns", 20_000_000)] {
-        assert_eq!(asked[key], value, "{key}");
+        assert_eq!(requested[key], value, "{key}");
     }
     for (key, value) in [("offset_bytes", 0), ("size_bytes", 512 << 10), ("seed", 5)] {
-        assert_eq!(asked[key], value, "{key}");
+        assert_eq!(requested[key], value, "{key}");
     }
-    assert_eq!((&asked["path"], &asked["calls"]), (&Value::from(file.path().to_str()), &Value::from("preadv2")));
+    assert_eq!(
+        (&requested["path"], &requested["calls"]),
+        (&Value::from(file.path().to_str()), &Value::from("preadv2"))
+    );
     let (reads, ios) = (&report["read"], report["read"]["ios"].as_u64().unwrap());
     assert!(ios > 0 && reads["data_bytes"] == ios * 8192 && report["elapsed_ns"].as_u64() >= Some(100_000_000));
     for key in ["rate_iops", "data_bytes_per_s"] {
@@ -78,7 +81,7 @@ fn the_table_has_the_cost_of_a_read() {
     }
     let table = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{table}{}", text(&output.stderr));
-    for says in [
+    for expected in [
         "4096 bytes at a time by preadv2, 1 thread",
         "latency ",
         "p99.9 ",
@@ -86,14 +89,14 @@ fn the_table_has_the_cost_of_a_read() {
         "us per read",
         "io_poll",
     ] {
-        assert!(table.contains(says), "{says}: {table}");
+        assert!(table.contains(expected), "{expected}: {table}");
     }
 }
 
 #[test]
 fn unreadable_files_give_an_exit_code_and_a_hint() {
     let file = file();
-    for (path, args, code, says) in [
+    for (path, args, code, expected) in [
         (file.path(), "--mechanism poll", 2, "uring hybrid"),
         (file.path(), "--bs 1000", 2, "logical block size"),
         (file.path(), "--bs 2m", 2, "are less than one read of 2097152"),
@@ -102,10 +105,10 @@ fn unreadable_files_give_an_exit_code_and_a_hint() {
         (Path::new("/no/such"), "", 1, "No such file"),
     ] {
         let output = read(path, args);
-        let told = text(&output.stderr);
-        if !is_lacking(&told) {
-            assert_eq!(output.status.code(), Some(code), "{args}: {told}");
-            assert!(told.contains(says) && output.stdout.is_empty(), "{args}: {told}");
+        let printed = text(&output.stderr);
+        if !is_lacking(&printed) {
+            assert_eq!(output.status.code(), Some(code), "{args}: {printed}");
+            assert!(printed.contains(expected) && output.stdout.is_empty(), "{args}: {printed}");
         }
     }
 }

@@ -20,8 +20,8 @@ fn a_trace_gives_energy_per_day_and_month() {
     let (trace, out) = (small(folder.path()), folder.path().join("out").to_str().expect("text").to_owned());
     let short = ["--set", "trace.sample.window=500ms", "--set", "trace.sample.run_in=500ms", "--set", "series=500ms"];
     let policies = ["--policy", "spdk-static", "--policy", "linux-interrupt"];
-    let asked = [&["run", "--replay", &trace, "--out", &out], &short[..], &policies[..]].concat();
-    let output = run(&[&asked[..], &["--json"]].concat());
+    let replay = [&["run", "--replay", &trace, "--out", &out], &short[..], &policies[..]].concat();
+    let output = run(&[&replay[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let [polling, linux] = &report["policies"].as_array().expect("a list")[..] else { panic!("{report}") };
@@ -33,7 +33,7 @@ fn a_trace_gives_energy_per_day_and_month() {
         assert!((number(row, "kwh_per_month") / (day * 30.0 / 3.6e6) - 1.0).abs() < 1e-6);
     }
     assert!(number(polling, "joules_per_day") > number(linux, "joules_per_day"));
-    let table = text(&run(&asked).stdout);
+    let table = text(&run(&replay).stdout);
     for wanted in ["400 requests", "replayed whole", "a month is 30 days", "kWh/month", "spdk-static", "saved"] {
         assert!(table.contains(wanted), "no `{wanted}` in\n{table}");
     }
@@ -44,7 +44,7 @@ fn errors_list_the_valid_values() {
     let folder = tempfile::tempdir().unwrap();
     let trace = small(folder.path());
     let out = folder.path().to_str().expect("text");
-    for (args, code, says) in [
+    for (args, code, expected) in [
         (vec!["--replay", &trace, "--policy", "spdk"], 2, "spdk-static, linux-interrupt"),
         (vec!["--replay", &trace, "--format", "spc"], 2, "blkparse"),
         (vec!["--policy", "sandman"], 2, "--replay"),
@@ -53,6 +53,6 @@ fn errors_list_the_valid_values() {
     ] {
         let output = run(&[&["run", "--out", out], &args[..]].concat());
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {}", text(&output.stderr));
     }
 }

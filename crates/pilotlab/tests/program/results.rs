@@ -105,12 +105,12 @@ fn a_report_needs_a_whole_folder() {
 #[test]
 fn simulated_results_can_be_compared_and_have_a_report() {
     let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/fig4");
-    let asked = ["compare", results, "--point", "policy=spdk-static", "--versus", "policy=sandman"];
-    let (code, told, why) = said(&asked);
+    let requested = ["compare", results, "--point", "policy=spdk-static", "--versus", "policy=sandman"];
+    let (code, printed, why) = said(&requested);
     assert_eq!((code, why.as_str()), (Some(0), ""));
     for (metric, verdict) in [("system_power_w", "lower: better"), ("burst.latency_p99_us", "")] {
-        let line = told.lines().find(|line| line.trim().starts_with(metric));
-        assert!(line.is_some_and(|line| line.contains(verdict)), "{metric} {verdict}: {told}");
+        let line = printed.lines().find(|line| line.trim().starts_with(metric));
+        assert!(line.is_some_and(|line| line.contains(verdict)), "{metric} {verdict}: {printed}");
     }
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("page.html");

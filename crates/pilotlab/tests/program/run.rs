@@ -17,7 +17,7 @@ fn file(name: &str) -> String {
 #[test]
 fn options_of_the_other_kind_are_refused_by_name() {
     let (quick, fig3, claims) = (file("quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
-    for (args, says) in [
+    for (args, expected) in [
         (vec![&quick[..], "--smoke"], "--smoke applies to simulated experiments only"),
         (vec![&fig3, "--dry-run"], "--dry-run applies to experiments on a real machine only"),
         (vec![&fig3, "--program", "x"], "--program applies to experiments on a real machine only"),
@@ -27,7 +27,7 @@ fn options_of_the_other_kind_are_refused_by_name() {
         let output = run(&[&["run"], &args[..]].concat());
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
-        assert!(message.contains(says), "{args:?}: {message}");
+        assert!(message.contains(expected), "{args:?}: {message}");
     }
 }
 
@@ -91,11 +91,12 @@ fn a_server_of_another_version_is_refused_with_a_remedy() {
     let experiment = experiment(folder.path());
     let out = folder.path().join("out");
     let with = |path: &str| run(&["run", &experiment, "--out", out.to_str().unwrap(), "--program", path]);
-    for (path, says) in [(program.to_str().unwrap(), "is version 0.0.1"), ("/nowhere/pilotlight", "cannot be started")]
+    for (path, expected) in
+        [(program.to_str().unwrap(), "is version 0.0.1"), ("/nowhere/pilotlight", "cannot be started")]
     {
         let output = with(path);
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{message}");
-        assert!(message.contains(says) && message.contains("cargo build --release -p pilotlight"), "{message}");
+        assert!(message.contains(expected) && message.contains("cargo build --release -p pilotlight"), "{message}");
     }
 }

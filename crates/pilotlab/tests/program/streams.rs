@@ -61,7 +61,7 @@ fn every_command() {
 
 /// A run whose output pipe is closed completes its results; the commands that read them behave as all others.
 #[test]
-fn a_run_of_bench_is_finished_although_nobody_reads_what_it_prints() {
+fn a_run_finishes_after_its_output_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let (file, out) = (bench::experiment(folder.path()), folder.path().join("out"));
     let mut command = command(&["run", &file, "--out", out.to_str().unwrap()]);

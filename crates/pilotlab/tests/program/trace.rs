@@ -22,7 +22,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn a_real_trace_is_described_for_people_and_for_programs() {
+fn a_real_trace_is_described_as_text_and_json() {
     let table = text(&trace(&[&tpcc()]).stdout);
     for wanted in ["(mqsim)", "6999, 56.95 MiB; 51278.9 IOPS", "82000", "volumes       16", "quartile 3"] {
         assert!(table.contains(wanted), "no `{wanted}` in\n{table}");
@@ -34,7 +34,7 @@ fn a_real_trace_is_described_for_people_and_for_programs() {
 }
 
 #[test]
-fn malformed_lines_are_told_and_strict_ends_there() {
+fn malformed_lines_are_reported_and_strict_stops_at_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.csv", "time_us,op,offset,bytes\n1,R,0,512\nnonsense\n2,W,0,512\n");
     let output = trace(&[&file]);
@@ -46,13 +46,13 @@ fn malformed_lines_are_told_and_strict_ends_there() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_what_to_do() {
+fn files_that_are_not_traces_are_refused_with_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.txt", "hello\n");
     let two_times = write(dir.path(), "two.csv", "time_ns,time_s,op,offset,bytes\n1,1,R,0,512\n");
     let with_mark = write(dir.path(), "mark.csv", "\u{feff}time_ns,op,offset,bytes\n1,R,0,512\n");
     let tpcc = tpcc();
-    for (args, code, says) in [
+    for (args, code, expected) in [
         (vec![file.as_str()], 2, "--format"),
         (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
         (vec!["/no/such/file"], 1, "/no/such/file"),
@@ -68,7 +68,7 @@ fn what_is_no_trace_is_refused_with_what_to_do() {
     ] {
         let output = trace(&args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output.stderr));
-        assert!(text(&output.stderr).contains(says), "{args:?}: {}", text(&output.stderr));
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {}", text(&output.stderr));
     }
 }
 
@@ -79,7 +79,7 @@ fn write(dir: &Path, name: &str, content: &str) -> String {
 }
 
 #[test]
-fn a_surrogate_is_the_same_every_time_and_read_as_it_was_drawn() {
+fn a_surrogate_is_reproducible_and_survives_a_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let generate = |name: &str, seed: &str| {

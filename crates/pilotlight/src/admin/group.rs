@@ -36,7 +36,7 @@ impl Group {
             match failed {
                 0 if result.is_null() => return Ok(None),
                 0 => return Ok(Some(Self { name: name.to_owned(), gid: found.gr_gid })),
-                libc::ENOENT | libc::ESRCH => return Ok(None), // getgrnam(3): some databases say so
+                libc::ENOENT | libc::ESRCH => return Ok(None), // getgrnam(3): some databases return these for missing groups
                 libc::EINTR => {}
                 libc::ERANGE if bytes < *MEMBERS.end() => bytes *= 4,
                 other => return Err(io::Error::from_raw_os_error(other)),

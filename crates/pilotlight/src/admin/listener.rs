@@ -102,7 +102,7 @@ impl Listener {
         }
     }
 
-    /// Whether to stop, whether someone connects, and which connections can go on.
+    /// Whether to stop, whether a client connects, and which connections are ready.
     fn wait<S>(&self, clients: &[Client<S>]) -> io::Result<(bool, bool, Vec<bool>)> {
         let mut fds = vec![
             PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),

@@ -3,7 +3,7 @@
 //! A Unix socket accepts connections as soon as it listens, from every user who may write to its file. So its mode is restricted
 //! after `bind` and before `listen`; until then the kernel refuses every connection.
 //!
-//! The socket of a dead server looks the same as a living one between those two calls. Servers therefore
+//! Between those two calls the socket of a running server looks like that of a killed one. Servers therefore
 //! take turns, by a lock on the directory (flock(2)) that the kernel drops with the process.
 
 use std::fs::{self, DirBuilder, File, Metadata, Permissions};
@@ -81,7 +81,7 @@ impl ControlSocket {
         self.read_group.as_ref()
     }
 
-    /// Makes the socket. What a dead server left there is replaced. Members of `read_group` can connect too.
+    /// Creates the socket, and replaces that of a killed server. Members of `read_group` can connect too.
     ///
     /// # Errors
     /// If a server answers there, or the place is not fit for it.
@@ -214,7 +214,7 @@ fn take_turn(directory: &Path) -> io::Result<File> {
     Err(io::Error::new(io::ErrorKind::WouldBlock, "another program keeps its directory locked"))
 }
 
-/// Makes room: removes what a dead server left.
+/// Removes the socket of a killed server.
 fn clear(path: &Path) -> Result<(), BindError> {
     if !is_dead(path)? {
         return Ok(());
@@ -222,7 +222,7 @@ fn clear(path: &Path) -> Result<(), BindError> {
     fs::remove_file(path).map_err(|source| BindError::System { path: path.display().to_string(), source })
 }
 
-/// Whether a dead server left its socket there; `false` where nothing is there. Everything else is an error.
+/// Whether the socket of a killed server is there; `false` if nothing is there. Everything else is an error.
 fn is_dead(path: &Path) -> Result<bool, BindError> {
     let name = || path.display().to_string();
     match fs::symlink_metadata(path) {

@@ -26,8 +26,8 @@ Examples:
   pilotlight serve --config pilotlight.toml --check
 
 Signals:
-  SIGTERM, Ctrl-C   stop accepting, finish what is in flight, flush (at most --drain-timeout in
-                    all), leave; a second one leaves at once
+  SIGTERM, Ctrl-C   stop accepting, finish requests in flight, flush (at most --drain-timeout in
+                    all), exit; a second signal exits at once
   SIGHUP            read the configuration and the files' sizes again; subsystems and namespaces
                     are added, removed and resized, allowed hosts and the policy change
 
@@ -35,9 +35,9 @@ Exit codes:
   0  stopped by a signal, everything finished and flushed
   1  the server could not start or failed
   2  the command line or the configuration was refused; nothing was started
-  3  stopped, but requests or a flush were still unfinished when --drain-timeout was over
+  3  stopped, but requests or a flush were unfinished after --drain-timeout
   4  stopped, but a flush failed: data that were not flushed before may be lost
-  130, 143  left at once at a second Ctrl-C (130) or SIGTERM (143)";
+  130, 143  ended at once by a second Ctrl-C (130) or SIGTERM (143)";
 
 /// Options of `pilotlight serve`.
 #[derive(Args, Clone, Debug, Default)]
@@ -199,7 +199,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Only check the configuration, and that this machine has what it needs
+    /// Only check the configuration, and whether this machine meets its requirements
     #[arg(long, help_heading = "Configuration")]
     pub(crate) check: bool,
 

@@ -298,11 +298,11 @@ section! {
     Background "background" {
         /// Namespaces to scrub: `off`, `checked` (those with checksums), `all`.
         scrub: text, "", "`checked`", Restart;
-        /// Highest rate of scrubbing of a namespace, `1MB/s` to `1TB/s`.
+        /// Maximum rate of scrubbing of a namespace, `1MB/s` to `1TB/s`.
         scrub_rate: text, "", "`100MB/s`", Restart;
         /// Days from the start of a pass to the next; a pass is finished by then.
         scrub_days: number, "", "30", Restart;
-        /// Highest rate of trimming of a namespace.
+        /// Maximum rate of trimming of a namespace.
         trim_rate: text, "", "`1GB/s`", Restart;
     }
 }

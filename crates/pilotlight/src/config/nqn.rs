@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_nqn_is_an_nqn_and_follows_from_machine_and_address_alone() {
+    fn the_machine_s_nqn_depends_on_machine_and_address_only() {
         let address = |port| Some(SocketAddr::from(([127, 0, 0, 1], port)));
         let nqn = of_machine("0123", address(4420));
         assert_eq!(check(&nqn), Ok(()));

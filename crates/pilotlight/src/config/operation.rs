@@ -29,7 +29,7 @@ pub(crate) struct Operation {
     pub(crate) policy: PolicyChoice,
     /// Goals.
     pub(crate) goals: Goals,
-    /// Bandwidth caps at the start; what they are later only the server knows.
+    /// Bandwidth caps at the start; later values are only in the server.
     pub(crate) caps: Vec<Cap>,
     /// Priorities of namespaces and hosts; those of [`Goals`] are empty here.
     pub(crate) priorities: Vec<Priority>,
@@ -49,7 +49,7 @@ pub(crate) struct Operation {
     pub(crate) admin_socket: Option<AdminSocket>,
     /// Who gets idle energy, where energy is divided among hosts; `None`: it is not divided.
     pub(crate) energy_shares: Option<Idle>,
-    /// Where metrics are served over HTTP; `None`: nowhere.
+    /// Where metrics are served over HTTP; `None`: not served.
     pub(crate) metrics: Option<SocketAddr>,
     /// Whether the discovery service is announced by multicast DNS.
     pub(crate) mdns: bool,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn reactors_for_tests_have_made_up_siblings_and_no_cores() {
+    fn reactors_for_tests_have_virtual_siblings_and_no_cores() {
         let reactors = Reactors::for_tests(3);
         assert!(reactors.is_test_mode() && reactors.len() == 3);
         assert_eq!(siblings(&reactors), [Some(1), Some(0), None]);

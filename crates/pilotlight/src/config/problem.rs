@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn problems_are_told_in_the_order_of_the_file() {
+    fn problems_are_in_the_order_of_the_file() {
         let text = "a = 1\nb = 2\n";
         let problems = [Problem::error(&at(text, "b"), "second"), Problem::warning(&at(text, "a"), "first")];
         let text = render_all(&problems, Some(&source(text)), false);

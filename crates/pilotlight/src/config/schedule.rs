@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_hold_until_the_next_one_and_the_last_for_good() {
+    fn entries_apply_until_the_next_and_the_last_forever() {
         let text =
             "# an event\n2026-11-23T20:00Z default\n2026-11-23T19:00+01:00 300W # 18:00Z\n\n2026-11-23T19:00Z off\n";
         let schedule = Schedule::parse(text).unwrap();

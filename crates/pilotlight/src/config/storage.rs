@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_with_blocks_is_fit_and_known_under_every_name() {
+    fn a_file_with_blocks_is_usable_and_identified_by_every_name() {
         let dir = tempfile::tempdir().unwrap();
         let (path, link) = (dir.path().join("disk"), dir.path().join("link"));
         fs::write(&path, vec![0; 8192]).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_can_be_created_is_fit_and_is_not_created() {
+    fn a_file_that_can_be_created_is_usable_and_not_created() {
         let dir = tempfile::tempdir().unwrap();
         let found = inspect(&dir.path().join("new"), Some(8192), 4096).unwrap();
         assert_eq!(found.size, 8192);

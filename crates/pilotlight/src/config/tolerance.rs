@@ -20,7 +20,7 @@ const BOUNDS_NS: RangeInclusive<u64> = 1_000..=10_000_000_000;
 /// A namespace and its tolerance.
 pub(crate) type NamespaceTolerance = (Capped, LatencyBound);
 
-/// A [`Tolerance`] without what it is of.
+/// A [`Tolerance`] without its scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct LatencyBound {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tolerances_come_back_as_they_were_written() {
+    fn tolerances_survive_a_round_trip() {
         let loss = |stat, ppm| Ok(Some(LatencyBound { stat, bound: Bound::LossPpm(ppm) }));
         let latency = |stat, ns| Ok(Some(LatencyBound { stat, bound: Bound::LatencyNs(ns) }));
         for (text, parsed, written) in [

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_come_back_as_they_were_written() {
+    fn durations_survive_a_round_trip() {
         for text in ["10s", "1500ms", "2min", "1h", "7us"] {
             assert_eq!(format_duration(parse_duration(text).unwrap()), text);
         }

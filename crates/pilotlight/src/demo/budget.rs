@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_followed_from_the_first_window_after_it_that_is_within() {
+    fn a_step_is_followed_from_the_first_window_within_it() {
         let followed = follow(Some(100.0), &windows(&[100.0, 130.0, 101.0, 99.0, 103.0]));
         assert_eq!((followed.after_s, followed.power_w), (Some(1.25), Some(101.0)));
         assert!((followed.highest_excess_percent.unwrap() - 3.0).abs() < 1e-9, "{followed:?}");

@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn power_is_the_mean_over_time_of_what_the_states_burn() {
+    fn power_is_the_time_average_over_states() {
         let profile = profile().unwrap();
         let poll = profile.core_uw(Depth::Poll);
         assert_eq!(modelled_uw(2_000, [0; 3], 1_000, &profile), 2 * poll, "two cores that poll");
@@ -255,14 +255,14 @@ mod tests {
     }
 
     #[test]
-    fn rounds_have_requests_of_their_own_and_policies_the_same() {
+    fn rounds_differ_and_policies_get_equal_requests() {
         let bursts = Bursts::new(1_000_000.0, 10, 5, 7);
         let seed = |round| bursts.quiet_spec(1, round).unwrap().seed;
         assert_eq!((seed(0), seed(3)), (7, 10));
     }
 
     #[test]
-    fn a_policy_that_does_not_exist_is_named_with_those_that_do() {
+    fn the_error_for_an_unknown_policy_lists_the_known_ones() {
         let Err(error) = contenders(&["sandmann".to_owned()], 10) else { panic!("accepted") };
         assert!(error.to_string().contains("sandmann") && error.to_string().contains("static"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! `pilotlight demo`: the main job in under a minute. Serves a namespace in memory over real NVMe/TCP connections, writes
 //! and verifies it, and then sends SANDMAN's bursts under several policies in turn.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `budget.rs` | `--budget`: steps of a power budget, and how they are followed |
 //! | `stage.rs` | the server, the load and the CPUs that they share |
@@ -33,9 +33,9 @@ use crate::console;
 const ABOUT: &str = "\
 Serve 1 GiB of memory over NVMe/TCP, write and verify it, and send SANDMAN's bursts under three policies: in about a minute.
 
-A burst is as in the paper: a long time at 5 % of the maximum, then a short one at the maximum, repeated. The \
-same requests are offered at the same times under each policy, and the policies take turns, burst by burst. Needs no root, no drive and no configuration. The figures \
-are this machine's, as busy as it is; watts are modelled, from the power profile that is named.";
+Bursts are those of the paper: a long time at 5 % of the maximum, then a short one at the maximum, repeated. Each policy gets the \
+same requests at the same times, and the policies alternate, burst by burst. Needs no root, no drive and no configuration. The figures \
+depend on this machine and its other load; watts are modelled by the named power profile.";
 
 const EXAMPLES: &str = "\
 Examples:

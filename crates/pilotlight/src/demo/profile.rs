@@ -1,6 +1,6 @@
 //! A short profile of this machine for `pass`: what the CPU draws at a few CPU quotas of the worker cores, and how often they then poll.
 //!
-//! `pilotlab profile cpu` makes a full one. This one has the mean time between two polls where `pass` knows the 99th percentile: of
+//! `pilotlab profile cpu` makes a full one. This one has the mean time between two polls where `pass` uses the 99th percentile: of
 //! configurations that differ only in the quota both have the same order.
 
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const CORE_PPM: f64 = 1e6;
 /// Power has to fall by this share from the highest quota to the lowest, or it does not follow the quota: several times the difference
 /// between two windows at rest (chosen).
-const LEAST_FALL: f64 = 0.1;
+const MIN_FALL: f64 = 0.1;
 
 /// Sets the CPU quota, with all cores polling.
 struct Hold(f64);
@@ -80,7 +80,7 @@ pub(super) fn measure(stage: &Stage, power: &Power, domain: BudgetDomain) -> Opt
 /// Of rows with falling quotas.
 fn text(rows: &[Row], workers: usize) -> Option<String> {
     let (first, last) = (rows.first()?, rows.last()?);
-    if last.power_uw as f64 > first.power_uw as f64 * (1.0 - LEAST_FALL) {
+    if last.power_uw as f64 > first.power_uw as f64 * (1.0 - MIN_FALL) {
         return None; // something else draws what the workers leave
     }
     let mut text = "name = \"measured by the demo\"\ncpu.rows = [".to_owned();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_profile_where_power_does_not_follow_the_quota() {
+    fn power_independent_of_the_quota_gives_no_profile() {
         assert!(text(&rows([20, 20, 20, 19]), 1).is_none());
         assert!(text(&[], 1).is_none());
     }

@@ -22,7 +22,7 @@ pub(super) const NQN: &str = "nqn.2014-08.org.pilotlight:demo";
 const NAMESPACE_BYTES: u64 = 1 << 30;
 const VERIFIED_BYTES: u64 = 64 << 20;
 /// Most reactors.
-const MOST_REACTORS: usize = 8;
+const MAX_REACTORS: usize = 8;
 /// How long the drain may take at the end.
 const DRAIN: Duration = Duration::from_secs(5);
 /// Commands in flight per connection, at most.
@@ -40,7 +40,7 @@ impl Stage {
     pub(super) fn new() -> anyhow::Result<Self> {
         let cpus = allowed_cpus();
         let load_cpu = (cpus.len() > 1).then(|| cpus[cpus.len() - 1]);
-        let reactors: Vec<u32> = cpus[..cpus.len().max(2) - 1].iter().take(MOST_REACTORS).copied().collect();
+        let reactors: Vec<u32> = cpus[..cpus.len().max(2) - 1].iter().take(MAX_REACTORS).copied().collect();
         let server = serve(&reactors, RuntimeOptions::new(pinned(&reactors), idle(load_cpu.is_none())))?;
         let address = server.local_addrs()[0];
         Ok(Self { server, address, reactors, load_cpu })
@@ -52,7 +52,7 @@ impl Stage {
         let cpus = allowed_cpus();
         let is_shared = cpus.len() < 3;
         let own = if is_shared { cpus.len() } else { cpus.len() - 1 };
-        let reactors: Vec<u32> = cpus[..own].iter().take(MOST_REACTORS).copied().collect();
+        let reactors: Vec<u32> = cpus[..own].iter().take(MAX_REACTORS).copied().collect();
         if reactors.len() < 2 {
             bail!("a power budget needs a worker core in addition to the main core: two CPUs");
         }
@@ -70,7 +70,7 @@ impl Stage {
         Ok((Self { server, address, reactors, load_cpu }, power))
     }
 
-    /// CPUs that take part.
+    /// CPUs used.
     pub(super) fn cpus(&self) -> usize {
         self.reactors.len() + usize::from(self.load_cpu.is_some())
     }

@@ -120,7 +120,7 @@ impl Outcome {
 fn against(row: &Row, polling: &Row) -> String {
     let cpu = row.ratio(polling, |sample| sample.quiet_cpu);
     let tail = row.ratio(polling, Sample::burst_p99_us);
-    let alike = if tail.may_be(1.0) { " (1 lies in the interval)" } else { "" };
+    let alike = if tail.may_be(1.0) { " (the interval contains 1)" } else { "" };
     format!(
         "  {} takes {} of the CPU time under the light load, at {} times the p99 of bursts{alike}.\n",
         row.policy,

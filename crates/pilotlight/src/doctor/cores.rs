@@ -160,7 +160,7 @@ fn no_siblings(section: &mut Section, facts: &Facts) {
         return section.ok(PAIRS, "none: one hyper-thread a core, every core rests by itself", value);
     };
     let why =
-        format!("{hypervisor} shows each virtual CPU as a core of its own; on the host, two of them may share one");
+        format!("{hypervisor} shows each virtual CPU as a separate core; on the host, two of them may share a core");
     let reason = Reason {
         why: &why,
         costs: "pairs cannot be put to sleep together: a physical core may stay awake for one of its two virtual CPUs, and \

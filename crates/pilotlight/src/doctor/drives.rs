@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_names_too_many_states_is_not_believed() {
+    fn a_drive_with_too_many_states_is_ignored() {
         let mut data = [0; IDENTIFY_BYTES];
         data[263] = 255;
         assert_eq!(power_states(&data).len(), 32);

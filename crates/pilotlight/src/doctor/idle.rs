@@ -185,7 +185,7 @@ fn none(section: &mut Section, facts: &Facts) {
         (None, Some(name)) => {
             let why = format!("{name} shows this guest no idle states: an idle CPU halts into the host, which chooses");
             let costs = "exit latencies are unknown, and each sleep in the kernel is a way out of the guest and back: see \
-                         \"futex wake-up\" for what it takes";
+                         \"futex wake-up\" for its duration";
             (why, costs, if name == "KVM" { vec![HALTPOLL, CPU_PM] } else { vec![HOST] })
         }
         (None, None) => {

@@ -84,7 +84,7 @@ fn software(section: &mut Section, tree: &Tree, found: &Interface) {
     let text = if flags(tree, &found.name) & LOOPBACK != 0 {
         "loopback: no interrupts, packets are handled on the core that sends them"
     } else {
-        "no hardware of its own: packets are handled where the interface below, or their sender, has them"
+        "virtual interface: packets are handled on the CPUs of the interface below or of their sender"
     };
     section.ok(&found.name, text, json!({ "receive_queues": found.receive_queues }));
 }

@@ -95,7 +95,7 @@ fn a_machine_that_shows_nothing_is_told_so() {
 }
 
 #[test]
-fn whatever_is_not_good_says_why_what_it_costs_and_what_helps() {
+fn every_finding_has_reason_cost_and_remedy() {
     for recorded in all() {
         for section in report(&recorded).sections {
             let wanting = section.rows.iter().filter(|row| row.mark != Mark::Ok).map(|row| &row.item);

@@ -46,7 +46,7 @@ fn a_connection_that_stops_reading_is_closed() {
 }
 
 #[test]
-fn a_connection_that_is_kept_for_many_requests_makes_progress_with_each() {
+fn each_request_of_a_kept_connection_resets_its_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = channel();

@@ -87,6 +87,6 @@ mod tests {
         let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
         assert!(request(address, post).starts_with("HTTP/1.1 405"));
         drop(http);
-        assert!(std::net::TcpStream::connect(address).is_err(), "nobody listens any more");
+        assert!(std::net::TcpStream::connect(address).is_err(), "the address is free");
     }
 }

@@ -37,7 +37,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_start_time_seconds",
         (Gauge, "seconds"),
         &[],
-        "When the server started, in Unix time.",
+        "Start of the server, in Unix time.",
         |facts, out| {
             out.put([], facts.started_s);
         },
@@ -46,21 +46,21 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_io_requests",
         (Counter, ""),
         &["subsystem", "namespace", "operation"],
-        "Commands of I/O queues answered, of each namespace.",
+        "Completed I/O commands by namespace.",
         |facts, out| by_namespace(facts, out, |namespace| namespace.counts.requests),
     ),
     family(
         "pilotlight_io_bytes",
         (Counter, "bytes"),
         &["subsystem", "namespace", "operation"],
-        "Bytes of reads and writes answered, of each namespace.",
+        "Bytes of completed reads and writes by namespace.",
         |facts, out| by_namespace(facts, out, |namespace| namespace.counts.bytes),
     ),
     family(
         "pilotlight_io_errors",
         (Counter, ""),
         &["subsystem", "namespace", "operation"],
-        "Commands that failed since the namespace was added, refused ones included; `pilotlight_failed_commands_total` has them by status.",
+        "Failed commands since the namespace was added, including refused ones; `pilotlight_failed_commands_total` counts them by status.",
         |facts, out| {
             let failed = |it: &NamespaceFacts| it.failures.as_ref().map_or_else(Default::default, |it| it.by_operation);
             by_namespace(facts, out, failed);
@@ -70,21 +70,21 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_host_io_requests",
         (Counter, ""),
         &["host", "operation"],
-        "Commands of I/O queues answered, of each host that the operator names and of all others together.",
+        "Completed I/O commands by configured host, and of all other hosts together.",
         |facts, out| by_host(facts, out, |counts| counts.requests),
     ),
     family(
         "pilotlight_host_io_bytes",
         (Counter, "bytes"),
         &["host", "operation"],
-        "Bytes of reads and writes answered, of each host that the operator names and of all others together.",
+        "Bytes of completed reads and writes by configured host, and of all other hosts together.",
         |facts, out| by_host(facts, out, |counts| counts.bytes),
     ),
     family(
         "pilotlight_io_duration_seconds",
         (Histogram, "seconds"),
         &["subsystem", "operation"],
-        "Time of reads and writes in the target, from the poll that read the command until the socket took the answer.",
+        "Time of reads and writes in the target, from the poll that received the command until the response was written to the socket.",
         |facts, out| {
             for (nqn, operation, durations) in &facts.stats.by_subsystem {
                 out.coarse([("subsystem", nqn), ("operation", operation.name())], durations);
@@ -95,20 +95,26 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_failed_commands",
         (Counter, ""),
         &["subsystem", "namespace", "status", "cause"],
-        "Commands that failed since the namespace was added, by status of the NVMe specification.",
+        "Failed commands since the namespace was added, by status of the NVMe specification.",
         failed_commands,
     ),
-    family("pilotlight_connections", (Gauge, ""), &[], "Connections (queues of hosts) now.", |facts, out| {
+    family("pilotlight_connections", (Gauge, ""), &[], "Current connections (queues of hosts).", |facts, out| {
         out.put([], facts.stats.totals.connections as f64);
     }),
-    family("pilotlight_associations", (Gauge, ""), &[], "Associations of hosts with controllers now.", |facts, out| {
-        out.put([], facts.stats.associations as f64);
-    }),
+    family(
+        "pilotlight_associations",
+        (Gauge, ""),
+        &[],
+        "Current associations of hosts with controllers.",
+        |facts, out| {
+            out.put([], facts.stats.associations as f64);
+        },
+    ),
     family(
         "pilotlight_connection_faults",
         (Counter, ""),
         &[],
-        "Connections that a fault of the peer ended.",
+        "Connections closed because of a protocol error of the peer.",
         |facts, out| {
             out.put([], facts.stats.totals.faults as f64);
         },
@@ -134,7 +140,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_core_scheduled_seconds",
         (Counter, "seconds"),
         &["reactor", "cpu"],
-        "CPU time of each reactor's thread as the kernel accounts it; waiting instructions count.",
+        "CPU time of each reactor's thread as accounted by the kernel, including wait instructions.",
         |facts, out| {
             for (reactor, cpu, stats) in reactors(facts) {
                 out.put([("reactor", &reactor), ("cpu", &cpu)], seconds(stats.cpu_ns));
@@ -145,20 +151,14 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_thread_moves",
         (Counter, ""),
         &[],
-        "I/O threads that the policy has moved to another reactor.",
+        "Moves of I/O threads to another reactor by the policy.",
         |facts, out| {
             out.put([], facts.stats.runtime.director.moves as f64);
         },
     ),
-    family(
-        "pilotlight_core_sleeps_ordered",
-        (Counter, ""),
-        &[],
-        "Cores that the policy has ordered to sleep.",
-        |facts, out| {
-            out.put([], facts.stats.runtime.director.sleeps as f64);
-        },
-    ),
+    family("pilotlight_core_sleeps_ordered", (Counter, ""), &[], "Sleep commands of the policy.", |facts, out| {
+        out.put([], facts.stats.runtime.director.sleeps as f64);
+    }),
     family(
         "pilotlight_refused_policy_commands",
         (Counter, ""),
@@ -172,7 +172,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_wake_ups",
         (Counter, ""),
         &["depth"],
-        "Sleeps of reactors that have ended, by depth.",
+        "Wake-ups of reactors by depth of sleep.",
         |facts, out| {
             for (index, depth) in SLEEPS.iter().enumerate() {
                 let wakes = facts.stats.runtime.reactors.iter().map(|reactor| reactor.asleep[index].wakes).sum::<u64>();
@@ -184,7 +184,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_wake_up_duration_seconds",
         (Histogram, "seconds"),
         &["depth"],
-        "Time from the sending of a wake-up by another core to the first poll of the sleeper.",
+        "Time from a wake-up by another core to the first poll of the woken reactor.",
         wake_up_durations,
     ),
     family("pilotlight_policy", (Info, ""), &["policy"], "The active policy.", |facts, out| {
@@ -194,28 +194,28 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_energy_joules",
         (Counter, "joules"),
         &["zone", "sensor", "model"],
-        "Energy since the start, by zone; where `model` is set nothing was measured: it names the profile.",
+        "Energy since the start, by zone; `model` is empty for measured energy and names the profile of modelled energy.",
         energy,
     ),
     family(
         "pilotlight_host_energy_joules",
         (Counter, "joules"),
         &["zone", "sensor", "model", "host"],
-        "Energy since the start by the host that it was for (energy_shares); of no host where that is `unassigned`.",
+        "Energy since the start by host (energy_shares); `unassigned` is the energy of no host.",
         host_energy,
     ),
     family(
         "pilotlight_namespace_energy_joules",
         (Counter, "joules"),
         &["zone", "sensor", "model", "subsystem", "namespace"],
-        "Energy since the start by the namespace that it was for (energy_shares); of none where that is `unassigned`.",
+        "Energy since the start by namespace (energy_shares); `unassigned` is the energy of no namespace.",
         namespace_energy,
     ),
     family(
         "pilotlight_power_watts",
         (Gauge, "watts"),
         &["zone", "sensor"],
-        "Power in the last window, of a sensor that gives power; the rate of pilotlight_energy_joules_total for others.",
+        "Power in the last window of sensors that read power; for others use the rate of pilotlight_energy_joules_total.",
         watts,
     ),
     family("pilotlight_budget_watts", (Gauge, "watts"), &[], "The power budget in force.", |facts, out| {
@@ -225,7 +225,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_budget_headroom_watts",
         (Gauge, "watts"),
         &[],
-        "The budget less the power of its domain; below 0 it is exceeded.",
+        "The budget minus the power of its domain; negative if exceeded.",
         |facts, out| {
             let headroom_uw = facts.budget.as_ref().and_then(|budget| budget.headroom_uw);
             out.put_some([], headroom_uw.map(|uw| uw as f64 / 1e6));
@@ -235,7 +235,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_budget_state",
         (Gauge, ""),
         &["state"],
-        "1 for the state that the budget is in, 0 for the others (docs/budget.md).",
+        "1 for the current state of the budget, 0 for the others (docs/budget.md).",
         budget_states,
     ),
     family(
@@ -249,21 +249,21 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_tolerance_seconds",
         (Gauge, "seconds"),
         &["subsystem", "namespace", "stat"],
-        "The latency that requests may have; labels are empty for the whole server.",
+        "Maximum latency; labels are empty for the whole server.",
         |facts, out| tolerances(facts, out, |tolerance| tolerance.latency_ns.map(seconds)),
     ),
     family(
         "pilotlight_bandwidth_cap_bytes_per_second",
         (Gauge, "bytes_per_second"),
         &["subsystem", "namespace", "host", "by"],
-        "Caps of bandwidth of namespaces and of hosts that the configuration lists, by source.",
+        "Bandwidth caps of namespaces and configured hosts, by source.",
         caps,
     ),
     family(
         "pilotlight_throttled_commands",
         (Counter, ""),
         &["subsystem", "namespace", "host"],
-        "Commands that had to wait for a cap of bandwidth; of a namespace since it was added.",
+        "Commands delayed by a bandwidth cap; of a namespace since it was added.",
         |facts, out| capped(facts, out, |stats| stats.throttled as f64),
     ),
     family(
@@ -277,7 +277,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_cap_wait_seconds",
         (Histogram, "seconds"),
         &[],
-        "How long commands waited for a cap of bandwidth, which is not part of their duration.",
+        "Delay of commands by bandwidth caps, which is not part of their duration.",
         |facts, out| out.durations([], &sum(facts, |thread| &thread.cap_waits)),
     ),
     family(
@@ -296,7 +296,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_storage_free_bytes",
         (Gauge, "bytes"),
         &["subsystem", "namespace"],
-        "Free space of the file system of a namespace's file; none for memory and devices.",
+        "Free space of the file system of a namespace's file; absent for memory and devices.",
         |facts, out| {
             for namespace in &facts.namespaces {
                 let labels = [("subsystem", &*namespace.nqn), ("namespace", &*namespace.nsid.to_string())];
@@ -308,14 +308,14 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_config_last_reload_successful",
         (Gauge, ""),
         &[],
-        "Whether the configuration was good when it was last read.",
+        "Whether the configuration was valid when it was last read.",
         |facts, out| out.put([], f64::from(u8::from(facts.reload.is_good))),
     ),
     family(
         "pilotlight_config_last_reload_success_timestamp_seconds",
         (Gauge, "seconds"),
         &[],
-        "When a configuration was last taken over, in Unix time.",
+        "Time of the last successful reload, in Unix time.",
         |facts, out| out.put([], facts.reload.taken_s),
     ),
 ];

@@ -51,7 +51,7 @@ fn facts() -> Facts {
 fn names_follow_the_rules_of_the_formats() {
     let mut names = BTreeSet::new();
     for family in FAMILIES {
-        assert!(names.insert(family.name), "{} stands twice", family.name);
+        assert!(names.insert(family.name), "{} is duplicated", family.name);
         assert!(family.name.starts_with("pilotlight_"), "{}", family.name);
         assert!(
             family.name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'),
@@ -66,7 +66,7 @@ fn names_follow_the_rules_of_the_formats() {
 }
 
 #[test]
-fn no_series_stands_twice_and_each_has_the_labels_of_its_family() {
+fn every_series_is_unique_and_has_the_labels_of_its_family() {
     let facts = facts();
     for family in FAMILIES {
         let mut seen = BTreeSet::new();
@@ -118,7 +118,7 @@ fn buckets_rise_and_end_with_the_count() {
 }
 
 #[test]
-fn watts_that_no_sensor_gives_are_left_to_the_rate_of_joules() {
+fn without_a_power_reading_there_is_no_watts_series() {
     let mut facts = facts();
     facts.power.as_mut().unwrap().gives_watts = false;
     let text = text(&facts, Format::Prometheus);
@@ -131,9 +131,9 @@ fn the_page_lists_every_metric() {
     let mut page = String::from(
         "<!-- Written by `WRITE_DOCS=1 cargo test -p pilotlight the_page_lists_every_metric`. Do not edit. -->\n\n\
          # Metrics of the server\n\n\
-         What does `pilotlight serve --metrics 9808` tell Prometheus? `GET /metrics` has these, in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 where\n\
-         `Accept` names it; `pilotlight status --metrics` prints the same, and its `--json` has it under `metrics`. How to scrape them: [operating.md](operating.md#metrics).\n\n\
-         | metric | type | labels | what it is |\n|---|---|---|---|\n",
+         Which metrics does `pilotlight serve --metrics 9808` export to Prometheus? `GET /metrics` returns these in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 if\n\
+         `Accept` requests it; `pilotlight status --metrics` prints the same, and its `--json` has it under `metrics`. Scraping: [operating.md](operating.md#metrics).\n\n\
+         | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     for family in FAMILIES {
         let kind = format!("{:?}", family.kind).to_lowercase();
@@ -143,8 +143,8 @@ fn the_page_lists_every_metric() {
     let ends = family::BUCKETS.map(|(end, _)| end);
     let _ = write!(
         page,
-        "\nBuckets of histograms end at {} and infinity, in seconds. Series: one for each namespace, reactor, state, zone, and host that the\n\
-         operator names; none comes or goes with load.\n",
+        "\nBuckets of histograms end at {} and infinity, in seconds. Series: one for each namespace, reactor, state, zone, and configured\n\
+         host; the set of series does not depend on load.\n",
         ends.join(", ")
     );
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics-server.md");

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cookie_is_found_among_others_and_differs_between_servers() {
+    fn the_session_cookie_is_found_and_is_server_specific() {
         assert_ne!(cookie_name().unwrap(), cookie_name().unwrap());
         let all = headers(&[("cookie", "other=1; pilotlight-x=abc; pilotlight-xy=def")]);
         assert_eq!(session(&all, "pilotlight-x"), Some("abc"));

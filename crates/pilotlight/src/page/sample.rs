@@ -62,7 +62,7 @@ struct Point<'a> {
     p50_ns: Option<u64>,
     p99_ns: Option<u64>,
     budget_uw: Option<u64>,
-    /// Power by what it is of.
+    /// Power by domain.
     power_uw: BTreeMap<&'a str, Option<u64>>,
     /// Of each core, as [`states`].
     cores: Vec<Vec<f64>>,

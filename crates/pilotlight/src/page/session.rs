@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_opens_a_session_and_only_its_name_finds_it() {
+    fn a_session_needs_the_token_and_its_identifier() {
         let (mut sessions, now) = sessions();
         assert_eq!(sessions.login("wrong", &here(), now, numbered(0)), Err(LoginRefusal::Wrong));
         let id = sessions.login(TOKEN, &here(), now, numbered(1)).unwrap();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn after_ten_wrong_tokens_none_is_looked_at_for_a_minute() {
+    fn ten_wrong_tokens_block_logins_for_a_minute() {
         let (mut sessions, start) = sessions();
         let at = |s| start + Duration::from_secs(s);
         for second in 0..10 {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_tokens_count_against_where_they_come_from_and_are_bounded() {
+    fn wrong_tokens_are_limited_per_source() {
         let (mut sessions, start) = sessions();
         let source = |number: usize| -> Arc<str> { number.to_string().into() };
         for number in 0..MAX_FAILURES {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_ends_unused_and_there_is_a_most() {
+    fn unused_sessions_expire_and_their_number_is_limited() {
         let (mut sessions, start) = sessions();
         let id = sessions.login(TOKEN, &here(), start, numbered(0)).unwrap();
         let nearly = UNUSED - Duration::from_secs(1);

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_made_token_is_its_owners_and_goes_with_it() {
+    fn a_generated_token_is_private_and_removed_at_exit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.page-token");
         let (token, file) = open(&TokenFile::Generated(path.clone())).unwrap();
@@ -151,7 +151,7 @@ mod tests {
         assert!(token.is(text.trim()) && text.trim().len() == 64);
         assert!(!token.is("") && !token.is(&text.trim()[1..]) && !token.is(&text));
         let (other, second) = open(&TokenFile::Generated(path.clone())).unwrap();
-        assert!(!other.is(text.trim()), "each start has a token of its own");
+        assert!(!other.is(text.trim()), "each start has another token");
         drop(file);
         assert!(path.exists(), "it is the second one's by now");
         drop(second);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn root_reads_the_token_of_a_server_that_is_another_user() {
+    fn root_reads_the_token_of_another_user_s_server() {
         if !geteuid().is_root() {
             return eprintln!("skipped: only root can give a file to another user");
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_given_file_that_others_can_read_or_that_holds_no_token_is_refused() {
+    fn readable_and_invalid_token_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let refused = || open(&TokenFile::Configured(path.clone())).map(drop).unwrap_err();

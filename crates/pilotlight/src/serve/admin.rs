@@ -130,7 +130,7 @@ impl Admin {
         let draining = reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
         state.text_read = loaded.text().map(str::to_owned);
         if state.goal_overrides != before {
-            self.keep(&state); // or they come back at a restart, once the configuration says again what it said before
+            self.keep(&state); // otherwise they return at a restart with the earlier configuration
         }
         drop(state);
         self.goals_have_changed();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_given_an_address_that_leads_somewhere() {
+    fn the_connect_address_is_reachable() {
         let mut config = config();
         assert_eq!(reached(&config, &["192.0.2.7:1"], Some("192.0.2.9")), ["192.0.2.7 1"]);
         assert_eq!(reached(&config, &["0.0.0.0:1", "127.0.0.1:2"], Some("192.0.2.9")), ["192.0.2.9 1", "127.0.0.1 2"]);

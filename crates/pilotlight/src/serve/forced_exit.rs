@@ -1,6 +1,6 @@
 //! Ends the program when a stop hangs.
 //!
-//! The target gives up requests and flushes by itself. But the stop begins only when the last reload and the last order over the
+//! The target cancels requests and flushes by itself. But the stop begins only when the last reload and the last command over the
 //! control socket are carried out, and a change of a namespace may be in a call that does not return.
 
 use std::io;

@@ -107,7 +107,7 @@ pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec
     candidates(operation, budget::domain(operation.domain, &server.sources()))
 }
 
-/// Lets the policy decide that is right for the goals in force, if it is another than before.
+/// Activates the policy for the goals in force, if it has changed.
 ///
 /// # Errors
 /// Why not: the previous policy stays active, and the change is not retried for these goals.
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_a_use_for_budgets_is_wrapped_while_there_is_one() {
+    fn a_policy_that_ignores_budgets_is_wrapped_during_one() {
         assert_eq!(names(&operation("sandman"), BudgetDomain::Cpu), ["sandman"]);
         assert_eq!(names(&under_budget("sandman"), BudgetDomain::Cpu), ["cpu-bandwidth sandman", "sandman"]);
         let both = ["cpu-bandwidth static", "pass static", "static"];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_go_along_and_every_wrapped_policy_can_be_built() {
+    fn wrapped_policies_keep_their_parameters() {
         for name in pilotlight_policy::NAMES {
             let all = candidates(&under_budget(name), BudgetDomain::Server);
             assert!(all.iter().all(|choice| choice.build().is_ok()), "{name}");
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_the_machine_can_have_is_in_charge() {
+    fn the_first_supported_policy_is_used() {
         let all = candidates(&under_budget("static"), BudgetDomain::Server);
         let without = |refused: &'static [&'static str]| {
             let set = move |choice: &PolicyChoice| match refused.contains(&&choice.name[..]) {

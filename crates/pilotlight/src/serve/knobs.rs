@@ -204,7 +204,7 @@ fn wanted(cores: &[Option<u32>], drives: Vec<String>) -> Wanted {
     Wanted { cpus: cores.to_vec(), drives, ..Wanted::default() }
 }
 
-/// Puts back what processes that were killed have set. What cannot be put back stays in its journal.
+/// Restores settings of killed processes. Settings that cannot be restored stay in their journal.
 fn put_leftovers_back(roots: &Roots, folder: &Path) {
     for journal in left_behind(folder) {
         match changes::restore(&journal, roots, Options::default()) {

@@ -76,7 +76,7 @@ impl Announcer {
                 warn!("the discovery service is not announced by multicast DNS: {error}");
                 None
             }
-            Err(_) => None, // it has panicked, which has been said
+            Err(_) => None, // a panic has been logged
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_is_announced_with_its_addresses_and_loopback_only_where_it_is_all() {
+    fn loopback_is_announced_only_without_other_addresses() {
         let here = |text: &str| vec![text.to_owned()];
         assert_eq!(of(&["127.0.0.1:4420"]), [(4420, here("127.0.0.1"), Interfaces::OfAddresses)]);
         let expected = [(4420, here("192.0.2.7"), Interfaces::OfAddresses)];

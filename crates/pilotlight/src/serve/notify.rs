@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_gets_the_rule_of_the_watchdog_and_who_has_started() {
+    fn a_probe_gets_the_watchdog_rule_and_started_reactors() {
         let awake = CoreState::Awake;
         let (before, now) = (stats([(awake, 5), (awake, 0)]), stats([(awake, 6), (awake, 0)]));
         let expected = HealthReport { reactors: 2, reactors_started: 1, addresses: 3, stuck_reactor: Some(1) };

@@ -235,7 +235,7 @@ fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &LiveReading, 
     };
     for (id, (_, domains)) in (0..).map(ReadingId).zip(parts) {
         let sum: Option<f64> = domains.iter().map(watts).sum();
-        let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can tell less than nothing
+        let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can report negative power
         board.put(id, Window { ended_ns, value: uw.map(|uw| uw as u64) });
         if let (Some(uw), Some(spent)) = (uw, spent.get(usize::from(id.0))) {
             spent.energy_uj.fetch_add((uw * elapsed_ns as f64 / 1e9) as u64, Relaxed);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_asked_whether_it_can_work_here() {
+    fn an_unsupported_policy_is_refused() {
         // the others need frequencies or a reading of power
         let can = ["static", "interrupt", "dynamic", "hybrid-poll", "sandman", "pacer", "pg", "native", "ssd-apst"];
         for name in pilotlight_policy::NAMES {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_no_policy_can_hold_here_is_told() {
+    fn a_budget_that_no_policy_can_hold_is_reported() {
         let mut operation = operation("static");
         let refused = |names: &'static [&'static str]| {
             let why = |choice: &PolicyChoice| Problem::of_machine(format!("{} needs a test", choice.name));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_of_another_machine_is_refused_and_one_in_use_is_told() {
+    fn foreign_addresses_are_refused_and_used_ones_reported() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let problem = address(&taken.local_addr().unwrap()).unwrap();
         assert!(!problem.is_error() && problem.what.contains("in use"), "{problem:?}");

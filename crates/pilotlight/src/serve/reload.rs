@@ -160,7 +160,7 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
     (wanted, words)
 }
 
-/// Asks what was read of the policy, if it is something else than was read before.
+/// Requests the policy of the configuration if it differs from the one read before.
 fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
     let configured = Configured::of(read);
     if configured == state.configured {

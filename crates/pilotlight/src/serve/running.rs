@@ -64,7 +64,7 @@ pub(super) trait Running: Send + Sync {
     }
     /// Lets this policy decide from now on.
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
-    /// Asks this of it, and of policies after it.
+    /// Sends this to it and to later policies.
     fn set_goals(&self, goals: Goals);
     /// Gives these namespaces and hosts these priorities, and all others none.
     fn set_priorities(&self, named: Vec<Priority>);
@@ -94,7 +94,7 @@ pub(super) trait Running: Send + Sync {
     fn window(&self, _domain: BudgetDomain) -> Option<(u64, u64, u64)> {
         None
     }
-    /// Below what power of a domain, in microwatts, it cannot get whatever the policy does, where that is known.
+    /// Lowest power of a domain that the policy can reach, in microwatts, if known.
     fn floor_uw(&self, _domain: BudgetDomain) -> Option<u64> {
         None
     }

@@ -1,7 +1,7 @@
 //! Signals and their actions; a second one ends the process at once.
 //!
 //! SIGTERM and SIGINT stop the server, SIGHUP reloads the configuration. While the server stops, a second SIGTERM or SIGINT ends the
-//! process within the signal handler itself, so that it works whatever the other threads hang in.
+//! process within the signal handler itself, so that it works even if all other threads are blocked.
 
 use std::io;
 use std::sync::Arc;

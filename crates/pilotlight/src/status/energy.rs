@@ -7,7 +7,7 @@ use super::report::{EnergySharesReport, EnergyZoneReport};
 use crate::table::printable;
 
 /// Hosts that are listed; of more, those with the most energy. JSON and metrics have all, and namespaces.
-const MOST_HOSTS: usize = 16;
+const MAX_HOSTS: usize = 16;
 
 /// A line for each zone, and one below for each host.
 pub(crate) fn shares(report: &EnergySharesReport) -> String {
@@ -27,7 +27,7 @@ pub(crate) fn shares(report: &EnergySharesReport) -> String {
         line(&mut out, "energy by host", &text);
         by_host(zone)
             .into_iter()
-            .take(MOST_HOSTS)
+            .take(MAX_HOSTS)
             .for_each(|(host, uj)| line(&mut out, &format!("  {}", joules(uj)), &printable(&host)));
     }
     out

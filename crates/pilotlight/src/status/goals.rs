@@ -87,7 +87,7 @@ pub(crate) fn domain_name(domain: &str) -> &str {
     if domain == "cpu" { "CPU packages" } else { domain }
 }
 
-/// Each reading, and what it is from: `package 0 43.2 W (rapl), 0.3 s ago`.
+/// Each reading with its source: `package 0 43.2 W (rapl), 0.3 s ago`.
 pub(crate) fn power(power: &PowerReport) -> String {
     let from = match &power.modelled {
         Some(profile) => format!("modelled, profile {profile}"),
@@ -109,7 +109,7 @@ mod tests {
     use crate::status::report::NameAndValue;
 
     #[test]
-    fn a_tolerance_is_shown_with_its_state_and_gives_way_to_a_budget() {
+    fn a_tolerance_has_its_state_and_yields_to_a_budget() {
         let seen = |name: &str, value: &str| NameAndValue { name: name.to_owned(), value: value.to_owned() };
         let view =
             vec![seen("baseline_age", "35 s"), seen("cores", "3"), seen("state", "stable"), seen("loss", "12 %")];
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_says_what_is_read_and_throttled_and_names_the_floor_where_it_is_out_of_reach() {
+    fn a_budget_has_readings_throttled_knobs_and_the_lowest_power() {
         let sensor = Some("rapl".to_owned());
         let read = BudgetReport {
             power_uw: Some(299_000_000),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_answer_is_neither() {
+    fn a_server_without_response_is_neither_ready_nor_healthy() {
         for probe in [Probe::Ready, Probe::Healthy] {
             let why = check_against(probe, None, Duration::from_millis(200)).unwrap_err();
             assert!(why.contains("no answer over the control socket within 200ms"), "{why}");

@@ -203,7 +203,7 @@ fn from_socket(before: &ServerStats, now: &ServerStats) -> Option<SocketLatencyR
     })
 }
 
-/// A cap, and what it has done since the start.
+/// A cap with its counters since the start.
 pub(crate) fn cap(is: &CapStats) -> CapReport {
     let (nqn, nsid, host) = names(&is.of);
     CapReport {

@@ -15,7 +15,7 @@ use crate::config::{SleepAfter, format_cores};
 use crate::table::Table;
 
 /// I/O threads that are listed one by one; of more, the busiest.
-const MOST_IO_THREADS: usize = 64;
+const MAX_IO_THREADS: usize = 64;
 
 /// A report as text.
 pub(crate) fn text(report: &Report, colour: bool) -> String {
@@ -170,8 +170,8 @@ fn reactors(reactors: &[ReactorReport], colour: bool) -> String {
 fn io_threads(report: &Report) -> String {
     let mut threads: Vec<_> = report.io_threads.iter().collect();
     threads.sort_by(|a, b| b.requests_per_s.total_cmp(&a.requests_per_s).then(a.id.cmp(&b.id)));
-    let left_out = threads.len().saturating_sub(MOST_IO_THREADS);
-    threads.truncate(MOST_IO_THREADS);
+    let left_out = threads.len().saturating_sub(MAX_IO_THREADS);
+    threads.truncate(MAX_IO_THREADS);
     threads.sort_by_key(|thread| thread.id);
     let has_classes = threads.iter().any(|thread| thread.class.is_some_and(|class| class > 0));
     let class = has_classes.then_some("class");

@@ -19,7 +19,7 @@ pub(crate) use goals::{
 /// The version of this format; removing a field or changing its meaning increments it.
 pub(crate) const FORMAT: u32 = 1;
 
-/// A server, and what it did in a window of time.
+/// A server and its activity in a window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// [`FORMAT`].
@@ -83,7 +83,7 @@ pub(crate) struct ServerFacts {
     pub(crate) uptime_ns: u64,
     /// Addresses it listens on.
     pub(crate) listening: Vec<SocketAddr>,
-    /// Reactors have no cores of their own: figures mean nothing.
+    /// Reactors are not pinned: measurements are meaningless.
     pub(crate) test_mode: bool,
     /// How long after the last request the whole server sleeps: a time, `policy` or `never`.
     pub(crate) sleep_after: String,
@@ -140,7 +140,7 @@ pub(crate) struct IoReport {
     pub(crate) connections: u64,
     /// Associations (a host's tie to a controller) now.
     pub(crate) associations: u64,
-    /// Connections that a fault of the peer ended.
+    /// Connections closed because of a protocol error of the peer.
     pub(crate) faults: Count,
     pub(crate) iops: f64,
     pub(crate) read_iops: f64,

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_written_corrected_after_a_refusal_and_sent() {
+    fn a_refused_budget_can_be_edited_and_sent() {
         let mut ui = Ui::default();
         write(&mut ui, "b300X");
         let request = |budget: &str, time: Option<&str>| {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn letters_are_text_in_a_line_and_escape_leaves_it() {
+    fn letters_are_text_in_an_input_line_until_escape() {
         let mut ui = Ui::default();
         write(&mut ui, "tq?b");
         assert_eq!(ui.mode, Mode::Input(Field::Tolerance, "q?b".to_owned()));

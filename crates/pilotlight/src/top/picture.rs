@@ -20,7 +20,7 @@ const BACKGROUND: &str = "#16181d";
 const TEXT: &str = "#d6d9de";
 
 #[test]
-fn the_picture_in_the_documentation_is_what_the_program_draws() {
+fn the_documented_picture_matches_the_output() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
     let recorded = fs::read_to_string(docs.join("pictures/status.jsonl")).unwrap();
     let reports: Vec<Report> = recorded.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -124,12 +124,11 @@ fn a_large_terminal_has_the_history_of_each_core() {
 }
 
 #[test]
-fn the_server_is_gone_and_a_value_was_refused() {
+fn a_lost_server_and_a_refusal_are_displayed() {
     let text = "budget: `x` is not a power\n  = write a number with a unit such as 300W or 1.5kW".to_owned();
     let message = Some(Message { text, is_refusal: true });
     let ui = Ui { mode: Mode::Input(Field::Budget, "x".to_owned()), message, ..Ui::default() };
-    let connection =
-        Connection::Lost("the server of /run/pilotlight/pilotlight.sock has ended; nobody answers there".to_owned());
+    let connection = Connection::Lost("the server of /run/pilotlight/pilotlight.sock has ended".to_owned());
     expect![[r#"
         NO CONNECTION: the server of /run/pilotlight/pilotlight.sock has ended; nobody
         answers there. Reconnecting; the data below is old.

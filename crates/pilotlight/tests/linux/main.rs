@@ -125,14 +125,14 @@ fn durable_writes_are_on_a_drive_with_force_unit_access() {
 #[test]
 fn a_flush_that_does_nothing_is_caught() {
     if let Some(verdict) = durability("durability_no_cache", "no-cache", "virtio") {
-        let lost = verdict.expect_err("flush and FUA did nothing, and nobody noticed");
+        let lost = verdict.expect_err("the missing effect of flush and FUA was not detected");
         assert!(lost.mark <= 1, "the first promise about anything is already broken: {lost}");
     }
 }
 
 #[test]
-fn a_force_unit_access_that_does_nothing_is_caught() {
+fn force_unit_access_without_effect_is_detected() {
     if let Some(verdict) = durability("durability_no_fua", "no-fua", "virtio") {
-        verdict.expect_err("FUA did nothing, and nobody noticed");
+        verdict.expect_err("the missing effect of FUA was not detected");
     }
 }

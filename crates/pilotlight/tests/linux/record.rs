@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_generation_keeps_an_earlier_promise() {
+    fn a_later_generation_satisfies_an_earlier_flush() {
         let log = Log::new().write(0, 1, 0).write(0, 2, 0).flush().mark(0, &[1]);
         assert!(log.verdict().is_ok());
     }
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn force_unit_access_is_durable_by_itself_and_only_itself() {
+    fn force_unit_access_makes_only_its_write_durable() {
         let log = Log::new().write(0, 1, 0).write(1, 1, FUA).mark(0, &[0, 1]);
         assert!(log.verdict().is_ok());
         assert!(log.mark(1, &[1, 1]).verdict().is_err());

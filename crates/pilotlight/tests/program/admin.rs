@@ -17,7 +17,7 @@ fn small() -> Server {
 }
 
 #[test]
-fn the_socket_is_its_owners_and_goes_with_the_server() {
+fn only_the_owner_may_use_the_socket_and_it_is_removed_at_exit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("made/a.sock");
     let args = ["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--admin-socket", path.to_str().unwrap()];
@@ -31,23 +31,23 @@ fn the_socket_is_its_owners_and_goes_with_the_server() {
         message.contains(path.to_str().unwrap()) && message.contains("already") && message.contains("process"),
         "{message}"
     );
-    assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "the first one goes on");
+    assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "the first server continues");
     server.signal("TERM");
     assert_eq!(server.exit_code(), Some(0));
     assert!(!path.exists());
 }
 
 #[test]
-fn a_dead_servers_socket_is_replaced() {
+fn the_socket_of_a_killed_server_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     let args = ["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--admin-socket", path.to_str().unwrap()];
     let mut server = Server::start(&args);
     let before = fs::metadata(&path).unwrap().ino();
     server.kill();
-    let nobody = server.admin(&["status"]);
-    assert_eq!(nobody.status.code(), Some(1));
-    assert!(text(&nobody.stderr).contains("has ended"), "{nobody:?}");
+    let refused = server.admin(&["status"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("has ended"), "{refused:?}");
     drop(server);
     let server = Server::start(&args);
     assert!(server.request(&["status"])["server"]["pid"].is_u64());
@@ -56,7 +56,7 @@ fn a_dead_servers_socket_is_replaced() {
 }
 
 #[test]
-fn without_a_server_that_is_said_with_what_to_do() {
+fn without_a_server_the_error_names_a_remedy() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     for command in [&["status"][..], &["set", "policy", "static"], &["namespace", "list"]] {
@@ -68,7 +68,7 @@ fn without_a_server_that_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_server_of_another_version_is_not_misunderstood() {
+fn a_response_of_another_version_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     let listener = UnixListener::bind(&path).unwrap();
@@ -84,7 +84,7 @@ fn a_server_of_another_version_is_not_misunderstood() {
 }
 
 #[test]
-fn lines_are_answered_by_a_line_that_names_the_field() {
+fn a_refusal_names_the_field_of_the_request() {
     let server = small();
     let mut stream = BufReader::new(UnixStream::connect(server.socket()).unwrap());
     let mut answer = |line: &str| -> Value {
@@ -121,7 +121,7 @@ fn lines_are_answered_by_a_line_that_names_the_field() {
 }
 
 #[test]
-fn status_tells_reactors_policy_and_io() {
+fn status_has_reactors_policy_and_io() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--policy-set", "window=64"]);
     let host = server.connect();
     let status = server.request(&["status"]);
@@ -148,7 +148,7 @@ fn status_tells_reactors_policy_and_io() {
 }
 
 #[test]
-fn a_watch_tells_again_and_again_until_ctrl_c() {
+fn watch_prints_status_until_ctrl_c() {
     let server = small();
     let socket = server.socket().to_str().unwrap();
     let mut watch = spawn(&["status", "--watch", "0.1", "--json", "--socket", socket]);
@@ -173,7 +173,7 @@ fn wait_for_event(host: &mut Controller, nsid: u32) {
 }
 
 #[test]
-fn hosts_hear_of_namespaces_that_are_added_resized_and_removed() {
+fn hosts_get_events_of_added_resized_and_removed_namespaces() {
     let server = small();
     let mut host = server.connect();
     host.set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::NAMESPACE_ATTRIBUTE).unwrap();
@@ -197,7 +197,7 @@ fn hosts_hear_of_namespaces_that_are_added_resized_and_removed() {
 }
 
 #[test]
-fn files_come_by_hand_too_and_serve_one_namespace_only() {
+fn a_file_can_be_added_once_resized_and_removed() {
     let server = small();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("disk.img");
@@ -211,7 +211,7 @@ fn files_come_by_hand_too_and_serve_one_namespace_only() {
     assert_eq!(grown["namespaces"][0]["size_bytes"], 3 << 20);
     assert!(grown["notes"][0].as_str().unwrap().contains("?size=1MiB"), "{grown}");
     server.request(&["namespace", "remove", "7"]);
-    assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20, "the file stays");
+    assert_eq!(fs::metadata(&file).unwrap().len(), 3 << 20, "the file is kept");
 }
 
 /// Whether a signal is ignored, here and therefore in the programs that this process starts.
@@ -223,7 +223,7 @@ fn is_ignored(signal: i32) -> bool {
 
 /// Clients end although the server hangs.
 #[test]
-fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
+fn clients_of_a_hung_server_end_with_ctrl_c() {
     use std::os::unix::process::ExitStatusExt as _;
     use std::time::{Duration, Instant};
     // above the usual time, and below the program's timeout
@@ -239,18 +239,18 @@ fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
             );
             continue;
         }
-        let mut asking = crate::process::spawn(&[&["status", "--socket", path.to_str().unwrap()], more].concat());
+        let mut client = crate::process::spawn(&[&["status", "--socket", path.to_str().unwrap()], more].concat());
         let (stream, _) = listener.accept().unwrap();
         BufReader::new(&stream).read_line(&mut String::new()).unwrap();
-        let pid = rustix::process::Pid::from_child(&asking);
+        let pid = rustix::process::Pid::from_child(&client);
         rustix::process::kill_process(pid, rustix::process::Signal::from_named_raw(number).unwrap()).unwrap();
         let begin = Instant::now();
         let status = loop {
-            if let Some(status) = asking.try_wait().unwrap() {
+            if let Some(status) = client.try_wait().unwrap() {
                 break status;
             }
             if begin.elapsed() > LIMIT {
-                asking.kill().unwrap();
+                client.kill().unwrap();
                 panic!("{signal} {more:?}: still there");
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -260,7 +260,7 @@ fn a_server_that_does_not_answer_can_be_left_with_ctrl_c() {
 }
 
 #[test]
-fn a_bandwidth_cap_is_set_shown_and_taken_away() {
+fn a_bandwidth_cap_is_set_displayed_and_removed() {
     let server = Server::start(&["--listen=127.0.0.1:0", "--namespace=mem:1MiB", "--namespace=mem:1MiB"]);
     let cap = server.request(&["set", "cap", "100 MB/s", "--namespace=2"]);
     assert_eq!((&cap["nsid"], &cap["operator_bytes_per_s"]), (&json!(2), &json!(100_000_000)));
@@ -271,14 +271,14 @@ fn a_bandwidth_cap_is_set_shown_and_taken_away() {
     assert_eq!((&caps[1]["host"], &caps[1]["operator_bytes_per_s"]), (&json!(host), &json!(50 << 20)));
     let printed = server.admin(&["set", "cap", "off", "--namespace=2"]);
     assert!(text(&printed.stdout).starts_with("cap of namespace 2 of nqn."), "{printed:?}");
-    for (wrong, says) in [
+    for (wrong, expected) in [
         (&["100", "--namespace=1"][..], "100MB/s"),
         (&["100MB/s", "--namespace=3"], "3"),
         (&["100MB/s", "--host=x"], "not an NQN"),
     ] {
         let refused = server.admin(&[&["set", "cap"], wrong].concat());
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        assert!(text(&refused.stderr).contains(says), "{refused:?}");
+        assert!(text(&refused.stderr).contains(expected), "{refused:?}");
     }
     assert_eq!(server.request(&["status"])["caps"].as_array().map(Vec::len), Some(1));
 }

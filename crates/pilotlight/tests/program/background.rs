@@ -40,7 +40,7 @@ fn of(status: &Value) -> &Value {
 }
 
 #[test]
-fn blocks_being_written_at_a_kill_get_new_checksums_and_no_mismatch() {
+fn blocks_written_during_a_kill_cause_no_checksum_mismatch() {
     let case = Case::new();
     for round in 0..3 {
         let mut server = case.serve();
@@ -66,13 +66,13 @@ fn blocks_being_written_at_a_kill_get_new_checksums_and_no_mismatch() {
 }
 
 #[test]
-fn scrubbing_is_paused_and_resumed_by_hand() {
+fn scrubbing_is_paused_and_resumed_manually() {
     let case = Case::new();
     let server = case.serve();
     let paused = server.request(&["set", "scrub", "pause"]);
     assert_eq!(paused["classes"][0]["paused"], true, "{paused:#}");
-    let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains("scrub                 paused; ") && shown.contains("  namespace 1"), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    assert!(printed.contains("scrub                 paused; ") && printed.contains("  namespace 1"), "{printed}");
     assert_eq!(server.request(&["set", "scrub", "resume"])["classes"][0]["paused"], false);
     server.status_until("a pass", |status| of(status)["passes"].as_u64() > Some(0));
     let refused = server.admin(&["set", "scrub", "stop"]);
@@ -80,7 +80,7 @@ fn scrubbing_is_paused_and_resumed_by_hand() {
 }
 
 #[test]
-fn without_background_work_there_is_nothing_to_pause() {
+fn pause_without_background_work_is_refused() {
     let server = Server::start(&["--listen", "127.0.0.1:0"]);
     let refused = server.admin(&["set", "trim", "pause"]);
     assert_eq!(refused.status.code(), Some(2));

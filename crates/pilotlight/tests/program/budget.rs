@@ -28,7 +28,7 @@ fn budget_of(status: &Value) -> (&Value, &Value, &Value) {
 }
 
 #[test]
-fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
+fn goals_are_set_and_unused_ones_are_reported() {
     let server = start(&["--policy=static", "--budget=500W"]);
     let status = server.status_until("a reading", |status| status["power"]["readings"][0]["power_uw"].is_u64());
     assert_eq!(
@@ -59,7 +59,7 @@ fn a_goal_is_told_to_the_policy_and_who_sets_one_in_vain_is_told_so() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
+fn a_dry_run_changes_nothing_and_strict_refuses_unusable_budgets() {
     let server = start(&["--policy=static"]);
     server.status_until("a reading", |status| status["power"]["readings"][0]["power_uw"].is_u64());
     let dry = text(&server.admin(&["set", "budget", "20W", "for", "2h", "--dry-run"]).stdout);
@@ -86,7 +86,7 @@ fn a_dry_run_changes_nothing_and_strict_refuses_what_cannot_be() {
 }
 
 #[test]
-fn a_budget_ends_and_the_configuration_is_in_force_again() {
+fn the_configured_budget_applies_after_a_manual_one_expires() {
     let server = start(&["--policy=static", "--budget=500W"]);
     let set = server.request(&["set", "budget", "300W", "for", "2s", "--no-wait"]);
     let until_s = set["budget"]["until_unix_s"].as_u64().expect("an end");
@@ -98,7 +98,7 @@ fn a_budget_ends_and_the_configuration_is_in_force_again() {
 }
 
 #[test]
-fn without_a_sensor_a_budget_is_refused_with_what_would_bring_one() {
+fn without_a_sensor_a_budget_is_refused_with_a_remedy() {
     let refused = run(&[
         "serve",
         "--listen=127.0.0.1:0",
@@ -145,7 +145,7 @@ fn overrides_survive_kill_9_until_the_configuration_changes() {
 }
 
 #[test]
-fn a_schedule_is_in_force_and_its_next_entry_is_in_the_status() {
+fn a_schedule_applies_and_status_has_its_next_entry() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("budgets.txt");
     fs::write(&file, "2020-01-01T00:00Z 350W\n2099-12-31T23:00Z off\n").unwrap();
@@ -154,8 +154,8 @@ fn a_schedule_is_in_force_and_its_next_entry_is_in_the_status() {
     let status = server.request(&["status"]);
     assert_eq!((budget_of(&status).0, budget_of(&status).1), (&json!(350_000_000), &json!("schedule")));
     assert_eq!(status["budget"]["next"], json!({ "at_unix_s": 4_102_441_200_u64, "budget": "off" }));
-    let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains("schedule; next in the schedule: off from 2099-12-31T23:00Z"), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    assert!(printed.contains("schedule; next in the schedule: off from 2099-12-31T23:00Z"), "{printed}");
     fs::write(&file, "2020-01-01T00:00Z 360W\n").unwrap();
     server.signal("HUP");
     server.status_until("the changed file", |status| status["goals"]["budget_uw"] == 360_000_000);
@@ -212,7 +212,7 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with_the_floor() {
+fn an_unreachable_budget_is_reported_with_the_lowest_power() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = capped(folder.path()) else { return };
     let printed = server.admin(&["set", "budget", "5W"]);
@@ -239,7 +239,7 @@ fn an_unreachable_budget_is_applied_as_far_as_possible_and_named_everywhere_with
 }
 
 #[test]
-fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
+fn an_unreachable_strict_budget_is_withdrawn() {
     let folder = tempfile::tempdir().unwrap();
     let Some(server) = capped(folder.path()) else { return };
     let (_, code) = stderr_and_code(&server.admin(&["set", "budget", "100000W"]));
@@ -258,7 +258,7 @@ fn a_strict_budget_that_turns_out_unreachable_is_taken_back() {
 }
 
 #[test]
-fn restore_puts_back_what_a_killed_server_has_set() {
+fn restore_removes_the_quota_of_a_killed_server() {
     let folder = tempfile::tempdir().unwrap();
     let Some(mut server) = capped(folder.path()) else { return };
     let pid = server.request(&["status"])["server"]["pid"].as_u64().unwrap();
@@ -273,7 +273,7 @@ fn restore_puts_back_what_a_killed_server_has_set() {
 }
 
 #[test]
-fn a_budget_is_held_around_a_policy_that_does_not_use_one_and_over_a_restart() {
+fn a_policy_that_ignores_budgets_is_wrapped_also_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = format!("--state={}", folder.path().join("goals.json").display());
     let Some(mut server) = capped_by(folder.path(), "static", &[&state]) else { return };
@@ -298,7 +298,7 @@ fn a_budget_is_held_around_a_policy_that_does_not_use_one_and_over_a_restart() {
 }
 
 #[test]
-fn with_a_profile_pass_holds_the_budget_by_it() {
+fn with_a_profile_the_policy_is_pass() {
     let folder = tempfile::tempdir().unwrap();
     let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/pass-xeon-gold-6430.toml");
     let server = start(&["--policy=static", &format!("--budget-profile={profile}"), "--budget=500W"]);

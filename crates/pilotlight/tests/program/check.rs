@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::process::{Server, run, text};
 
 #[test]
-fn a_good_configuration_is_checked_and_nothing_is_started() {
+fn a_check_of_a_valid_configuration_succeeds_without_starting() {
     let output = run(&["serve", "--check", "--listen", "127.0.0.1:0"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(text(&output.stdout).starts_with("The configuration is good.\npilotlight "), "{output:?}");
@@ -24,7 +24,7 @@ fn a_check_prints_json() {
 }
 
 #[test]
-fn a_bad_configuration_is_refused_with_code_2() {
+fn an_invalid_configuration_exits_with_code_2() {
     for args in [
         &["serve", "--listen", "localhost:4420"][..],
         &["serve", "--config", "/nonexistent.toml"],
@@ -44,7 +44,7 @@ fn a_bad_configuration_is_refused_with_code_2() {
 }
 
 #[test]
-fn a_configuration_is_a_regular_file_and_a_pipe_is_not_waited_for() {
+fn a_configuration_must_be_a_regular_file() {
     let dir = tempfile::tempdir().unwrap();
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
@@ -60,7 +60,7 @@ fn a_configuration_is_a_regular_file_and_a_pipe_is_not_waited_for() {
 }
 
 #[test]
-fn a_mistake_in_a_file_is_told_with_its_line() {
+fn an_unknown_key_is_reported_with_its_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.toml");
     fs::write(&path, "[server]\nlisten = [\"127.0.0.1:4420\"]\ncroes = [0]\n").unwrap();
@@ -71,7 +71,7 @@ fn a_mistake_in_a_file_is_told_with_its_line() {
 }
 
 #[test]
-fn a_control_socket_that_cannot_be_made_is_refused() {
+fn a_control_socket_that_cannot_be_created_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     fs::write(&file, "text").unwrap();
@@ -89,7 +89,7 @@ fn a_control_socket_that_cannot_be_made_is_refused() {
 }
 
 #[test]
-fn an_address_that_is_taken_ends_with_code_1() {
+fn an_address_in_use_exits_with_code_1() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let output = run(&["serve", "--listen", &address, "--namespace", "mem:1MiB", "--admin-socket", "none"]);
@@ -99,7 +99,7 @@ fn an_address_that_is_taken_ends_with_code_1() {
 }
 
 #[test]
-fn help_and_version_end_with_code_0() {
+fn help_and_version_exit_with_code_0() {
     assert_eq!(run(&["--version"]).status.code(), Some(0));
     let help = run(&["serve", "--help"]);
     assert_eq!(help.status.code(), Some(0));
@@ -108,7 +108,7 @@ fn help_and_version_end_with_code_0() {
 }
 
 #[test]
-fn the_connect_line_holds_the_port_that_was_taken() {
+fn the_connect_line_has_the_assigned_port() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
     let port = server.address().port();
     assert_ne!(port, 0);
@@ -120,15 +120,15 @@ fn the_connect_line_holds_the_port_that_was_taken() {
 
 /// The check finds every error of the start, unless it reports a limitation.
 #[test]
-fn limits_of_this_machine_are_named() {
+fn a_check_reports_limits_of_this_machine() {
     let memory = ["--namespace", "mem:99999TiB"];
     let elsewhere = ["--listen", "192.0.2.7:4420"]; // reserved for documentation
-    for (args, says) in
+    for (args, expected) in
         [(&memory[..], "mem:99999TiB"), (&elsewhere, "192.0.2.7:4420: the address is not one of this machine")]
     {
         let output = run(&[&["serve", "--check"], args].concat());
         assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
-        assert!(text(&output.stderr).contains(says), "{args:?}: {output:?}");
+        assert!(text(&output.stderr).contains(expected), "{args:?}: {output:?}");
         assert_eq!(text(&output.stdout), "", "{args:?}");
     }
     // reactors without pinned cores have no frequencies on any machine
@@ -143,7 +143,7 @@ fn limits_of_this_machine_are_named() {
 }
 
 #[test]
-fn an_address_in_use_is_told_and_no_mistake_so_that_it_can_be_checked_beside_a_server() {
+fn a_check_only_warns_about_an_address_in_use() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
     let output = run(&["serve", "--check", "--listen", &server.address().to_string()]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");

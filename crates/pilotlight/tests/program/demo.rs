@@ -12,7 +12,7 @@ fn demo(arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn every_policy_is_offered_the_same_and_serves_it() {
+fn every_policy_serves_the_same_load() {
     let result: Value = serde_json::from_slice(&demo(&["--json"]).stdout).expect("JSON");
     let rows = result["rows"].as_array().expect("rows");
     let names: Vec<&str> = rows.iter().filter_map(|row| row["policy"].as_str()).collect();
@@ -32,7 +32,7 @@ fn every_policy_is_offered_the_same_and_serves_it() {
 }
 
 #[test]
-fn the_table_says_that_watts_are_modelled_and_from_what() {
+fn the_table_names_the_model_of_its_power() {
     let text = String::from_utf8(demo(&["--policy", "static"]).stdout).expect("text");
     for wanted in ["100 times shorter", "first millisecond", "W: modelled, profile sandman-epyc-9454p", "0 wrong"] {
         assert!(text.contains(wanted), "no `{wanted}` in\n{text}");
@@ -40,7 +40,7 @@ fn the_table_says_that_watts_are_modelled_and_from_what() {
 }
 
 #[test]
-fn an_unknown_policy_is_refused_with_those_there_are() {
+fn the_error_for_an_unknown_policy_lists_the_known_ones() {
     let output = Command::new(env!("CARGO_BIN_EXE_pilotlight")).args(["demo", "--policy", "sandmann"]).output();
     let output = output.expect("it runs");
     assert!(!output.status.success());

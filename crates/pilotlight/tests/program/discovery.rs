@@ -44,7 +44,7 @@ fn listed(server: &Server) -> Vec<(u8, String, String)> {
 }
 
 #[test]
-fn sighup_changes_what_hosts_discover_and_tells_those_who_ask() {
+fn sighup_changes_the_discovery_log_and_sends_events() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("server.toml");
     write(&path, "", "", &[(A, "")]);
@@ -71,7 +71,7 @@ fn sighup_changes_what_hosts_discover_and_tells_those_who_ask() {
 
     write(&path, "advertise = \"storage.example.com:4420\"", "", &[(A, &format!("allowed_hosts = [\"{B}\"]"))]);
     reload(&server);
-    assert!(host.identify(1, 0).is_err(), "its subsystem is gone, and its connection with it");
+    assert!(host.identify(1, 0).is_err(), "its subsystem and connection are removed");
     assert_eq!(listed(&server), [], "this host may use nothing");
     assert!(Controller::connect(ConnectOptions::new(server.address(), A)).is_err());
     let friend = ConnectOptions { hostnqn: B.to_owned(), ..ConnectOptions::new(server.address(), A) };
@@ -143,6 +143,6 @@ fn the_discovery_service_is_announced_and_withdrawn() {
     assert_eq!(server.exit_code(), Some(0));
     let mut rest = String::new();
     lines.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "gone\n", "a farewell at the end");
+    assert_eq!(rest, "gone\n", "a goodbye record at the exit");
     watching.wait().unwrap();
 }

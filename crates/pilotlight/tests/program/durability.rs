@@ -143,7 +143,7 @@ fn damage(case: &Case) {
 }
 
 #[test]
-fn a_ledger_outlives_the_load_that_wrote_it() {
+fn the_ledger_of_a_killed_load_can_be_verified() {
     let case = Case::new();
     let server = case.serve();
     let mut load = case.load(&server, "--fsync 8");

@@ -24,7 +24,7 @@ fn errors(code: &str) -> Vec<&str> {
 }
 
 /// Whether an error has its cause both in its text and as its source.
-fn tells_twice(error: &str) -> bool {
+fn has_cause_twice(error: &str) -> bool {
     let (text, fields) = error.split_once(")]").unwrap_or((error, ""));
     let is_source = |line: &str| ["#[from]", "#[source]"].iter().any(|mark| line.contains(mark));
     let names_it = |line: &str| line.trim_start().trim_start_matches("pub ").starts_with("source:");
@@ -34,11 +34,11 @@ fn tells_twice(error: &str) -> bool {
 }
 
 #[test]
-fn no_error_type_has_its_cause_in_its_text_and_as_its_source() {
+fn no_error_has_its_cause_in_both_text_and_source() {
     let twice = ["\"{path}: {source}\")]\nA {\n    source: io::Error,\n", "\"no: {0}\")]\nB(#[from] io::Error),\n"];
-    assert!(twice.into_iter().all(tells_twice));
+    assert!(twice.into_iter().all(has_cause_twice));
     let once = ["\"{path}: {source}\")]\nA {\n    r#source: io::Error,\n", "transparent)]\nB(#[from] io::Error),\n"];
-    assert!(!once.into_iter().any(tells_twice));
+    assert!(!once.into_iter().any(has_cause_twice));
 
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut seen = 0;
@@ -46,7 +46,7 @@ fn no_error_type_has_its_cause_in_its_text_and_as_its_source() {
         let code = fs::read_to_string(&path).unwrap();
         for error in errors(&code) {
             seen += 1;
-            assert!(!tells_twice(error), "{}: {error}", path.display());
+            assert!(!has_cause_twice(error), "{}: {error}", path.display());
         }
     }
     assert!(seen > 100, "only {seen} errors found");
@@ -66,7 +66,7 @@ fn check(args: &[&str], cause: &str) {
 }
 
 #[test]
-fn a_cause_is_told_once() {
+fn a_message_contains_its_cause_once() {
     let home = tempfile::tempdir().unwrap();
     let name = |name: &str| home.path().join(name).to_str().unwrap().to_owned();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();

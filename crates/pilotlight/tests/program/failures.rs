@@ -1,4 +1,4 @@
-//! Failed I/O: counted, shown and logged; and a file that another process has truncated.
+//! Failed I/O: counted, displayed and logged; and a file that another process has truncated.
 
 use std::fs::File;
 
@@ -12,7 +12,7 @@ use crate::process::{Server, text};
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
+fn failures_beyond_a_truncated_file_are_reported_and_shrink_is_opt_in() {
     const FAILED: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
@@ -36,8 +36,8 @@ fn a_file_that_shrank_is_told_by_name_and_followed_only_with_leave() {
     let failed = &status["failures"][0];
     assert_eq!((&failed["nsid"], &failed["status"]), (&json!(1), &json!("LBA Out of Range")));
     assert_eq!(failed["cause"], "the file or device is shorter than the namespace");
-    let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains("failed commands  ") && shown.contains("(100 since start)"), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    assert!(printed.contains("failed commands  ") && printed.contains("(100 since start)"), "{printed}");
     let line = server.expect_log("commands failed");
     for field in ["nsid=1", "status=\"LBA Out of Range\"", "shorter than the namespace", "first_lba=1280"] {
         assert!(line.contains(field), "{field}: {line}");

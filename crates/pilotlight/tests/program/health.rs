@@ -11,7 +11,7 @@ fn probe(server: &Server, args: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn a_server_that_works_or_sleeps_is_ready_and_healthy_and_one_that_is_stopped_is_not() {
+fn running_and_sleeping_servers_are_healthy_and_stopped_ones_are_not() {
     for policy in ["sandman", "static"] {
         let mut server = Server::start(&["--listen", "127.0.0.1:0", "--reactors", "3", "--policy", policy]);
         let (code, printed) = probe(&server, &["--ready"]);
@@ -19,8 +19,8 @@ fn a_server_that_works_or_sleeps_is_ready_and_healthy_and_one_that_is_stopped_is
         let (code, printed) = probe(&server, &["--healthy", "--timeout", "60s"]);
         assert_eq!((code, printed.as_str()), (Some(0), "healthy: 3 reactors work or sleep"), "{policy}");
         server.signal("STOP");
-        for question in ["--ready", "--healthy"] {
-            let (code, printed) = probe(&server, &[question, "--timeout", "300ms"]);
+        for option in ["--ready", "--healthy"] {
+            let (code, printed) = probe(&server, &[option, "--timeout", "300ms"]);
             assert_eq!(code, Some(1));
             assert!(printed.ends_with("no answer over the control socket within 300ms"), "{printed}");
         }
@@ -31,7 +31,7 @@ fn a_server_that_works_or_sleeps_is_ready_and_healthy_and_one_that_is_stopped_is
 }
 
 #[test]
-fn a_probe_takes_no_other_options() {
+fn a_probe_refuses_other_options() {
     for args in [
         &["--ready", "--healthy"][..],
         &["--ready", "--json"],

@@ -17,7 +17,7 @@ fn load(server: &Server, args: &str) -> Output {
 }
 
 #[test]
-fn verified_load_ends_with_code_0_and_stable_keys() {
+fn verified_load_exits_with_code_0_and_stable_keys() {
     let server = serve("mem:16MiB");
     let args = "--rw randrw --verify --iodepth 8 --number_ios 2000 --trim-mix 10 --fsync 100 --data-digest --json";
     let output = load(&server, args);
@@ -35,7 +35,7 @@ fn verified_load_ends_with_code_0_and_stable_keys() {
 }
 
 #[test]
-fn an_open_loop_is_told_in_a_table() {
+fn the_report_of_an_open_loop_is_a_table() {
     let server = serve("null:1GiB");
     let output = load(&server, "--rate_iops 1k --rate_process poisson --number_ios 200 --bs 8k");
     let table = text(&output.stdout);
@@ -44,9 +44,9 @@ fn an_open_loop_is_told_in_a_table() {
 }
 
 #[test]
-fn usage_errors_end_with_code_2_and_a_remedy() {
+fn usage_errors_exit_with_code_2_and_a_remedy() {
     let server = serve("mem:16MiB");
-    for (args, says) in [
+    for (args, expected) in [
         ("--bs 3k", "4096"),
         ("--iodepth 60000", "1 to"),
         ("--size 1g", "16777216"),
@@ -72,12 +72,12 @@ fn usage_errors_end_with_code_2_and_a_remedy() {
         let output = load(&server, args);
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args}: {message}");
-        assert!(message.contains(says), "{args}: {message}");
+        assert!(message.contains(expected), "{args}: {message}");
     }
 }
 
 #[test]
-fn a_target_that_is_not_there_ends_with_code_1() {
+fn an_unreachable_target_exits_with_code_1() {
     let output = run(&["load", "--target", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("is a target listening there"));

@@ -95,7 +95,7 @@ fn listed(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
+fn removing_a_host_disconnects_only_that_host() {
     let disks = Configured::start(&allowed(&[A]));
     let server = &disks.server;
     assert_eq!(listed(&server.request(&["host", "add", B])), [A, B]);
@@ -114,7 +114,7 @@ fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
     assert!(!disks.may_connect(A));
     let audit = server.expect_log("allowed hosts of");
     assert!(audit.contains("uid="), "{audit}");
-    for (wrong, says) in [
+    for (wrong, expected) in [
         (&["host", "remove", B][..], "--allow-any"),
         (&["host", "remove", A], "not on the list"),
         (&["host", "add", "x"], "not an NQN"),
@@ -122,7 +122,7 @@ fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
     ] {
         let refused = server.admin(wrong);
         assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
-        assert!(text(&refused.stderr).contains(says), "{wrong:?}: {refused:?}");
+        assert!(text(&refused.stderr).contains(expected), "{wrong:?}: {refused:?}");
     }
     let open = server.request(&["host", "remove", B, "--allow-any"]);
     assert_eq!(open["subsystems"][0]["any"], true);
@@ -133,22 +133,22 @@ fn a_host_that_is_removed_is_disconnected_and_others_go_on() {
 }
 
 #[test]
-fn hosts_by_hand_stay_at_sighup_until_the_file_says_something_else_and_then_they_go() {
+fn manually_added_hosts_are_kept_until_the_file_changes() {
     let disks = Configured::start(&allowed(&[A]));
     disks.server.request(&["host", "add", B]);
     let (_b, mut of_b) = disks.connect(B);
     assert_eq!(disks.server.request(&["host", "list"])["subsystems"][0]["configured"], false);
     disks.reload(&format!("{}\n# another reason\n", allowed(&[A])));
-    assert!(read(&mut of_b, 1), "it stays");
+    assert!(read(&mut of_b, 1), "it is kept");
     disks.reload(&allowed(&["nqn.2024-05.com.example:c"]));
-    assert!(is_closed(&mut of_b), "the file says something else, and names it no more");
+    assert!(is_closed(&mut of_b), "the file has changed and no longer lists it");
     assert!(!disks.may_connect(A) && !disks.may_connect(B));
     disks.reload(TWO);
     assert!(disks.may_connect(A));
 }
 
 #[test]
-fn a_host_that_is_disconnected_may_come_back() {
+fn a_disconnected_host_may_reconnect() {
     let disks = Configured::start(TWO);
     let server = &disks.server;
     let (_a, mut of_a) = disks.connect(A);
@@ -166,15 +166,15 @@ fn a_host_that_is_disconnected_may_come_back() {
 }
 
 #[test]
-fn namespaces_are_shown_to_some_hosts_by_the_file_by_hand_and_at_sighup() {
+fn visibility_follows_the_file_commands_and_sighup() {
     let some = TWO.replace("nsid = 2", &format!("nsid = 2\nhosts = [\"{A}\"]"));
     let disks = Configured::start(&some);
     let server = &disks.server;
     let ((mut a, mut of_a), (mut b, mut of_b)) = (disks.connect(A), disks.connect(B));
     assert_eq!((a.active_namespaces().unwrap(), b.active_namespaces().unwrap()), (vec![1, 2], vec![1]));
     assert!(read(&mut of_a, 2) && !read(&mut of_b, 2));
-    let shown = server.request(&["namespace", "show", "2", "--host", B]);
-    assert_eq!(shown["namespaces"][0]["hosts"], json!([A, B]));
+    let visible = server.request(&["namespace", "show", "2", "--host", B]);
+    assert_eq!(visible["namespaces"][0]["hosts"], json!([A, B]));
     assert!(read(&mut of_b, 2));
     server.request(&["namespace", "hide", "2", "--host", A]);
     assert!(!read(&mut of_a, 2) && read(&mut of_b, 2));
@@ -184,9 +184,9 @@ fn namespaces_are_shown_to_some_hosts_by_the_file_by_hand_and_at_sighup() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("--all"), "{refused:?}");
     disks.reload(&format!("{some}\n# another reason\n"));
-    assert!(!read(&mut of_a, 2), "it stays as it was by hand");
+    assert!(!read(&mut of_a, 2), "the manual setting is kept");
     disks.reload(TWO);
-    assert!(read(&mut of_a, 2) && read(&mut of_b, 2), "the file says something else");
+    assert!(read(&mut of_a, 2) && read(&mut of_b, 2), "the file has changed");
     server.request(&["namespace", "show", "1", "--host", A, "--only"]);
     assert_eq!(b.active_namespaces().unwrap(), [2]);
     server.request(&["namespace", "show", "1", "--all"]);
@@ -194,7 +194,7 @@ fn namespaces_are_shown_to_some_hosts_by_the_file_by_hand_and_at_sighup() {
 }
 
 #[test]
-fn a_range_of_controller_identifiers_that_is_used_up_refuses_connect() {
+fn connect_is_refused_without_a_free_controller_id() {
     let disks = Configured::start(&format!("controller_ids = \"7-8\"\n{TWO}"));
     let (a, b) = (disks.connect(A), disks.connect(B));
     assert_eq!((a.0.cntlid(), b.0.cntlid()), (7, 8));
@@ -211,7 +211,7 @@ fn a_range_of_controller_identifiers_that_is_used_up_refuses_connect() {
 }
 
 /// Sends a request over the socket as another user with these groups; returns the response's line.
-fn ask_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
+fn request_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
     // a refused host may find the connection closed before it has sent Connect
     let script = "import contextlib,socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n\
                   with contextlib.suppress(BrokenPipeError): s.sendall(sys.argv[2].encode()+b'\\n')\n\
@@ -228,11 +228,11 @@ fn ask_as(socket: &str, gid: u32, groups: &str, line: &str) -> Value {
 }
 
 #[test]
-fn members_of_a_group_may_read_and_change_nothing() {
+fn members_of_the_read_group_cannot_make_changes() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !rustix::process::geteuid().is_root() || !has("setpriv") || !has("/usr/bin/python3") {
-        println!("skipped: needs root, setpriv and /usr/bin/python3, to ask as another user");
+        println!("skipped: needs root, setpriv and /usr/bin/python3, to send requests as another user");
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -256,21 +256,21 @@ fn members_of_a_group_may_read_and_change_nothing() {
     let change = r#"{"version":1,"command":"set-policy","policy":"static"}"#;
     let member = gid.to_string();
     for (gid, groups) in [(gid, ""), (65_534, member.as_str())] {
-        let answer = ask_as(path, gid, groups, status);
+        let answer = request_as(path, gid, groups, status);
         assert_eq!(answer["ok"]["format"], 1, "{gid} {groups}: {answer}");
         for read in ["connections", "host-list", "namespace-list"] {
-            let answer = ask_as(path, gid, groups, &json!({ "version": 1, "command": read }).to_string());
+            let answer = request_as(path, gid, groups, &json!({ "version": 1, "command": read }).to_string());
             assert!(answer["ok"].is_object(), "{read}: {answer}");
         }
-        let refused = ask_as(path, gid, groups, change);
+        let refused = request_as(path, gid, groups, change);
         assert!(refused["error"]["message"].as_str().is_some_and(|what| what.contains("may read")), "{refused}");
         assert!(refused["error"]["help"][0].as_str().is_some_and(|help| help.contains("root")), "{refused}");
     }
     assert_eq!(server.request(&["status"])["policy"]["name"], "sandman", "nothing has been changed");
-    assert!(ask_as(path, 65_534, "", status)["failed"].is_string(), "others may not even connect");
+    assert!(request_as(path, 65_534, "", status)["failed"].is_string(), "others may not even connect");
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     fs::set_permissions(socket.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
-    let refused = ask_as(path, 65_534, "", status);
+    let refused = request_as(path, 65_534, "", status);
     assert!(refused["error"]["message"].as_str().is_some_and(|what| what.contains("the group users")), "{refused}");
     let unknown = crate::process::run(&["serve", "--admin-read-group=no-such-group", "--check"]);
     assert!(text(&unknown.stderr).contains("no group `no-such-group`"), "{unknown:?}");

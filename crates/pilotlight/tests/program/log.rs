@@ -13,7 +13,7 @@ use crate::process::{Server, command, run};
 const LINES: usize = 10;
 
 #[test]
-fn a_warning_that_repeats_fills_ten_lines_and_is_counted() {
+fn repeated_warnings_are_limited_and_counted() {
     const REFUSED: usize = 200;
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("server.toml");
@@ -54,7 +54,7 @@ const NQN: &str = "nqn.2024-05.com.example:disks";
 const ARGS: [&str; 6] = ["--listen", "127.0.0.1:0", "--nqn", NQN, "--allow-host", "nqn.2026-01.test:yes"];
 
 #[test]
-fn json_has_an_object_a_line_with_host_peer_and_reason_of_a_refusal() {
+fn a_json_line_has_host_peer_and_reason_of_a_refusal() {
     let server = Server::start(&[&ARGS[..], &["--log-format", "json"]].concat());
     connect_refused(&server.address().to_string());
     let line: Value = serde_json::from_str(&server.expect_log("Connect refused")).unwrap();
@@ -67,7 +67,7 @@ fn json_has_an_object_a_line_with_host_peer_and_reason_of_a_refusal() {
 
 /// Configuration problems are log lines in JSON.
 #[test]
-fn nothing_but_json_is_written_when_json_is_asked_for() {
+fn configuration_problems_are_json_in_the_json_format() {
     let refused = run(&["serve", "--log-format", "json", "--nqn", "x", "--listen", "y"]);
     assert_eq!(refused.status.code(), Some(2));
     let lines: Vec<Value> = refused.stderr.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
@@ -76,7 +76,7 @@ fn nothing_but_json_is_written_when_json_is_asked_for() {
 }
 
 #[test]
-fn the_journal_gets_priorities_and_no_time() {
+fn journal_lines_have_a_priority_and_no_time() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("a.sock");
     let (reader, writer) = std::io::pipe().unwrap();
@@ -94,7 +94,7 @@ fn the_journal_gets_priorities_and_no_time() {
 }
 
 #[test]
-fn a_peer_that_says_nothing_is_named() {
+fn a_silent_peer_is_logged_with_its_address() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("server.toml");
     let text = format!(

@@ -146,24 +146,24 @@ fn can_have_quota(machine: &Machine) -> bool {
 }
 
 #[test]
-fn after_kill_9_restore_brings_every_byte_back() {
+fn restore_after_kill_9_restores_every_byte() {
     let machine = Machine::new();
     let before = machine.tree();
     let (mut server, has_quota) = throttled(&machine);
     server.kill();
     let groups = machine.groups();
-    assert_ne!(machine.tree(), before, "something else than `restore` has put it back");
+    assert_ne!(machine.tree(), before, "something other than `restore` has restored it");
     assert_eq!(groups.is_empty(), !has_quota);
     let restored = run(&["restore", &machine.roots()]);
     assert_eq!(restored.status.code(), Some(0), "{}", text(&restored.stdout));
     assert_eq!(machine.tree(), before);
     assert!(groups.iter().all(|group| !group.is_dir()), "{groups:?}");
     let again = text(&run(&["restore", &machine.roots()]).stdout);
-    assert!(again.starts_with("nothing to put back"), "{again}");
+    assert!(again.starts_with("nothing to restore"), "{again}");
 }
 
 #[test]
-fn after_kill_9_the_next_server_brings_every_byte_back() {
+fn the_next_server_after_kill_9_restores_every_byte() {
     let machine = Machine::new();
     let before = machine.tree();
     let (mut server, _) = throttled(&machine);
@@ -178,7 +178,7 @@ fn after_kill_9_the_next_server_brings_every_byte_back() {
 }
 
 #[test]
-fn a_core_that_a_budget_takes_away_leaves_the_system_only_where_that_is_allowed() {
+fn hotplug_takes_a_core_offline_only_where_allowed() {
     let machine = Machine::new();
     let before = machine.tree();
     let online = || machine.read("sys/devices/system/cpu/cpu1/online");

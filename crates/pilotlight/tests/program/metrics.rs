@@ -37,7 +37,7 @@ fn value(text: &str, series: &str) -> f64 {
 }
 
 #[test]
-fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
+fn counters_match_the_load_and_the_status() {
     let (server, address) = serve(&["--sensor", "modelled"]);
     let reads = |text: &str| value(text, &format!("pilotlight_io_requests_total{{{NAMESPACE},operation=\"read\"}}"));
     assert_eq!(reads(&scrape(address, "*/*")), 0.0);
@@ -71,7 +71,7 @@ fn counters_rise_with_what_hosts_do_and_agree_with_the_status() {
 }
 
 #[test]
-fn a_host_that_the_operator_names_is_counted_by_itself_and_a_refused_one_is_counted() {
+fn configured_hosts_and_refusals_are_counted() {
     let (server, address) = serve(&["--allow-host", "nqn.2014-08.org.example:a"]);
     let target = server.address().to_string();
     let load = |host: &str| {
@@ -91,7 +91,7 @@ fn a_host_that_the_operator_names_is_counted_by_itself_and_a_refused_one_is_coun
 }
 
 #[test]
-fn energy_is_divided_among_hosts_and_adds_up_to_the_microjoule() {
+fn energy_shares_add_up_to_the_microjoule() {
     let (server, address) = serve(&["--sensor", "modelled", "--energy-shares", "unassigned"]);
     let target = server.address().to_string();
     let zone = loop {
@@ -118,7 +118,7 @@ fn energy_is_divided_among_hosts_and_adds_up_to_the_microjoule() {
 }
 
 #[test]
-fn a_refused_configuration_is_seen() {
+fn a_refused_configuration_sets_its_metric_to_0() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a.toml");
     let good = "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = \"a.sock\"\n[metrics]\nlisten = \"0\"\n\
@@ -136,7 +136,7 @@ fn a_refused_configuration_is_seen() {
 }
 
 #[test]
-fn one_connection_too_many_is_logged_with_its_peer_and_the_reason() {
+fn a_connection_above_the_limit_is_logged_with_peer_and_reason() {
     const MOST: usize = 32;
     let (server, address) = serve(&[]);
     let open: Vec<_> = (0..=MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
@@ -148,7 +148,7 @@ fn one_connection_too_many_is_logged_with_its_peer_and_the_reason() {
 }
 
 #[test]
-fn an_address_beyond_this_machine_gets_a_warning_and_one_in_use_says_what_to_do() {
+fn a_public_address_is_a_warning_and_one_in_use_an_error() {
     let checked = run(&["serve", "--check", "--metrics", "192.0.2.7:9808"]);
     assert!(
         text(&checked.stderr).contains("the metrics on 192.0.2.7:9808 are not protected"),
@@ -176,11 +176,11 @@ fn through(program: &str, args: &[&str], input: &str) -> Option<std::process::Ou
 }
 
 #[test]
-fn promtool_finds_nothing_to_complain_about() {
+fn promtool_accepts_the_metrics() {
     let (_server, address) = serve(&["--sensor", "modelled", "--budget", "300W", "--tolerance", "0.2"]);
     let scraped = scrape(address, "text/plain");
     let Some(output) = through("promtool", &["check", "metrics"], &scraped) else {
-        return eprintln!("SKIPPED: promtool_finds_nothing: needs promtool (Debian: prometheus)");
+        return eprintln!("SKIPPED: promtool_accepts_the_metrics: needs promtool (Debian: prometheus)");
     };
     assert!(output.status.success(), "{}{}\n{scraped}", text(&output.stdout), text(&output.stderr));
 }
@@ -193,7 +193,7 @@ fn the_python_client_reads_both_formats() {
         there.is_ok_and(|output| output.status.success())
     };
     let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_client) else {
-        return eprintln!("SKIPPED: the_python_client: needs python3-prometheus-client");
+        return eprintln!("SKIPPED: the_python_client_reads_both_formats: needs python3-prometheus-client");
     };
     for (accept, parser) in [("text/plain", "parser"), ("application/openmetrics-text", "openmetrics.parser")] {
         let script = format!(

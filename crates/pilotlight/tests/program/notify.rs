@@ -18,7 +18,7 @@ fn until(socket: &UnixDatagram, line: &str) -> String {
 }
 
 #[test]
-fn systemd_is_told_of_start_life_reload_and_stop() {
+fn systemd_is_notified_of_start_watchdog_reload_and_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();

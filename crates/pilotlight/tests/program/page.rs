@@ -146,7 +146,7 @@ impl<S: std::io::Read> Events<S> {
 
     fn next_named(&mut self, wanted: &str) -> Value {
         loop {
-            let (name, data) = self.next().expect("the stream goes on");
+            let (name, data) = self.next().expect("the stream continues");
             if name == wanted {
                 return serde_json::from_str(&data).unwrap();
             }
@@ -155,7 +155,7 @@ impl<S: std::io::Read> Events<S> {
 }
 
 #[test]
-fn without_being_asked_for_there_is_no_page() {
+fn the_page_is_off_by_default() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB"]);
     assert!(server.message()["page"].is_null());
     let output = server.admin(&["page"]);
@@ -165,7 +165,7 @@ fn without_being_asked_for_there_is_no_page() {
 }
 
 #[test]
-fn without_a_login_nothing_of_the_server_is_told() {
+fn without_a_login_nothing_is_disclosed() {
     let page = Page::start(&[]);
     let token_file = page.server.socket().with_extension("page-token");
     assert_eq!(fs::metadata(&token_file).unwrap().permissions().mode() & 0o7777, 0o600);
@@ -188,19 +188,19 @@ fn without_a_login_nothing_of_the_server_is_told() {
 }
 
 #[test]
-fn a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get_and_that_ends() {
+fn a_session_is_a_strict_http_only_cookie_and_ends_at_logout() {
     let page = Page::start(&[]);
     let answer = page.post("/login", "", &json!({ "token": page.token }));
     let cookie = answer.header("set-cookie").unwrap().to_owned();
     assert!(cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/"), "{cookie}");
     assert!(!cookie.contains(&page.token));
     let cookie = cookie.split(';').next().unwrap();
-    let shown = page.get("/", cookie);
-    assert!(shown.body.contains("Power budget"), "{}", shown.body);
-    let policy = shown.header("content-security-policy").unwrap();
+    let answer = page.get("/", cookie);
+    assert!(answer.body.contains("Power budget"), "{}", answer.body);
+    let policy = answer.header("content-security-policy").unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
-    assert_eq!(shown.header("x-content-type-options"), Some("nosniff"));
-    assert_eq!(shown.header("referrer-policy"), Some("no-referrer"));
+    assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
     let mut events = page.events(cookie);
     assert_eq!(events.next_named("sample")["policy"]["name"], "sandman");
     assert_eq!(page.post("/logout", cookie, &json!({})).status, 200);
@@ -209,7 +209,7 @@ fn a_session_is_a_cookie_that_scripts_and_other_sites_do_not_get_and_that_ends()
 }
 
 #[test]
-fn other_names_and_other_pages_are_refused() {
+fn other_hosts_origins_and_content_types_are_refused() {
     let page = Page::start(&[]);
     let cookie = format!("Cookie: {}", page.login());
     let host = format!("Host: {}", page.host());
@@ -239,7 +239,7 @@ fn other_names_and_other_pages_are_refused() {
 }
 
 #[test]
-fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
+fn a_change_over_the_page_is_applied_and_logged_with_its_peer() {
     let page = Page::start(&["--sensor", "modelled"]);
     let cookie = page.login();
     let mut events = page.events(&cookie);
@@ -259,7 +259,7 @@ fn a_change_over_the_page_holds_and_is_logged_with_where_it_came_from() {
 }
 
 #[test]
-fn the_page_changes_what_its_forms_change_and_nothing_else() {
+fn the_page_accepts_only_the_commands_of_its_forms() {
     let page = Page::start(&["--sensor", "modelled"]);
     let cookie = page.login();
     let dir = tempfile::tempdir().unwrap();
@@ -321,11 +321,11 @@ fn history_survives_a_reload_and_the_number_of_readers_is_limited() {
     let more = page.get("/events", &cookie);
     assert!(more.status == 503 && more.body.contains("close one"), "{}", more.body);
     readers.clear();
-    until("all readers to be gone", || places() == 32);
+    until("all readers to be closed", || places() == 32);
 }
 
 #[test]
-fn a_token_of_the_operator_and_a_unix_socket() {
+fn a_configured_token_and_a_unix_socket_are_used() {
     let dir = tempfile::tempdir().unwrap();
     let (socket, token) = (dir.path().join("page.sock"), dir.path().join("token"));
     fs::write(&token, "operator-0123456789abcdef0123456789abcdef\n").unwrap();
@@ -346,7 +346,7 @@ fn a_token_of_the_operator_and_a_unix_socket() {
 }
 
 #[test]
-fn an_address_in_use_and_a_token_that_others_can_read_say_what_to_do() {
+fn errors_for_an_address_in_use_and_a_readable_token_name_a_remedy() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("a.sock");
@@ -369,7 +369,7 @@ fn an_address_in_use_and_a_token_that_others_can_read_say_what_to_do() {
 }
 
 #[test]
-fn watching_does_not_wake_a_server_that_sleeps() {
+fn the_event_stream_does_not_wake_a_sleeping_server() {
     const SAMPLES: u64 = 100;
     let page = Page::start(&["--page-tick", "10", "--metrics", "0"]);
     let line = page.server.expect_log("metrics: http://");
@@ -399,7 +399,7 @@ fn resident(pid: &Value) -> u64 {
 /// A tenth of a day of updates at one per second, or PILOTLIGHT_PAGE_UPDATES; also one reconnect per 8.64 updates, and readers that stop
 /// reading.
 #[test]
-fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
+fn memory_stays_flat_over_updates_reconnects_and_stalled_readers() {
     /// Memory that the allocator may keep. One sample for each update, or 1.2 kB for each reconnect, would be more.
     const SLACK: u64 = 1 << 20;
     const STALLED: usize = 16;
@@ -413,7 +413,7 @@ fn memory_stays_flat_over_updates_reconnects_and_readers_that_stop() {
     let (mut seen, mut made, mut after_a_tenth) = (0, 0, 0);
     let started = Instant::now();
     while seen < updates {
-        let (name, _) = events.next().expect("the stream goes on");
+        let (name, _) = events.next().expect("the stream continues");
         seen += u64::from(name == "sample");
         while made < reconnects && made * updates < seen * reconnects {
             if page.events(&cookie).next().is_none() {

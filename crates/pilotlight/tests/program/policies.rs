@@ -43,7 +43,7 @@ fn sleeping_pairs(status: &Value) -> usize {
 }
 
 #[test]
-fn every_policy_takes_over_under_load_and_nothing_is_lost() {
+fn policies_change_under_load_without_lost_requests() {
     let server = Server::start(&MANY);
     let load = load(&server, "--rw randrw --verify --iodepth 8 --numjobs 4 --runtime 600 --size 16m --json");
     let serves = |status: &Value| status["io"]["iops"].as_f64().unwrap() > 0.0;
@@ -51,21 +51,21 @@ fn every_policy_takes_over_under_load_and_nothing_is_lost() {
     for policy in ["static", "interrupt", "sandman", "interrupt", "static", "sandman"] {
         let set = server.request(&["set", "policy", policy]);
         assert_eq!(set["name"], policy);
-        let status = server.status_until("requests go on", serves);
+        let status = server.status_until("requests continue", serves);
         assert_eq!(status["policy"]["name"], policy);
     }
     let refused = server.admin(&["set", "policy", "sandman", "windw=3"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("windw") && text(&refused.stderr).contains("did you mean window?"));
     server.request(&["set", "policy", "sandman", "window=64", "spread=deviation"]);
-    server.status_until("requests go on", serves);
+    server.status_until("requests continue", serves);
     let report = end(load);
     assert!(report["total"]["ios"].as_u64().unwrap() > 0);
     assert_eq!((&report["verify"]["mismatches"], &report["total"]["errors"]), (&0.into(), &0.into()), "{report}");
 }
 
 #[test]
-fn a_policy_finds_cores_asleep_and_wakes_them() {
+fn static_wakes_the_cores_that_sandman_left_asleep() {
     let server = Server::start(&MANY);
     server.status_until("a quiet server sleeps", |status| asleep(status) >= 7);
     server.request(&["set", "policy", "static"]);
@@ -123,7 +123,7 @@ fn seen<'a>(status: &'a Value, name: &str) -> &'a str {
 }
 
 #[test]
-fn pacer_keeps_a_tolerance_under_verified_load_and_says_how_it_is_kept() {
+fn pacer_reports_loss_and_baseline_under_verified_load() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:64MiB", "--reactors", "3"]);
     // short, and with thresholds that latency on a busy machine stays below
     let settings = [
@@ -153,9 +153,9 @@ fn pacer_keeps_a_tolerance_under_verified_load_and_says_how_it_is_kept() {
         (&"pacer".into(), &"20%".into(), &serde_json::json!([])),
         "{kept:#}"
     );
-    let shown = text(&server.admin(&["status"]).stdout);
-    let line = shown.lines().find(|line| line.starts_with("tolerance is")).unwrap_or_default();
-    assert!(["loss ", "baseline ", " old"].iter().all(|words| line.contains(words)), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    let line = printed.lines().find(|line| line.starts_with("tolerance is")).unwrap_or_default();
+    assert!(["loss ", "baseline ", " old"].iter().all(|words| line.contains(words)), "{printed}");
     let report = end(load);
     assert!(report["total"]["ios"].as_u64().unwrap() > 0);
     assert_eq!((&report["verify"]["mismatches"], &report["total"]["errors"]), (&0.into(), &0.into()), "{report}");

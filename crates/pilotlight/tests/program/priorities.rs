@@ -1,4 +1,4 @@
-//! Priorities and minimums of a running server: configured, set manually, shown, and kept over a restart.
+//! Priorities and minimums of a running server: configured, set manually, displayed, and kept over a restart.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn host(priority: u8) -> Value {
 }
 
 #[test]
-fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_else() {
+fn manual_priorities_survive_kill_9_until_the_configuration_changes() {
     let folder = tempfile::tempdir().unwrap();
     let file = configure(folder.path(), 3);
     let mut server = start(&file);
@@ -54,9 +54,9 @@ fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_
     let mut server = start(&file);
     let status = server.request(&["status"]);
     assert_eq!(status["priorities"], answer, "as before the kill");
-    let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains(&format!("namespace 1 of {NQN} 7 (manual), host {HOST} 5")), "{shown}");
-    assert!(shown.contains("priority 5 50MB/s, priority 9 20MB/s"), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    assert!(printed.contains(&format!("namespace 1 of {NQN} 7 (manual), host {HOST} 5")), "{printed}");
+    assert!(printed.contains("priority 5 50MB/s, priority 9 20MB/s"), "{printed}");
     assert_eq!(server.request(&["set", "priority", "off", "--host", HOST])["named"], json!([namespace(7, true)]));
     let answer = server.request(&["set", "priority", "default", "--namespace", "1"]);
     assert_eq!(answer["named"], json!([namespace(3, false)]));
@@ -74,7 +74,7 @@ fn priorities_set_by_hand_survive_kill_9_until_the_configuration_says_something_
 }
 
 #[test]
-fn a_priority_set_by_hand_can_be_taken_from_a_namespace_that_is_gone() {
+fn the_priority_of_a_removed_namespace_can_be_unset() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(&configure(folder.path(), 3));
     server.request(&["set", "priority", "7", "--namespace", "1"]);
@@ -88,15 +88,15 @@ fn a_priority_set_by_hand_can_be_taken_from_a_namespace_that_is_gone() {
 }
 
 #[test]
-fn the_class_of_io_threads_is_shown_and_mistakes_are_refused() {
+fn status_has_the_class_of_io_threads_and_invalid_priorities_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let server = start(&configure(folder.path(), 3));
     let host = server.connect();
     server.status_until("the class", |status| status["io_threads"][0]["class"] == 3);
-    let shown = text(&server.admin(&["status"]).stdout);
-    assert!(shown.contains("connections  class"), "{shown}");
+    let printed = text(&server.admin(&["status"]).stdout);
+    assert!(printed.contains("connections  class"), "{printed}");
     drop(host);
-    server.status_until("nobody", |status| status["io_threads"][0]["class"] == Value::Null);
+    server.status_until("no connection", |status| status["io_threads"][0]["class"] == Value::Null);
     for (words, why) in [
         (&["priority", "256", "--namespace", "1"][..], "`256` is not a priority: write 0 (the lowest) to 255, or off"),
         (&["priority", "5", "--namespace", "2"], "has no namespace 2"),

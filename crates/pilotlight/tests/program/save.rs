@@ -86,7 +86,7 @@ fn changes_are_saved_and_sighup_changes_nothing() {
 }
 
 #[test]
-fn parameters_are_saved_in_the_order_in_which_they_were_set() {
+fn parameters_are_saved_in_the_order_they_were_set() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("server.toml");
     fs::write(&file, configuration(dir.path()) + "\n[policy]\nname = \"sandman\"\nwindow = 64\n").unwrap();
@@ -104,7 +104,7 @@ fn parameters_are_saved_in_the_order_in_which_they_were_set() {
 }
 
 #[test]
-fn other_storage_under_a_number_keeps_what_is_written_about_the_number() {
+fn other_storage_under_an_nsid_keeps_the_settings_of_the_nsid() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("server.toml");
     let keys = "shrink = true\nmax_bytes_per_s = \"100MB/s\" # shared\ntolerance = \"0.2\"\npriority = 5\n";
@@ -131,7 +131,7 @@ fn other_storage_under_a_number_keeps_what_is_written_about_the_number() {
 }
 
 #[test]
-fn a_file_that_was_added_again_keeps_its_block_size_and_uuid_over_a_restart() {
+fn a_file_added_again_keeps_its_block_size_and_uuid_after_a_restart() {
     const UUID: &str = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
     let dir = tempfile::tempdir().unwrap();
     let (file, disk) = (dir.path().join("server.toml"), dir.path().join("disk.img"));
@@ -152,7 +152,7 @@ fn a_file_that_was_added_again_keeps_its_block_size_and_uuid_over_a_restart() {
 }
 
 #[test]
-fn a_save_leaves_alone_what_waits_for_a_restart() {
+fn a_save_keeps_settings_that_wait_for_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let (server, file) = start(dir.path());
     let edited = configuration(dir.path()) + "\n[limits]\nmax_connections = 7\n";
@@ -167,7 +167,7 @@ fn a_save_leaves_alone_what_waits_for_a_restart() {
 }
 
 #[test]
-fn a_file_that_has_changed_meanwhile_is_not_replaced_unasked() {
+fn a_file_changed_meanwhile_is_only_replaced_with_force() {
     let dir = tempfile::tempdir().unwrap();
     let (server, file) = start(dir.path());
     server.request(&["host", "add", B]);
@@ -184,7 +184,7 @@ fn a_file_that_has_changed_meanwhile_is_not_replaced_unasked() {
 }
 
 #[test]
-fn a_server_of_flags_is_written_to_a_file_that_starts_the_same_server() {
+fn the_saved_file_of_a_server_started_with_flags_is_equivalent() {
     let dir = tempfile::tempdir().unwrap();
     let (file, disk) = (dir.path().join("new.toml"), dir.path().join("disk.img"));
     let backend = format!("--namespace=file:{}?size=1MiB", disk.display());
@@ -221,7 +221,7 @@ fn a_server_of_flags_is_written_to_a_file_that_starts_the_same_server() {
 }
 
 #[test]
-fn a_budget_that_ends_by_itself_stays_set_by_hand() {
+fn a_budget_with_an_end_is_not_saved() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("server.toml");
     let text = configuration(dir.path()).replace("[server]\n", "[server]\nsensor = \"modelled\"\n");
@@ -251,7 +251,7 @@ fn control_thread(server: &Server) -> String {
 struct Strace {
     child: Child,
     /// Kept open, so that it can continue to write.
-    _told: BufReader<ChildStderr>,
+    _stderr: BufReader<ChildStderr>,
 }
 
 impl Strace {
@@ -263,7 +263,7 @@ impl Strace {
         let mut line = String::new();
         message.read_line(&mut line).unwrap();
         if line.contains("attached") {
-            return Some(Self { child, _told: message });
+            return Some(Self { child, _stderr: message });
         }
         let _ = child.wait();
         println!("skipped: strace may not attach here: {line}");
@@ -300,7 +300,7 @@ fn calls_of_a_save(dir: &Path) -> Option<(Vec<(String, usize)>, String)> {
 }
 
 #[test]
-fn a_save_that_is_killed_at_any_system_call_leaves_the_old_file_or_the_new_one() {
+fn a_save_killed_at_any_system_call_leaves_the_old_or_new_file() {
     if Command::new("strace").arg("-V").output().is_err() {
         println!("skipped: needs strace, to kill the server at each system call");
         return;

@@ -35,7 +35,7 @@ fn leave_a_write_unfinished(server: &Server, host: &mut Controller) -> RawPeer {
 }
 
 #[test]
-fn sigterm_and_ctrl_c_drain_and_end_with_code_0() {
+fn sigterm_and_ctrl_c_drain_and_exit_with_code_0() {
     for signal in ["TERM", "INT"] {
         let mut server = Server::start(&SMALL);
         let mut host = server.connect();
@@ -50,7 +50,7 @@ fn sigterm_and_ctrl_c_drain_and_end_with_code_0() {
 }
 
 #[test]
-fn a_stop_that_exceeds_the_drain_timeout_ends_with_code_3() {
+fn a_stop_beyond_the_drain_timeout_exits_with_code_3() {
     let mut server = Server::start(&[&SMALL[..], &["--drain-timeout", "100ms"]].concat());
     let mut host = server.connect();
     let _peer = leave_a_write_unfinished(&server, &mut host);
@@ -61,7 +61,7 @@ fn a_stop_that_exceeds_the_drain_timeout_ends_with_code_3() {
 
 /// Neither a request nor a flush of this medium ever returns.
 #[test]
-fn a_medium_that_keeps_requests_is_named_and_does_not_hold_up_the_end() {
+fn a_hung_medium_is_logged_and_does_not_block_the_exit() {
     let backend = "delay:3600s-3600s:mem:16MiB";
     let words = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--namespace", backend, "--nqn", NQN];
     let mut server = Server::start(&[&words[..], &["--drain-timeout", "1s"]].concat());
@@ -80,7 +80,7 @@ fn a_medium_that_keeps_requests_is_named_and_does_not_hold_up_the_end() {
 }
 
 #[test]
-fn a_second_signal_leaves_at_once() {
+fn a_second_signal_exits_at_once() {
     for (first, second, code) in [("TERM", "TERM", 143), ("INT", "INT", 130), ("TERM", "INT", 130)] {
         let mut server = Server::start(&[&SMALL[..], &["--drain-timeout", "1h"]].concat());
         let mut host = server.connect();
@@ -126,7 +126,7 @@ fn sighup_adds_removes_and_resizes_namespaces() {
 
 /// The file stays open and locked: no request and no byte is lost.
 #[test]
-fn sighup_gives_a_file_another_number() {
+fn sighup_changes_the_nsid_of_a_file() {
     let (mut server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB"), (2, "file:other.img?size=1MiB")]);
     let mut host = server.connect();
     host.set_queue_count(1).unwrap();
@@ -146,7 +146,7 @@ fn sighup_gives_a_file_another_number() {
         queue.execute("a read", at(opcode::io::READ, nsid), &[], &mut data).unwrap();
         assert_eq!(data, [7; 4096]);
     }
-    assert!(queue.execute("a read", at(opcode::io::READ, 4), &[], &mut [0; 4096]).is_err(), "4 is gone");
+    assert!(queue.execute("a read", at(opcode::io::READ, 4), &[], &mut [0; 4096]).is_err(), "4 does not exist");
     // IDs that are in use with other storage: nothing changes, and the reason is logged
     write_config(&path, &[(2, "file:disk.img"), (1, "file:other.img")]);
     server.signal("HUP");
@@ -183,7 +183,7 @@ fn sighup_shrinks_a_namespace_only_where_the_file_allows_it() {
 }
 
 #[test]
-fn sighup_follows_a_file_that_has_grown() {
+fn sighup_grows_a_namespace_with_its_file() {
     let (mut server, path, dir) = configured(&[(1, "file:disk.img?size=1MiB")]);
     let mut host = server.connect();
     assert_eq!(host.namespace(1).unwrap().bytes(), 1 << 20);
@@ -197,7 +197,7 @@ fn sighup_follows_a_file_that_has_grown() {
 }
 
 #[test]
-fn a_file_serves_one_server_and_can_be_checked_beside_it() {
+fn a_file_in_use_can_be_checked_but_not_served_twice() {
     let (server, path, _dir) = configured(&[(1, "file:disk.img?size=1MiB")]);
     let config = path.to_str().unwrap();
     assert_eq!(run(&["serve", "--check", "--config", config]).status.code(), Some(0));
@@ -210,7 +210,7 @@ fn a_file_serves_one_server_and_can_be_checked_beside_it() {
 }
 
 #[test]
-fn a_file_that_is_refused_changes_nothing() {
+fn a_refused_configuration_changes_nothing() {
     let (server, path, _dir) = configured(&[(1, "mem:1MiB")]);
     let mut host = server.connect();
     write_config(&path, &[(1, "mem:1MiB"), (0, "mem:1MiB")]);

@@ -37,7 +37,7 @@ fn check(args: &[&str]) {
 }
 
 #[test]
-fn commands_without_a_server() {
+fn output_errors_of_commands_without_a_server() {
     check(&["--help"]);
     check(&["load", "--help"]);
     check(&["--version"]);
@@ -49,7 +49,7 @@ fn commands_without_a_server() {
 }
 
 #[test]
-fn commands_that_ask_a_server_or_load_it() {
+fn output_errors_of_commands_that_use_a_server() {
     let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--reactors", "1"]);
     let nqn = server.message()["subsystems"][0]["nqn"].as_str().unwrap();
     let (socket, target) = (server.socket().to_str().unwrap(), server.address().to_string());
@@ -80,7 +80,7 @@ impl Guard {
 }
 
 #[test]
-fn a_server_serves_on_whoever_has_stopped_reading_its_output_and_its_log() {
+fn a_server_continues_after_its_output_and_log_are_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("control.sock");
     let socket = socket.to_str().unwrap();

@@ -111,7 +111,7 @@ impl Drop for Top {
 }
 
 #[test]
-fn keys_change_a_server_and_a_restart_is_survived() {
+fn keys_change_a_server_and_top_reconnects() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("a.sock");
     let socket = socket.to_str().unwrap();
@@ -140,7 +140,7 @@ fn keys_change_a_server_and_a_restart_is_survived() {
 }
 
 #[test]
-fn a_signal_leaves_the_terminal_as_it_was() {
+fn a_signal_restores_the_terminal() {
     let server = Server::start(&["--listen", "127.0.0.1:0"]);
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         let mut top = Top::start(&["--socket", server.socket().to_str().unwrap()]);
@@ -151,7 +151,7 @@ fn a_signal_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn without_a_terminal_or_a_server_it_says_what_to_do() {
+fn without_a_terminal_or_a_server_the_error_names_a_remedy() {
     let output = run(&["top"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("pilotlight status --json"), "{}", text(&output.stderr));

@@ -52,7 +52,7 @@ fn a_trace_is_replayed_against_a_server() {
 }
 
 #[test]
-fn a_replay_tells_what_was_malformed_and_refuses_what_does_not_go_together() {
+fn a_replay_reports_malformed_lines_and_refuses_conflicting_options() {
     let dir = tempfile::tempdir().unwrap();
     let rows = "time_us,op,offset,bytes\n0,R,99999999999,300000\nnonsense\n10,W,512,1\n";
     let file = write(dir.path(), "a.csv", rows);
@@ -66,11 +66,11 @@ fn a_replay_tells_what_was_malformed_and_refuses_what_does_not_go_together() {
         assert!(table.contains(wanted), "no `{wanted}` in\n{table}"); // 300,000 bytes are three commands
     }
     assert_eq!(load(&["--strict"]).status.code(), Some(1));
-    for (more, says) in
+    for (more, expected) in
         [(vec!["--verify"], "--verify"), (vec!["--rate_iops", "5"], "--rate_iops"), (vec!["--speed", "0"], "--speed")]
     {
         let refused = load(&more);
         assert_eq!(refused.status.code(), Some(2), "{more:?}");
-        assert!(text(&refused.stderr).contains(says), "{more:?}: {}", text(&refused.stderr));
+        assert!(text(&refused.stderr).contains(expected), "{more:?}: {}", text(&refused.stderr));
     }
 }

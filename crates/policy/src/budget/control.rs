@@ -151,8 +151,8 @@ impl Control {
             return;
         }
         let lowest = if change > 0.0 { gain / LOWERED } else { gain / LEARNED };
-        let shown = (moved_uw / change).clamp(lowest, gain * LEARNED);
-        self.gain = Some(shown.clamp(limits.gain / limits.bounds, limits.gain * limits.bounds));
+        let measured_gain = (moved_uw / change).clamp(lowest, gain * LEARNED);
+        self.gain = Some(measured_gain.clamp(limits.gain / limits.bounds, limits.gain * limits.bounds));
     }
 
     /// Limits `next` to half of the way to a remembered level that was too high.

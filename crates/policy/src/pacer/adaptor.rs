@@ -16,7 +16,7 @@ use super::migrator::CpuUse;
 use super::parameters::{Adapt, Parameters, share};
 
 /// Lower bound of loss distances, so that one window does not undo all savings; chosen.
-const LEAST_DISTANCE: f64 = -3.0;
+const MIN_DISTANCE: f64 = -3.0;
 
 /// A loss distance below this is not noise of a single window; chosen.
 const SURE_DISTANCE: f64 = -1.0;
@@ -177,7 +177,7 @@ impl Adaptor {
     /// Adapts to a loss under the current setting; whether anything changes.
     pub(super) fn step(&mut self, loss: &Loss, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
         // The last windows may show more excess than the mean.
-        let distance = loss.distance.min(loss.excess).clamp(LEAST_DISTANCE, 1.0);
+        let distance = loss.distance.min(loss.excess).clamp(MIN_DISTANCE, 1.0);
         if loss.is_beyond(parameters) {
             return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
         }

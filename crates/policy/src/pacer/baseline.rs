@@ -7,7 +7,7 @@ use super::load::Load;
 use super::parameters::{Parameters, share};
 
 /// Minimum lifetime as a multiple of the measuring time; chosen, so that measuring costs at most a twentieth of the savings.
-const LEAST_TIMES: u64 = 20;
+const MIN_TIMES: u64 = 20;
 
 /// Latency without savings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,7 +30,7 @@ impl Baseline {
 
     /// Its lifetime, in nanoseconds.
     pub(super) fn lasts_ns(&self, parameters: &Parameters) -> u64 {
-        parameters.baseline_interval_ns.max(self.load.elapsed_ns.saturating_mul(LEAST_TIMES))
+        parameters.baseline_interval_ns.max(self.load.elapsed_ns.saturating_mul(MIN_TIMES))
     }
 
     pub(super) fn is_old(&self, now_ns: u64, parameters: &Parameters) -> bool {

@@ -25,7 +25,7 @@ const ROUND_NS: f64 = 1_000.0;
 /// A different mechanism must need less than this share of the CPU time of the current one; chosen, so that noise causes no change.
 const WORTHWHILE: f64 = 0.9;
 /// Minimum saving of a wait, as a share of the CPU time; chosen.
-const LEAST_SAVING: f64 = 0.02;
+const MIN_SAVING: f64 = 0.02;
 /// Minimum and maximum of a corrected cost over the reported one; chosen.
 const CORRECTION: (f64, f64) = (0.1, 50.0);
 /// Minimum correction of an underestimated cost; chosen.
@@ -220,7 +220,7 @@ impl Completion {
     fn choose(&mut self, allowed_ns: f64) -> bool {
         self.allowed_ns = allowed_ns;
         let mut best = (Wait::Poll, 1.0);
-        let saves = |candidate: &(Wait, f64)| candidate.1 < 1.0 - LEAST_SAVING;
+        let saves = |candidate: &(Wait, f64)| candidate.1 < 1.0 - MIN_SAVING;
         for candidate in [self.sleeping(allowed_ns), self.resting(allowed_ns)].into_iter().flatten().filter(saves) {
             let is_other = std::mem::discriminant(&candidate.0) != std::mem::discriminant(&self.wait);
             let weight = if is_other { 1.0 } else { WORTHWHILE };

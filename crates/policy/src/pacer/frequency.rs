@@ -55,13 +55,13 @@ impl Frequency {
         (self.khz, self.floor_khz, self.proven_khz) = (self.highest_khz, self.lowest_khz, self.highest_khz);
     }
 
-    /// Resumes savings under the previous load, at `least` of the highest frequency or more; with `retry` one step less is allowed.
-    pub(super) fn resume(&mut self, retry: bool, least: f64) {
+    /// Resumes savings under the previous load, at `min_share` of the highest frequency or more; with `retry` one step less is allowed.
+    pub(super) fn resume(&mut self, retry: bool, min_share: f64) {
         if retry {
             self.floor_khz = self.step(self.floor_khz, |frequency, khz| frequency.values.down(khz));
         }
-        let least_khz = (self.highest_khz as f64 * least.min(1.0)) as u64;
-        let khz = self.proven_khz.max(self.floor_khz).max(least_khz);
+        let min_khz = (self.highest_khz as f64 * min_share.min(1.0)) as u64;
+        let khz = self.proven_khz.max(self.floor_khz).max(min_khz);
         let nearest_khz = self.step(khz, |frequency, khz| frequency.values.nearest(khz).unwrap_or(khz));
         self.khz =
             if nearest_khz < khz { self.step(khz, |frequency, khz| frequency.values.up(khz)) } else { nearest_khz };

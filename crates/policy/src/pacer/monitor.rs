@@ -58,12 +58,12 @@ impl Monitor {
     /// Adds the interval to the windows; completions before `holds_ns` do not count.
     pub(super) fn add(&mut self, sample: &Sample<'_>, holds_ns: u64, parameters: &Parameters) {
         let latency = self.seen.filter(|(_, began_ns)| *began_ns >= holds_ns).map(|(latency, _)| latency);
-        let least = self.least_requests(parameters);
+        let least = self.min_requests(parameters);
         self.ended = self.windows.add(latency, &self.readings.load(sample), least, parameters);
     }
 
     /// Requests that a window needs: more for a smaller tolerance, so that noise stays a fixed part of it.
-    fn least_requests(&self, parameters: &Parameters) -> u64 {
+    fn min_requests(&self, parameters: &Parameters) -> u64 {
         let plf = self.plf();
         let times = if plf > 0.0 { (PLF / plf).powi(2).max(1.0) } else { 1.0 };
         (parameters.min_requests as f64 * times) as u64

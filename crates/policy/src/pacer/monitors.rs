@@ -174,7 +174,7 @@ impl Monitors {
         let room_ns = known().filter_map(|(monitor, loss)| room_ns(monitor, loss, parameters));
         Some(Loss {
             share: loss.share,
-            delay_ns: shown(loss) * binding.baseline.map_or(0.0, |baseline| baseline.ns),
+            delay_ns: displayed(loss) * binding.baseline.map_or(0.0, |baseline| baseline.ns),
             distance: distance(binding, loss.share, parameters),
             headroom: least(at_most),
             excess: least(at_least),
@@ -227,7 +227,7 @@ fn recent_at_least(loss: LossEstimate) -> f64 {
 }
 
 /// The mean, or the lower bound of the last windows if that is more.
-fn shown(loss: LossEstimate) -> f64 {
+fn displayed(loss: LossEstimate) -> f64 {
     loss.share.max(recent_at_least(loss))
 }
 

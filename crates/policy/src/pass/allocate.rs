@@ -12,7 +12,7 @@ use crate::budget::meter::Estimate;
 /// Smallest difference of levels, in microwatts: an eighth of a watt, as RAPL's steps.
 const STEP_UW: u64 = 125_000;
 /// Gain expected of a raise, and bound of any gain (`polling-interval-rapl.csv`, and models that are wrong by 20 %).
-const MOST_GAIN: f64 = 2.35 * 1.2;
+const MAX_GAIN: f64 = 2.35 * 1.2;
 const BOUNDS: f64 = 3.0;
 /// A CPU that draws less than its configuration in the model by this factor is not limited by it; the model may be wrong by 20 %.
 const UNLIMITED: f64 = 1.3;
@@ -109,7 +109,7 @@ impl Pass {
         }
         let used_uw = self.bandwidth.raise(wanted_uw, &rates);
         if used_uw <= 0.0 {
-            self.set_cpu_by(now_ns, wanted_uw / self.control.gain_or(MOST_GAIN), out);
+            self.set_cpu_by(now_ns, wanted_uw / self.control.gain_or(MAX_GAIN), out);
         }
         Some((used_uw > 0.0).then_some((Change::Raise { expected_uw: wanted_uw }, rates)))
     }
@@ -152,7 +152,7 @@ impl Pass {
                 if unused_uw > expected_uw / 4.0 {
                     self.found = Some(Component::Cpu);
                     let cpu_uw = self.cpu.level_uw();
-                    self.set_cpu_by(now_ns, unused_uw / self.control.gain_or(MOST_GAIN), out);
+                    self.set_cpu_by(now_ns, unused_uw / self.control.gain_or(MAX_GAIN), out);
                     self.control.note_change(cpu_uw, self.cpu.level_uw(), trial.other_uw());
                 }
             }
@@ -164,6 +164,6 @@ impl Pass {
     }
 
     fn thresholds(&self) -> Thresholds {
-        Thresholds { raise_gain: Some(MOST_GAIN), bounds: BOUNDS, ..self.parameters.common.thresholds(1.0) }
+        Thresholds { raise_gain: Some(MAX_GAIN), bounds: BOUNDS, ..self.parameters.common.thresholds(1.0) }
     }
 }

@@ -54,7 +54,7 @@ mod tests {
     use crate::pass::profile::Profile;
 
     #[test]
-    fn a_drive_of_pass_draws_12_w_reading_and_15_w_writing_at_full_speed() {
+    fn a_drive_draws_12_w_reading_and_15_w_writing() {
         let ssd = Profile::named("pass-xeon-gold-6430").unwrap().ssd;
         let full = |read, written| (ssd.idle_uw + ssd.power_uw(Rate { read, written })).round();
         assert_eq!(full(ssd.most.read, 0.0), 12_000_000.0);

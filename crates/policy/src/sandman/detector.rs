@@ -45,9 +45,9 @@ const MOST: u64 = 4_096 << FRACTION;
 /// One, where counts are scaled by the length of a tick.
 const SCALE: f64 = (1 << 24) as f64;
 /// A tick shorter than a 128th of the fine interval counts as a 128th.
-const MOST_SCALE: u64 = 128 << 24;
+const MAX_SCALE: u64 = 128 << 24;
 /// A tick counts at most as this number of intervals (10 s at 10 us).
-const MOST_INTERVALS: u64 = 1_000_000;
+const MAX_INTERVALS: u64 = 1_000_000;
 
 /// The counts of a block's threads.
 type Counts = [i32; LANES];
@@ -200,7 +200,7 @@ impl Detector {
         self.end_ns = tick.now_ns;
         // A floating-point division is several times as fast as an integer division.
         let scale = (self.interval_ns as f64 / tick.elapsed_ns.max(1) as f64 * SCALE) as u64;
-        let scale = scale.min(MOST_SCALE);
+        let scale = scale.min(MAX_SCALE);
         let intervals = self.intervals(tick.elapsed_ns);
         let step = self.make_room(intervals);
         let bound = self.bound(intervals, step);
@@ -223,7 +223,7 @@ impl Detector {
         if self.ring.average == 1 || elapsed_ns < 2 * self.interval_ns {
             return 1;
         }
-        (elapsed_ns / self.interval_ns).min(MOST_INTERVALS)
+        (elapsed_ns / self.interval_ns).min(MAX_INTERVALS)
     }
 
     /// The rule for a tick that counts as `fresh` intervals. `f` is `Z^2 W^2` for errors, `Z^2 W n` for deviations.

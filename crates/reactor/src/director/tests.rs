@@ -94,7 +94,7 @@ fn sleep(core: u16) -> Command {
 }
 
 #[test]
-fn a_core_still_on_its_way_down_is_made_shallow_again() {
+fn a_core_entering_deep_sleep_can_be_made_shallow() {
     let mut fixture = fixture(2, 16, 1, vec![vec![sleep(1)]]);
     assert_eq!(fixture.sleep_of(1, None), Some(Depth::MonitorWait));
     fixture.fall_asleep(1, Depth::MonitorWait);
@@ -122,7 +122,7 @@ fn is_handed(fixture: &mut Fixture) -> bool {
 }
 
 #[test]
-fn the_old_home_serves_until_one_that_software_wakes_is_awake() {
+fn the_old_core_serves_until_the_woken_one_is_awake() {
     for (depth, at_once) in [(Depth::SoftwareWait, false), (Depth::ServerSleep, false), (Depth::MonitorWait, true)] {
         let commands = vec![Command::Wake { core: CoreId(1) }, Command::Move { thread: ThreadId(0), to: CoreId(1) }];
         let mut fixture = fixture(2, 16, 1, vec![vec![sleep(1)], commands]);

@@ -45,7 +45,7 @@ impl Reactor {
         self.poll_due(each, now)
     }
 
-    /// Whether one look at the descriptors of all costs less than a poll of each.
+    /// Whether one check of all descriptors costs less than a poll of each.
     fn looks_first(&self) -> bool {
         let active = self.slots.len() - self.quiet;
         self.quiet >= MANY_QUIET && self.quiet >= 2 * active
@@ -89,7 +89,7 @@ impl Reactor {
         busy
     }
 
-    /// Accounts idle time in which every I/O thread here was looked at.
+    /// Accounts idle time in which every I/O thread here was checked.
     pub(super) fn share(&self, spent_ns: u64) {
         add(&self.cell.idle_ns, spent_ns);
         let threads = self.slots.len() as u64;
@@ -99,7 +99,7 @@ impl Reactor {
         self.slots.iter().for_each(|slot| add(&slot.cell.idle_ns, each));
     }
 
-    /// Polls an I/O thread, with a look at its descriptor unless it is known not to be readable.
+    /// Polls an I/O thread, with a check of its descriptor unless it is known not to be readable.
     fn poll_one(&mut self, at: usize, look: bool, now: &mut u64) -> Polled {
         let slot = &mut self.slots[at];
         slot.renew_completions();
@@ -142,7 +142,7 @@ impl Reactor {
 }
 
 impl Slot {
-    /// Tells it how to wait, if that has changed.
+    /// Sets how it waits, if that has changed.
     fn renew_completions(&mut self) {
         let how = self.cell.completions();
         if how != self.completions {

@@ -1,4 +1,4 @@
-//! Reactors stepped by hand, with event rings that are almost always full: every I/O thread stays in exactly one place.
+//! Reactors stepped by the test, with event rings that are almost always full: every I/O thread stays in exactly one place.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;

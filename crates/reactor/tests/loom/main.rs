@@ -1,6 +1,6 @@
 //! Every interleaving (and every stale read that the memory model allows) of the ring and of arm, re-check, wait.
 //!
-//! The files of the ring and the bell are compiled here again, unchanged, with a `sync` and a `wait` made of `loom`. An owner that never
+//! The files of the ring and the bell are compiled here again, unchanged, with a `sync` and a `wait` based on `loom`. An owner that never
 //! wakes is a deadlock, which `loom` reports. The same models with one step omitted must fail: this proves that the models detect a lost
 //! wake-up.
 //!

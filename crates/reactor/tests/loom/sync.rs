@@ -1,4 +1,4 @@
-//! `src/sync.rs`, made of `loom`.
+//! `src/sync.rs`, based on `loom`.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -184,7 +184,7 @@ impl AsFd for EventFd {
 }
 
 fn event() -> Rc<Event> {
-    EVENT.with_borrow(Weak::upgrade).expect("the model has asked for the doorbell")
+    EVENT.with_borrow(Weak::upgrade).expect("the model has requested the doorbell")
 }
 
 /// Blocks until the model's doorbell is readable.

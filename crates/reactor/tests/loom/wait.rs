@@ -1,4 +1,4 @@
-//! `src/wait`, made of `loom`: arming takes a snapshot of the word, waiting blocks until it differs.
+//! `src/wait`, based on `loom`: arming takes a snapshot of the word, waiting blocks until it differs.
 
 use crate::sync::{AtomicU64, Ordering, Step, leaves_out};
 

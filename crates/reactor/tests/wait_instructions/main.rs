@@ -19,7 +19,7 @@ use pilotlight_reactor::{Inbox, clock, wait};
 const NO_LIMIT: u64 = u64::MAX;
 
 #[test]
-fn what_this_machine_has_wakes_and_ends_in_time() {
+fn supported_instructions_wake_and_end_in_time() {
     let Some(how) = wait::available() else {
         println!("skipped: this machine has no instruction that waits for a store");
         return;

@@ -60,7 +60,7 @@ impl Policy for ScriptedPolicy {
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     while !holds() {
-        assert!(Instant::now() < until, "{what} did not come about");
+        assert!(Instant::now() < until, "{what} was not observed");
         std::thread::yield_now();
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_broken_and_long_words_stand_upright() {
+    fn long_names_are_wrapped_and_long_words_rotated() {
         assert_eq!(wrapped("io_uring hipri=1 fixedbufs=1", 17), ["io_uring hipri=1", "fixedbufs=1"]);
         let names = ["none", "mq-deadline"].map(str::to_owned);
         assert!(!Below::new(&names, "", (0.0, 200.0)).upright);

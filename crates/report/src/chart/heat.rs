@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_have_two_lines_and_the_whole_name_stands_with_the_values() {
+    fn long_names_have_two_lines_and_values_the_full_name() {
         assert_eq!(in_two("64k", 25), ["64k"]);
         let name = "sandman guards=recommended coarse_interval=100ms";
         assert_eq!(in_two(name, 25), ["sandman", "guards=recommended coars…"]);

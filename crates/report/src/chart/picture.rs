@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn charts_stand_beside_each_other_with_one_legend_and_no_style_of_a_page() {
+    fn charts_are_side_by_side_with_one_legend() {
         let line = |name: &str| Line {
             name: name.into(),
             places: [1.0, 2.0].map(|x| Place { x, y: Some(x), band: None }).to_vec(),

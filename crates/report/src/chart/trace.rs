@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_marks_are_called_stands_above_the_lines_in_rows() {
+    fn names_of_marks_are_in_rows_above_the_lines() {
         let places = (0..10).map(|at| Place { x: f64::from(at), y: Some(f64::from(at)), band: None }).collect();
         let lines = vec![Line { name: "l".into(), places }];
         let marks = [(5.0, "from"), (5.1, "to"), (90.0, "beyond")].map(|(at, name)| (at, name.to_owned())).to_vec();

@@ -1,4 +1,4 @@
-//! A drive that answers from bytes laid out as the specification says.
+//! A drive that responds with bytes in the specified layout.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn pairs(all: &[(&str, i64)]) -> Vec<(String, i64)> {
 }
 
 #[test]
-fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
+fn without_power_measurement_all_other_values_are_read() {
     let mut nvme = Nvme::with_drive(Box::new(drive()), &Options::default()).unwrap();
     let expected = [
         ("temperature_mdegc", 40_000),
@@ -74,7 +74,7 @@ fn a_drive_without_power_measurement_gives_everything_else_and_no_watts() {
 }
 
 #[test]
-fn a_drive_that_does_not_say_its_temperature_is_not_at_absolute_zero() {
+fn a_missing_temperature_is_not_absolute_zero() {
     let mut drive = drive();
     drive.smart[1..3].fill(0);
     let mut nvme = Nvme::with_drive(Box::new(drive), &Options::default()).unwrap();
@@ -92,7 +92,7 @@ fn power_state_and_its_limit_follow_the_drive() {
 fn a_drive_of_nvme_2_3_measures_itself() {
     let mut drive = drive();
     drive.smart[232..240].copy_from_slice(&1_234_u64.to_le_bytes());
-    // 5.25 W in steps of 10 mW, of type 1 (bits 25:20, not looked at).
+    // 5.25 W in steps of 10 mW, of type 1 (bits 25:20, ignored).
     drive.smart[240..244].copy_from_slice(&(525_u32 | 2 << 16 | 1 << 20).to_le_bytes());
     let mut page = [0; 64];
     page[2] = 1;
@@ -119,7 +119,7 @@ fn a_drive_of_nvme_2_3_measures_itself() {
 }
 
 #[test]
-fn a_log_that_does_not_measure_is_said_and_no_zero_watts() {
+fn a_log_without_measurement_is_reported_and_not_zero_watts() {
     let options = Options { measurement_log: true, ..Options::default() };
     let absent = Nvme::with_drive(Box::new(drive()), &options).err().unwrap();
     assert!(absent.to_string().contains("0x4109"), "{absent}");

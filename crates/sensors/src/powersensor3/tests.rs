@@ -1,4 +1,4 @@
-//! Streams laid out as the firmware lays them out, by hand and through a pseudo-terminal.
+//! Streams in the firmware's format, written by the test and through a pseudo-terminal.
 
 use super::*;
 use proptest::prelude::*;
@@ -68,7 +68,7 @@ fn a_lost_byte_costs_one_set_and_no_more() {
 }
 
 #[test]
-fn what_is_lost_shows_once_all_that_has_come_is_taken() {
+fn lost_samples_are_reported_after_received_ones() {
     let start = Instant::now();
     let at = |ms: u64| start + Duration::from_millis(ms);
     let mut clock = Clock::default();
@@ -170,7 +170,7 @@ fn terminal() -> (File, tempfile::TempDir) {
 }
 
 #[test]
-fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
+fn a_serial_device_is_read_and_its_end_reported() {
     let (master, folder) = terminal();
     let player = thread::spawn(move || device(master, [310, 465, 620, 465, 0, 0, 0, 0], 300, 1));
     let options = Options { device: Some("ttyACM0".into()), part: Some(Part::Drive("nvme0".into())) };
@@ -198,9 +198,9 @@ fn a_device_on_a_serial_line_is_read_and_its_end_is_said() {
 }
 
 #[test]
-fn samples_that_are_lost_on_the_way_are_no_silent_loss_of_joules() {
+fn lost_samples_are_an_error_not_missing_energy() {
     let (master, folder) = terminal();
-    // Nobody waits for its end: what it writes when nobody reads any more can hold it up.
+    // Its end is not waited for: it can block on output that is not read.
     thread::spawn(move || device(master, [310, 465, 0, 0, 0, 0, 0, 0], 20_000, 2));
     let options = Options { device: Some("ttyACM0".into()), part: None };
     let mut sensor = PowerSensor3::open(&Roots::below(folder.path()), &options).unwrap();

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::zombie_processes, reason = "`wait_for` waits for it")]
-    fn a_child_that_runs_is_waited_for_and_one_that_ended_tells_what_it_took() {
+    fn a_child_is_waited_for_and_its_cpu_time_reported() {
         let mut command = Command::new("/bin/sh");
         let script = "read line; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3";
         let mut child = command.args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_too_long_is_killed_with_what_it_started() {
+    fn a_timeout_kills_the_process_group() {
         let started = Instant::now();
         let late = shell("sleep 60 & sleep 60", Duration::from_millis(50)).unwrap_err();
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);

@@ -41,6 +41,6 @@ pub(crate) fn open(kind: u32, config: u64, cpu: u32) -> io::Result<File> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and nobody else's.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { File::from_raw_fd(result as RawFd) })
 }

@@ -30,7 +30,7 @@ pub(crate) fn print(drives: &BTreeMap<String, Drive>, models: &BTreeMap<String, 
     }
     println!("\n| rows | prediction | curves | p50 | p99 | p99.9 |\n|---|---|---|---|---|---|");
     for ((group, prediction), errors) in &groups {
-        println!("| {group} | {prediction} | {} | {} |", errors.len(), shown(&medians(errors)));
+        println!("| {group} | {prediction} | {} | {} |", errors.len(), cells(&medians(errors)));
     }
 }
 
@@ -105,11 +105,11 @@ fn print_rows(
 ) {
     for (name, errors) in rows {
         let loads = curve.between(0.25, 0.95).count();
-        println!("| {serial} | {} % | {loads} | {name} | {} |", f64::from(share) / 10.0, shown(errors));
+        println!("| {serial} | {} % | {loads} | {name} | {} |", f64::from(share) / 10.0, cells(errors));
         groups.entry((group, name)).or_default().push(*errors);
     }
 }
 
-fn shown(errors: &Errors) -> String {
+fn cells(errors: &Errors) -> String {
     errors.map(|error| format!("{error:.1}")).join(" | ")
 }

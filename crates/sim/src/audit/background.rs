@@ -1,6 +1,6 @@
 //! Checks background work: I/O in progress per drive, its end after a request is polled, and completed bytes.
 //!
-//! An I/O in progress when a request is polled ends within [`MOST_OVERLAP_NS`] of that poll, or within the longest service time of a single
+//! An I/O in progress when a request is polled ends within [`MAX_OVERLAP_NS`] of that poll, or within the longest service time of a single
 //! I/O on a slower drive ([`alone_ns`]). There is no bound if the drive had commands of hosts when the I/O began, or if the service time is
 //! unbounded.
 
@@ -12,7 +12,7 @@ use crate::ssd::{Placement, Service, SsdModel};
 use crate::trace::{Record, RecordKind};
 
 /// Longest time from the poll of a request to the end of background I/O, in nanoseconds.
-const MOST_OVERLAP_NS: u64 = 1_000_000;
+const MAX_OVERLAP_NS: u64 = 1_000_000;
 
 /// An I/O thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -110,7 +110,7 @@ impl<'a> BackgroundCheck<'a> {
     fn begin(&mut self, record: &Record, findings: &mut Findings) -> Option<Moved> {
         let (class, drive) = (record.a >> 32, (record.a & u64::from(u32::MAX)) as usize);
         let (bytes, write) = ((record.b & u64::from(u32::MAX)) as u32, record.b >> 32 == 1);
-        if bytes == 0 || bytes > Background::MOST_BYTES {
+        if bytes == 0 || bytes > Background::MAX_BYTES {
             findings.add(Law::Background, format!("background I/O of {bytes} bytes"));
         }
         let thread = self.threads[drive % self.threads.len()];
@@ -123,7 +123,7 @@ impl<'a> BackgroundCheck<'a> {
         }
         let is_alone = self.commands.get(drive) == Some(&0);
         let model = self.scenario.drives.get(drive).filter(|_| is_alone);
-        let most_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(MOST_OVERLAP_NS));
+        let most_ns = model.and_then(|model| alone_ns(model, bytes, write)).map(|ns| ns.max(MAX_OVERLAP_NS));
         match self.busy.get_mut(drive) {
             None => findings.add(Law::Background, format!("drive {drive} does not exist")),
             Some(Some(Io { class: other, .. })) => {

@@ -54,7 +54,7 @@ struct Sums {
 /// Power above the shallow state as a function of frequency.
 #[derive(Clone, Copy, Debug)]
 struct Curve {
-    /// At the lowest frequency, in millionths of what it is at the highest.
+    /// At the lowest frequency, in millionths of that at the highest.
     slow: u64,
     exponent: f64,
 }

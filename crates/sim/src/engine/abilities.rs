@@ -215,7 +215,7 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
     (workers > 0).then(|| Knob {
         scope: Scope::Server,
         kind: Kind::QuotaPpm,
-        values: Values::Range { min: LEAST_QUOTA_PPM * workers, max: 1_000_000 * workers, step: 1_000 * workers },
+        values: Values::Range { min: MIN_QUOTA_PPM * workers, max: 1_000_000 * workers, step: 1_000 * workers },
         initial: 1_000_000 * workers,
         caller: Cost::Measured(u64::from(scenario.machine.director.frequency_ns)),
         effect: Cost::Measured(limits.quota_period_ns),
@@ -223,7 +223,7 @@ fn quota(scenario: &Scenario) -> Option<Knob> {
 }
 
 /// Minimum per worker: 0.2 % of a core (PASS, section 5.7).
-const LEAST_QUOTA_PPM: u64 = 2_000;
+const MIN_QUOTA_PPM: u64 = 2_000;
 
 /// The frequency of each core, unless the kernel's governor controls it.
 fn frequencies(machine: &Machine, topology: &Topology) -> Vec<Knob> {

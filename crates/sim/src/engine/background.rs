@@ -147,9 +147,7 @@ impl Background {
 /// Minimum distance of two I/Os of a class on a drive; none at a rate of 0.
 fn spacing_ns(class: &Class, rate_ppm: u64) -> Option<u64> {
     let bytes = u128::from(class.io_bytes) * u128::from(class.drives.1);
-    (bytes * SECOND * MILLION)
-        .checked_div(u128::from(class.most_bytes_per_s) * u128::from(rate_ppm))
-        .map(|ns| ns as u64)
+    (bytes * SECOND * MILLION).checked_div(u128::from(class.max_bytes_per_s) * u128::from(rate_ppm)).map(|ns| ns as u64)
 }
 
 /// Time at which the backlog suffices for `ios` I/Os on a drive of a class.

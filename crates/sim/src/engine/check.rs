@@ -73,11 +73,11 @@ fn check_background(scenario: &Scenario) -> Result<(), String> {
     for (index, class) in scenario.workload.background.iter().enumerate() {
         let (first, count) = class.drives;
         let fits = count > 0 && usize::from(first) + usize::from(count) <= scenario.drives.len();
-        let io = (1..=Background::MOST_BYTES).contains(&class.io_bytes);
-        if !fits || !io || class.most_bytes_per_s == 0 || class.rate_ppm > 1_000_000 || scenario.threads == 0 {
+        let io = (1..=Background::MAX_BYTES).contains(&class.io_bytes);
+        if !fits || !io || class.max_bytes_per_s == 0 || class.rate_ppm > 1_000_000 || scenario.threads == 0 {
             return Err(format!(
-                "background work {index} needs an I/O thread, existing drives, I/O of 1 to {} bytes, a highest rate, and a rate up to that",
-                Background::MOST_BYTES
+                "background work {index} needs an I/O thread, existing drives, I/O of 1 to {} bytes, a maximum rate, and a rate of at most 1,000,000 ppm of it",
+                Background::MAX_BYTES
             ));
         }
     }
@@ -89,7 +89,7 @@ fn check_connections(scenario: &Scenario) -> Result<(), String> {
     for (index, connection) in scenario.workload.connections.iter().enumerate() {
         let (first, count) = connection.drives;
         if connection.thread >= threads {
-            return Err(format!("connection {index} uses I/O thread {} of {threads}", connection.thread));
+            return Err(format!("connection {index} uses I/O thread {}; there are {threads}", connection.thread));
         }
         if count == 0 || usize::from(first) + usize::from(count) > drives {
             return Err(format!("connection {index} uses {count} drives from {first} on; there are {drives}"));

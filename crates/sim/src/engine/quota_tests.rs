@@ -30,7 +30,7 @@ impl Naive {
         }
     }
 
-    /// Whether a core that wants to runs in this tick.
+    /// Whether a runnable core runs in this tick.
     fn runs(&mut self, core: usize, wants: bool) -> bool {
         if self.waiting.contains(&core) {
             return false;

@@ -15,6 +15,6 @@ fn under_hybrid_polling_each_request_has_its_own_rest() {
     assert_eq!(after_poll(100, 5, 2), Some(50), "requests that were there before count from now");
     assert_eq!(after_poll(140, 6, 3), Some(10));
     assert_eq!(after_poll(160, 6, 3), Some(0), "the oldest is polled for");
-    assert_eq!(after_poll(170, 6, 1), Some(20), "the one of 140 is left alone until 190");
+    assert_eq!(after_poll(170, 6, 1), Some(20), "the one of 140 is not polled until 190");
     assert_eq!(after_poll(200, 6, 0), Some(10));
 }

@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn where_nothing_is_relaxed_the_bound_is_the_least_energy(case in exact_case()) {
+    fn without_relaxation_the_bound_is_the_minimum_energy(case in exact_case()) {
         let least = case.least().unwrap();
         prop_assert_eq!(lower_bound(&[case.limits], &case.plan).unwrap().least_fj, least);
     }
@@ -266,7 +266,7 @@ const STATES: u32 = 5;
 
 proptest! {
     #[test]
-    fn no_arrangement_burns_less_than_a_line_says(
+    fn no_schedule_uses_less_than_a_bound(
         limits in any_limits(),
         (work, awake, not_deep) in (0..2_000_i128, 0..2_000_i128, 0..300_i128),
     ) {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_due_is_what_was_done_epsilon_ago() {
+    fn due_work_is_the_work_done_epsilon_ago() {
         let spans = demand(&[5, 6, 7, 8], 10).plan(0, SlotLimits { least_ns: 10, most_ns: 10 }).spans;
         let expected = [(0, 5), (5, 11), (11, 18), (18, 26)];
         assert_eq!(spans.iter().map(|span| (span.least_ns, span.most_ns)).collect::<Vec<_>>(), expected);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_before_the_measured_time_is_kept_apart() {
+    fn work_before_the_measured_time_is_separate() {
         let plan = demand(&[5, 6, 7, 8], 10).plan(20, SlotLimits { least_ns: 10, most_ns: 10 });
         assert_eq!(plan.before, Span { length_ns: 0, least_ns: 5, most_ns: 11 });
         assert_eq!((plan.spans.len(), plan.length_ns(), plan.due_ns()), (2, 20, 7));
@@ -171,7 +171,7 @@ mod tests {
     proptest::proptest! {
         /// Static polling itself is always in time.
         #[test]
-        fn what_static_polling_did_is_between_what_it_had_to_and_what_it_could(
+        fn static_polling_is_between_its_bounds(
             slots in proptest::collection::vec((1..20_u64, 0..50_u64, 0..50_u64), 1..40),
             epsilon_ns in 0..60_u64,
             from_ns in 0..60_u64,

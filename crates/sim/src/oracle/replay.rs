@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_leave_before_a_core_sleeps_and_come_back_evenly() {
+    fn threads_leave_a_sleeping_core_and_return_evenly() {
         let (mut replay, out) = replay(&[(0, level(1)), (100, level(2))], Fill::Pairs);
         let moves = |out: &[Command]| out.iter().filter(|command| matches!(command, Command::Move { .. })).count();
         let sleeps = |out: &[Command]| out.iter().filter(|command| matches!(command, Command::Sleep { .. })).count();

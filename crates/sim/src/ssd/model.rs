@@ -278,10 +278,10 @@ impl SsdModel {
             require("cache.map_cached_ppm", cached, cached <= 1_000_000, "0 to 1000000")?;
         }
         if let Some(unit) = self.controller.map(|controller| controller.unit_bytes) {
-            require("controller.unit_bytes", unit, unit <= MOST_UNIT, "at most 1 MiB")?;
+            require("controller.unit_bytes", unit, unit <= MAX_UNIT, "at most 1 MiB")?;
         }
         let idle = self.idle.len();
-        require("idle", idle as u64, idle <= MOST_IDLE, "at most four states")?;
+        require("idle", idle as u64, idle <= MAX_IDLE, "at most four states")?;
         require("idle", idle as u64, idle == 0 || self.energy.is_some(), "in a profile with [energy]")?;
         let deeper = self.idle.is_sorted_by(|one, next| one.after_ns < next.after_ns);
         let last_ns = self.idle.last().map_or(0, |last| last.after_ns);
@@ -292,10 +292,10 @@ impl SsdModel {
 }
 
 /// Maximum idle states of a drive.
-const MOST_IDLE: usize = 4;
+const MAX_IDLE: usize = 4;
 
 /// Maximum bytes per mapping entry.
-const MOST_UNIT: u64 = 1 << 20;
+const MAX_UNIT: u64 = 1 << 20;
 
 const YEAR_NS: u64 = 31_536_000_000_000_000;
 

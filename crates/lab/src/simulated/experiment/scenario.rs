@@ -113,7 +113,7 @@ fn meter(meter: Meter) -> SensorModel {
         quantum_uw: uw(meter.step_mw),
         noise_uw: uw(meter.noise_mw),
         gain_ppm: u64::from(meter.gain_percent) * 10_000,
-        fails_ppm: meter.missing_ppm.into(),
+        missing_ppm: meter.missing_ppm.into(),
     }
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> 
         drives: (0, number),
         backlog_bytes: class.backlog_bytes,
         bytes_per_s: class.bytes_per_s,
-        most_bytes_per_s: class.max_bytes_per_s,
+        max_bytes_per_s: class.max_bytes_per_s,
         rate_ppm: class.rate_percent.saturating_mul(10_000),
         io_bytes: class.size.0,
         write: class.writes,
@@ -291,7 +291,7 @@ mod tests {
             quantum_uw: 1_000_000,
             noise_uw: 500_000,
             gain_ppm: 1_000_000,
-            fails_ppm: 7,
+            missing_ppm: 7,
         };
         assert_eq!(read(ipmi).unwrap().server.map(meter), Some(expected));
         assert!(read("server = { window = '3s', lag = '1s' }").is_err(), "a meter has a time between two readings");

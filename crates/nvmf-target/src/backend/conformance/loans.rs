@@ -67,7 +67,7 @@ pub(super) fn equal_reads(subject: &Subject<'_>, block_size: u32) {
         }
     }
     for (lba, blocks) in [(end - 1, 2), (end, 1), (u64::MAX, 1), (u64::MAX / 4096, 9)] {
-        assert!(driver.lend(lba, blocks).is_none(), "block {lba} lies beyond the end");
+        assert!(driver.lend(lba, blocks).is_none(), "block {lba} is beyond the end");
         let data = filled(1, u64::from(blocks), block_size);
         assert!(matches!(driver.write_now(lba, &data), None | Some(Err(IoError::OutOfRange))), "block {lba}");
     }

@@ -56,7 +56,7 @@ pub enum FileError {
         path: PathBuf,
         /// Its size in bytes.
         found: u64,
-        /// What was asked for.
+        /// The requested value.
         wanted: u64,
     },
     /// The blocks are smaller than the medium's.
@@ -70,7 +70,7 @@ pub enum FileError {
     /// The block size is not one that a namespace can have.
     #[error("unsupported block size of {block_size} bytes: use 512 or 4096")]
     BlockSize {
-        /// What was asked for.
+        /// The requested value.
         block_size: u32,
     },
     /// Data written earlier may be lost.

@@ -12,7 +12,7 @@
 //!
 //! Failures without a sync are not remembered. A plain `write` reports only its own failure (no space, a read-only file
 //! system, a bad sector) and leaves the report of lost writes for the next sync. A write with `RWF_DSYNC` is a write and a
-//! sync, and its error number does not say which of them failed: so it is not used, and durable data is written and then
+//! sync, and its error number does not identify the failed one: so it is not used, and durable data is written and then
 //! synced. The exception is O_DIRECT to a device that executes Force Unit Access itself: there Linux turns `RWF_DSYNC`
 //! into one command (`REQ_FUA`) without a sync, and the error is the write's own. Only in a synchronous file (`mount -o
 //! sync`, `chattr +S`) does a failed write count as a failed sync, unless its error number rules that out.

@@ -43,7 +43,7 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
 }
 
 #[test]
-fn the_documentation_s_tables_are_those_of_the_committed_results() {
+fn committed_tables_match_the_committed_results() {
     committed(|material| {
         for (file, text) in documents(&root(), material).unwrap() {
             let committed = std::fs::read_to_string(root().join(&file)).unwrap_or_default();
@@ -67,7 +67,7 @@ fn every_document_has_its_marks() {
 }
 
 #[test]
-fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
+fn a_table_replaces_only_the_text_between_its_marks() {
     let report = super::super::text::tests::report();
     material(&report, |material| {
         let text =
@@ -84,7 +84,7 @@ fn a_table_is_put_between_its_marks_and_nothing_else_is_touched() {
 }
 
 #[test]
-fn every_paper_has_a_page_with_its_rows_alone() {
+fn every_paper_has_a_page_with_only_its_rows() {
     let report = super::super::text::tests::report();
     let papers: BTreeSet<&str> = report.rows.iter().map(|row| row.seed.as_str()).collect();
     assert_eq!(papers, PAPERS.iter().map(|(seed, _)| *seed).collect());
@@ -94,7 +94,7 @@ fn every_paper_has_a_page_with_its_rows_alone() {
 }
 
 #[test]
-fn a_line_a_result_with_the_words_of_orders() {
+fn each_result_is_a_line_and_orders_are_in_words() {
     let report = super::super::text::tests::report();
     let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
     assert_eq!(table.lines().count(), 2 + 55);

@@ -68,13 +68,13 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     }
     line("target", &preview.target);
     if let (Some(device), None) = (&experiment.target.device, &settings.may_overwrite) {
-        line("", &format!("the run itself wants --i-may-overwrite {}", device.display()));
+        line("", &format!("the run itself requires --i-may-overwrite {}", device.display()));
     }
     line("results", &settings.folder.root().display().to_string());
     text += &output::sensors(sensors);
     if !experiment.machine.is_empty() {
         let _ =
-            writeln!(text, "machine    changed, and put back:\n{}", indented(&toml::to_string(&experiment.machine)?));
+            writeln!(text, "machine    changed, then restored:\n{}", indented(&toml::to_string(&experiment.machine)?));
     }
     let mut line = |name: &str, what: &str| text += &format!("{name:<10} {what}\n");
     preview.precondition.iter().chain(&preview.prepare).for_each(|step| line("before", step));

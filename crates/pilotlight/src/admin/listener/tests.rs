@@ -55,7 +55,7 @@ fn line(stream: &mut BufReader<UnixStream>) -> String {
 }
 
 #[test]
-fn every_line_is_answered_in_order_and_connections_are_apart() {
+fn lines_are_answered_in_order_per_connection() {
     beside(|path| {
         let (mut one, mut other) = (connect(path), connect(path));
         one.get_mut().write_all(b"a\nb\nc").unwrap();
@@ -123,7 +123,7 @@ fn there_is_an_end_to_connections() {
 }
 
 #[test]
-fn another_user_is_refused_even_where_the_file_lets_him() {
+fn another_user_is_refused_despite_file_permissions() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     const NO_HOST: u32 = 65_534;
@@ -145,7 +145,7 @@ fn another_user_is_refused_even_where_the_file_lets_him() {
 }
 
 #[test]
-fn those_who_may_only_read_leave_places_to_the_others() {
+fn readers_leave_connections_to_others() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     const NO_HOST: u32 = 65_534;

@@ -1,9 +1,9 @@
-//! The file of the control socket: mode, owner, and replacement of dead ones.
+//! The file of the control socket: mode, owner, and replacement after a kill.
 
 use super::*;
 
 #[test]
-fn only_the_owner_may_connect_and_the_file_goes_with_the_socket() {
+fn only_the_owner_may_connect_and_the_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new/a.sock");
     let socket = ControlSocket::bind(&path, None).unwrap();
@@ -26,7 +26,7 @@ fn a_living_socket_is_left_alone_and_named() {
 }
 
 #[test]
-fn a_dead_servers_socket_is_replaced_and_nothing_else() {
+fn only_a_killed_server_s_socket_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
@@ -38,7 +38,7 @@ fn a_dead_servers_socket_is_replaced_and_nothing_else() {
 }
 
 #[test]
-fn a_check_finds_what_a_bind_would_and_changes_nothing() {
+fn a_check_finds_the_errors_of_a_bind_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (path, file) = (dir.path().join("a.sock"), dir.path().join("file"));
     ControlSocket::check(&dir.path().join("new/deep/a.sock")).unwrap();
@@ -58,7 +58,7 @@ fn a_check_finds_what_a_bind_would_and_changes_nothing() {
 }
 
 #[test]
-fn a_file_that_has_taken_the_sockets_place_stays() {
+fn a_file_that_replaced_the_socket_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
     let socket = ControlSocket::bind(&path, None).unwrap();

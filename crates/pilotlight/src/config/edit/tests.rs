@@ -111,7 +111,7 @@ fn changes_are_listed_once() {
 }
 
 #[test]
-fn parameters_stand_in_the_order_in_which_they_are_set() {
+fn parameters_are_in_the_order_they_were_set() {
     let set = [("min_requests", "3"), ("window", "8"), ("spread", "error"), ("window", "64")];
     let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
@@ -136,7 +136,7 @@ fn parameters_stand_in_the_order_in_which_they_are_set() {
 }
 
 #[test]
-fn inline_tables_are_written_in_full_where_something_is_added() {
+fn inline_tables_are_expanded_when_extended() {
     let text = format!("subsystem = [{{ nqn = \"{NQN}\", namespace = [{{ nsid = 1, backend = \"mem:1GiB\" }}] }}]\n");
     let mut edit = Edit::of(&text).unwrap();
     edit.set_allowed_hosts(NQN, &["h".to_owned()]);

@@ -41,7 +41,7 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_server_that_was_told_nothing_sleeps_by_sandman() {
+fn the_default_policy_is_sandman() {
     let operation = flags(&[]).unwrap().operation;
     assert_eq!(operation.policy, PolicyChoice { name: "sandman".to_owned(), parameters: Vec::new() });
     assert_eq!(operation.sleep_after, SleepAfter::Policy);
@@ -85,7 +85,7 @@ fn parameters_are_set_in_the_order_of_the_file() {
 }
 
 #[test]
-fn a_socket_stands_beside_its_file_or_nowhere() {
+fn a_socket_path_is_relative_to_its_file_or_none() {
     let config_dir = ConfigDir::new();
     let loaded = config_dir.load(&format!("[admin]\nsocket = \"a.sock\"\n{SUBSYSTEM}")).unwrap();
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_socket_stands_beside_its_file_or_nowhere() {
 }
 
 #[test]
-fn a_page_is_of_this_machine_alone_and_its_token_stands_beside_the_control_socket() {
+fn the_page_is_on_loopback_with_its_token_beside_the_control_socket() {
     use crate::config::{Page, PageAddress, TokenFile};
     let page = |line: &[&str]| flags(line).unwrap().operation.page;
     assert_eq!(page(&[]), None);

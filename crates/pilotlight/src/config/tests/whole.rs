@@ -353,7 +353,7 @@ fn flags_beside_a_file_are_refused_with_what_to_write_instead() {
 }
 
 #[test]
-fn every_flag_that_a_file_can_say_conflicts() {
+fn every_flag_with_a_key_conflicts_with_a_file() {
     let line = [
         "--config=a.toml",
         "--listen=1",

@@ -21,7 +21,7 @@ const MIN_QUEUE_MEMORY: u64 = 1 << 20;
 const QUEUE_MEMORY_ONE_IN: u64 = 8;
 /// Upper limit of that default in bytes: about 2,400 queues of 1,024 entries, or 14,000
 /// of 128.
-const MOST_QUEUE_MEMORY: u64 = 1 << 30;
+const MAX_QUEUE_MEMORY: u64 = 1 << 30;
 /// The least `max_memory` in bytes: the buffers of an I/O thread and queues.
 const MIN_MEMORY: u64 = MIN_BUFFERS_PER_THREAD + MIN_QUEUE_MEMORY;
 /// Range of timeouts.
@@ -95,7 +95,7 @@ impl Checker<'_> {
     /// Memory for the state of queues; `left` is the memory that buffers do not use.
     fn queue_memory(&mut self, written: Option<&Text>, max_memory: u64, left: u64) -> u64 {
         let mebibytes = (max_memory / QUEUE_MEMORY_ONE_IN) & !((1 << 20) - 1);
-        let default = mebibytes.clamp(MIN_QUEUE_MEMORY, MOST_QUEUE_MEMORY).min(left);
+        let default = mebibytes.clamp(MIN_QUEUE_MEMORY, MAX_QUEUE_MEMORY).min(left);
         let range = MIN_QUEUE_MEMORY..=left;
         self.size(written, &range, default, "for queues", "max_memory less buffer_memory")
     }

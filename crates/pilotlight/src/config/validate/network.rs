@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn advertised_addresses_can_be_names_but_not_everything() {
+    fn advertised_addresses_are_validated_and_can_be_names() {
         assert_eq!(parse_advertised("nvme.example.com:4420"), Ok(("nvme.example.com".to_owned(), 4420)));
         assert_eq!(parse_advertised("[2001:db8::1]:1"), Ok(("2001:db8::1".to_owned(), 1)));
         for text in ["0.0.0.0:4420", "192.0.2.1:0", "192.0.2.1", "name", "name:0", "na me:1", "300.0.2.1:1", ":4420"] {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn referrals_have_a_port_of_their_own_only_where_it_is_written() {
+    fn referrals_have_the_default_port_unless_given() {
         for (text, host, port) in [
             ("10.0.0.2:4420", "10.0.0.2", 4420),
             ("10.0.0.2", "10.0.0.2", 8009),

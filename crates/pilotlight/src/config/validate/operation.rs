@@ -138,7 +138,8 @@ impl Checker<'_> {
         let mut minimums = Vec::new();
         for class in classes {
             let Some(priority) = &class.priority else {
-                let help = "name the priority whose namespaces and hosts keep this bandwidth, such as `priority = 5`";
+                let help =
+                    "add the priority of the namespaces and hosts that keep this bandwidth, such as `priority = 5`";
                 self.problem(Problem::error(&class.at, "`priority` is missing").help(help));
                 continue;
             };

@@ -139,7 +139,7 @@ impl Checker<'_> {
             && spec.path().is_some_and(Path::is_relative)
         {
             let problem = Problem::error(&text.at, format!("`{}` is a relative path", text.value));
-            self.problem(problem.help("a server has no directory of its own: write the whole path"));
+            self.problem(problem.help("relative paths are not supported: write the absolute path"));
             return None;
         }
         let namespace = self.namespace(written, &mut unique);
@@ -147,7 +147,7 @@ impl Checker<'_> {
         namespace
     }
 
-    /// One namespace; `None` where there is no storage to go on with.
+    /// One namespace; `None` without valid storage.
     fn namespace(&mut self, written: &Namespace, unique: &mut Unique) -> Option<NamespaceConfig> {
         let nsid = self.nsid(written);
         let block_size = self.block_size(written);

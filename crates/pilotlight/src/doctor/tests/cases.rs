@@ -29,7 +29,7 @@ fn with_cores(cores: &[u32], main: u32) -> Chosen {
 }
 
 #[test]
-fn the_cost_of_a_software_wake_up_is_measured_or_says_whose_it_is() {
+fn the_cost_of_a_software_wake_up_is_measured_or_attributed() {
     let mut recorded = vm();
     let costs = |facts: &Facts| lack(&wait::examine(facts), "umwait").costs.clone();
     assert!(
@@ -46,7 +46,7 @@ fn the_cost_of_a_software_wake_up_is_measured_or_says_whose_it_is() {
 }
 
 #[test]
-fn a_mouse_s_battery_is_not_the_machine_s_and_an_ina3221_measures() {
+fn a_mouse_s_battery_is_ignored_and_an_ina3221_is_used() {
     let mouse = [("type", "Battery"), ("scope", "Device"), ("power_now", "1")];
     let chip = [("name", "ina3221"), ("curr1_input", "1250"), ("in1_input", "3312"), ("curr4_input", "1250")];
     let fixture = Fixture::default()
@@ -67,7 +67,7 @@ fn figures_of_a_busy_cpu_are_told_as_such() {
 }
 
 #[test]
-fn the_remedy_for_a_hidden_wait_instruction_depends_on_who_hides_it() {
+fn the_remedy_for_a_hidden_wait_instruction_depends_on_the_cause() {
     let wait_row = |hypervisor: Option<&str>, vendor: &str| {
         let mut recorded = vm();
         recorded.facts.cpu.hypervisor = hypervisor.map(str::to_owned);
@@ -127,7 +127,7 @@ fn pairs_are_whole_when_both_siblings_are_chosen() {
 }
 
 #[test]
-fn no_siblings_are_only_a_loss_where_a_hypervisor_may_hide_them() {
+fn missing_siblings_are_reported_only_under_a_hypervisor() {
     let mut recorded = vm();
     let mark = |facts: &Facts| row(&cores::examine(facts, &with_cores(&[0, 1], 0)), "sibling pairs").mark;
     assert_eq!(mark(&recorded.facts), Mark::Missing);
@@ -146,7 +146,7 @@ fn isolated_cores_are_good_and_missing_from_masks() {
 }
 
 #[test]
-fn a_bound_on_the_resume_latency_takes_deep_states_out() {
+fn a_resume_latency_limit_excludes_deep_states() {
     let mut recorded = amd();
     let mark = |facts: &Facts| row(&idle::examine(facts, &with_cores(&[1], 1)), "wake-up bound").mark;
     assert_eq!(mark(&recorded.facts), Mark::Limited);
@@ -198,7 +198,7 @@ fn queues_off_the_workers_are_good() {
 }
 
 #[test]
-fn packets_that_are_steered_to_workers_count() {
+fn packets_steered_to_workers_are_reported() {
     let recorded = amd();
     let section = network::examine(&recorded.facts, &with_cores(&[0, 3], 0));
     let remedy = lack(&section, "eth0").remedy.join("\n");
@@ -219,7 +219,7 @@ fn aio_has_room_or_says_what_to_write() {
 }
 
 #[test]
-fn io_uring_of_an_older_kernel_says_what_is_not_there() {
+fn missing_io_uring_features_are_listed() {
     let mut recorded = intel();
     recorded.facts.ring = Ok(Ring { coop_taskrun: true, single_issuer: false, defer_taskrun: false });
     let section = storage::examine(&recorded.facts, &recorded.chosen);
@@ -236,7 +236,7 @@ fn the_boot_cpu_cannot_be_taken_offline() {
 }
 
 #[test]
-fn a_cgroup_of_its_own_helps_where_v2_is_there() {
+fn the_remedy_under_cgroup_v2_is_a_separate_group() {
     let fixture = Fixture::default()
         .fixed("/proc/self/mountinfo", "30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
         .fixed("/proc/self/cgroup", "0::/");

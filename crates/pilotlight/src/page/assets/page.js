@@ -301,7 +301,7 @@ function requestOf(form) {
   return request;
 }
 
-function told({ field, message, help }) {
+function errorText({ field, message, help }) {
   return [`Refused: ${field ? `${field}: ` : ''}${message}`, ...(help ?? [])].join('\n');
 }
 
@@ -316,11 +316,11 @@ for (const form of document.querySelectorAll('form')) {
   form.addEventListener('submit', async (event) => {
     event.preventDefault();
     output.className = '';
-    output.textContent = 'asking';
+    output.textContent = 'sending';
     try {
       const answer = await post('/change', requestOf(form));
       output.className = answer.error ? 'refused' : 'done';
-      output.textContent = answer.error ? told(answer.error) : doneText(answer.ok);
+      output.textContent = answer.error ? errorText(answer.error) : doneText(answer.ok);
     } catch (error) {
       output.className = 'refused';
       output.textContent = `No answer; it is unknown whether the change was made: ${error.message}`;

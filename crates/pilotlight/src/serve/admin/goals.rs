@@ -360,7 +360,7 @@ fn budget_override(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Res
     }
     let until_s = time.map(|time| now_s.saturating_add(time.as_secs()));
     match budget {
-        BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end of its own".to_owned())),
+        BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end".to_owned())),
         BudgetRequest::Default => Ok(None),
         BudgetRequest::Off => Ok(Some(BudgetOverride { budget_uw: None, until_s })),
         BudgetRequest::Power(uw) => Ok(Some(BudgetOverride { budget_uw: Some(uw), until_s })),

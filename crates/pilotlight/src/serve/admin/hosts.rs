@@ -172,7 +172,7 @@ mod tests {
     const B: &str = "nqn.2024-05.com.example:b";
 
     #[test]
-    fn a_list_neither_opens_nor_closes_a_subsystem_unasked() {
+    fn an_empty_list_needs_an_explicit_option() {
         let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(with("s", list(&[A]), B, false), Ok(list(&[A, B])));
         assert_eq!(with("s", list(&[A]), A, false), Ok(list(&[A])));
@@ -187,7 +187,7 @@ mod tests {
 
     /// Beside requests of a disconnected host that a slow backend keeps, the status, metrics and changes are answered.
     #[test]
-    fn nobody_waits_for_a_disconnected_host_with_the_state_locked() {
+    fn waiting_for_a_disconnected_host_does_not_lock_the_state() {
         let waits = Arc::new(OnceLock::<Weak<Admin>>::new());
         let (of_server, checks) = (Arc::clone(&waits), Arc::<AtomicUsize>::default());
         let checked = Arc::clone(&checks);

@@ -94,7 +94,7 @@ impl Admin {
         let mut namespace = find(&state, nqn, resize.nsid)?;
         let size = resize.size.as_ref().map(|size| wanted_size(size, &namespace)).transpose()?;
         let now = state.blocks(nqn, namespace.nsid) * u64::from(namespace.block_size);
-        // without a size it follows its file or device, which may have become shorter unasked
+        // without a size it has that of its file or device, which another process may have truncated
         let next = size.or_else(|| medium_size(&namespace));
         if let Some(next) = next.filter(|&next| next < now && !resize.shrink) {
             let (next, now) = (format_size(next), format_size(now));

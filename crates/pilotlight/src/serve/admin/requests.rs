@@ -67,7 +67,7 @@ pub(in crate::serve) struct Session {
 }
 
 impl Admin {
-    /// The answer to a request that may change something; what it changes is logged.
+    /// The response to a request that may change something; changes are logged.
     pub(super) fn carry_out_and_log(&self, request: Request, by: &Author) -> String {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         audit::note(by, &request);

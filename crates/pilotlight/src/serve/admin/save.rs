@@ -2,7 +2,7 @@
 //!
 //! # The algorithm
 //! The text that was read last is changed where what runs differs from what was read, and nowhere else. The new text is read as at a
-//! SIGHUP: only if that would change nothing is the file replaced (`replace.rs`). Then what runs counts as read.
+//! SIGHUP: only if that would change nothing is the file replaced (`replace.rs`). Then the running configuration counts as read.
 //!
 //! # The properties
 //! - After a save, a SIGHUP changes nothing.

@@ -1,6 +1,6 @@
 //! The power budget of a running server: which one is in force now, and whether power stays within it.
 //!
-//! | file | what it holds |
+//! | file | content |
 //! |---|---|
 //! | `overrides.rs` | which goals are in force: set manually, of the schedule or of the configuration |
 //! | `store.rs` | the state file, which keeps goals set manually over a restart |

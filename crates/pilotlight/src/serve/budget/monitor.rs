@@ -86,7 +86,7 @@ impl Verdict {
         }
     }
 
-    /// For the log, where something has become true that an operator should know.
+    /// For the log, on a change that an operator should see.
     pub(in crate::serve) fn log_line(self, budget_uw: u64) -> Option<String> {
         let budget = format_budget(Some(budget_uw));
         Some(match self {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_held_once_a_window_after_it_is_within() {
+    fn a_budget_is_held_after_a_window_within_it() {
         let mut monitor = BudgetMonitor::default();
         let found =
             verdicts(&mut monitor, 10, 300, &[Some(290), Some(400), Some(320), Some(306), Some(307), Some(300)]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_power_stays_above_is_unreachable_with_the_lowest_reading() {
+    fn power_above_the_budget_makes_it_unreachable() {
         let mut monitor = BudgetMonitor::default();
         verdicts(&mut monitor, 10, 300, &[Some(400)]);
         let found = verdicts(&mut monitor, 11, 300, &[Some(350); 10]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_that_the_policy_names_is_believed_while_power_is_above_the_budget() {
+    fn the_policy_s_lowest_power_applies_above_the_budget() {
         let mut monitor = BudgetMonitor::default();
         verdicts(&mut monitor, 10, 300, &[Some(400)]);
         let observed = |now_s: u64, watts| Observation {
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_told_after_a_while_and_no_verdict_about_power() {
+    fn missing_readings_are_reported_without_a_verdict() {
         let mut monitor = BudgetMonitor::default();
         verdicts(&mut monitor, 10, 300, &[Some(300), Some(300)]);
         let found = verdicts(&mut monitor, 12, 300, &[None; 11]);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_come_back_until_they_end_or_the_configuration_changes() {
+    fn goals_are_restored_until_they_end_or_the_configuration_changes() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::at(Some(folder.path().join("goals.json")));
         assert_eq!(store.load(&configured(400), 0), GoalOverrides::default(), "there is no file");

@@ -38,7 +38,7 @@ fn until_it_is(file: &Path, wanted: &str) {
 }
 
 #[test]
-fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
+fn reactors_are_set_by_cpu_and_restored() {
     let (folder, roots, max) = machine();
     let journal = folder.path().join("run/1.jsonl");
     assert!(open_in(&roots, &journal, &on(&[None]), &Settings::default()).is_none(), "not pinned");
@@ -59,7 +59,7 @@ fn reactors_are_set_by_the_cpus_that_they_run_on_and_put_back() {
 }
 
 #[test]
-fn drives_are_those_of_the_namespaces_by_whatever_name_each_once() {
+fn each_drive_of_the_namespaces_is_listed_once() {
     let folder = tempfile::tempdir().unwrap();
     let roots = Roots::below(folder.path());
     let at = |path: &str| folder.path().join(path);
@@ -133,7 +133,7 @@ fn settings_left_by_a_killed_server_are_restored_first() {
     until_it_is(&max, "1500000");
     let left = fs::read_to_string(&killed).unwrap();
     drop(knobs);
-    // as after a kill: set, and in the journal of a dead process
+    // as after a kill: set, and in the journal of a killed process
     fs::write(&killed, left.replacen(&format!("\"pid\":{}", std::process::id()), "\"pid\":0", 1)).unwrap();
     fs::write(&max, "1500000\n").unwrap();
     let again = open_in(&roots, &folder.path().join("run/2.jsonl"), &on(&[Some(7)]), &Settings::default()).unwrap();

@@ -59,7 +59,7 @@ fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
 }
 
 #[test]
-fn modelled_watts_say_so_and_are_those_of_the_profile() {
+fn modelled_watts_are_labelled_and_match_the_profile() {
     let ticks = |idle: u64, busy: u64| format!("cpu  0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\n");
     let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
     let meter = open(&SensorChoice::Modelled(None), &roots).unwrap().expect("a model");

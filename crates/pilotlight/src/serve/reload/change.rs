@@ -147,7 +147,7 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
             state.note_size(&nqn, &to, blocks);
             let all = state.namespaces(&nqn).into_iter().flatten();
             let resized = |namespace: &mut NamespaceConfig| {
-                let hosts = std::mem::take(&mut namespace.hosts); // who sees it is a change of its own, which may come later
+                let hosts = std::mem::take(&mut namespace.hosts); // visibility is a separate change, which may come later
                 *namespace = NamespaceConfig { hosts, ..to.clone() };
             };
             all.filter(|namespace| namespace.nsid == to.nsid).for_each(resized);

@@ -32,7 +32,7 @@ pub(super) fn steps(running: &[String], wanted: &[String]) -> Vec<(bool, Vec<Str
         kept.push(NO_HOST.to_owned());
     }
     let mut steps = vec![(false, kept), (true, wanted.to_vec())];
-    steps.retain(|(_, hosts)| hosts != running); // where nobody loses anything, one step is enough
+    steps.retain(|(_, hosts)| hosts != running); // if no host loses access, one step is enough
     steps
 }
 

@@ -173,9 +173,8 @@ fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted:
     plan.changes.extend(steps.filter(|(admits, _)| !is_another || !admits).map(show));
     if is_another {
         let nsid = running.nsid;
-        plan.waiting.push(format!(
-            "namespace {nsid} of {nqn} has other storage or format; give it a number of its own, or restart"
-        ));
+        plan.waiting
+            .push(format!("namespace {nsid} of {nqn} has other storage or format; use another NSID, or restart"));
         return;
     }
     // a file is as large as it is (where a size was written, that has been checked), and may have grown

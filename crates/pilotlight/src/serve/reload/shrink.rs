@@ -1,4 +1,4 @@
-//! Namespaces that would shrink at a reload: what lies behind the new end is lost, so the configuration has to allow it
+//! Namespaces that would shrink at a reload: data beyond the new end is lost, so the configuration has to allow it
 //! (`shrink = true` in the namespace), as `pilotlight namespace resize` requires `--shrink`.
 
 use pilotlight_nvmf_target::backend::format_size;

@@ -168,7 +168,7 @@ fn reload(from: &ServerConfig, to: &ServerConfig, recorder: Recorder) -> (Vec<St
 }
 
 #[test]
-fn nothing_changed_nothing_done_but_files_are_looked_at() {
+fn without_changes_only_file_sizes_are_checked() {
     let config = server(vec![namespace(1, "mem:1GiB"), namespace(2, "file:/disk"), namespace(3, "null:1GiB")]);
     let (calls, running) = reload(&config, &config, Recorder::default());
     assert_eq!(calls, ["resize a 2 None"]);
@@ -340,7 +340,7 @@ fn changes_at_run_time_hold_until_the_configuration_changes() {
 }
 
 #[test]
-fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
+fn a_configuration_equal_to_manual_changes_does_nothing() {
     let mut state = state(&server(vec![]));
     state.config = server(vec![namespace(5, "null:1GiB")]);
     state.note_override("a", 5);
@@ -350,7 +350,7 @@ fn a_configuration_that_takes_up_what_was_done_by_hand_changes_nothing() {
 }
 
 #[test]
-fn a_policy_is_set_when_another_one_is_read() {
+fn a_changed_policy_is_set() {
     let config = server(vec![]);
     let mut state = state(&config);
     let mut apply = |policy: &str, refuse: Option<&'static str>| {
@@ -363,7 +363,7 @@ fn a_policy_is_set_when_another_one_is_read() {
     assert_eq!(apply("static", None), (nothing(), "static".to_owned()));
     assert_eq!(apply("interrupt", Some("policy")), (vec!["policy interrupt".to_owned()], "static".to_owned()));
     assert_eq!(apply("interrupt", None), (vec!["policy interrupt".to_owned()], "interrupt".to_owned()));
-    state.operation.policy = operation("sandman").policy; // by hand
+    state.operation.policy = operation("sandman").policy; // set manually
     let mut apply = |policy: &str| {
         let recorder = Recorder::default();
         let wanted = Wanted { config: &config, operation: &operation(policy), may_shrink: &[] };
@@ -375,7 +375,7 @@ fn a_policy_is_set_when_another_one_is_read() {
 }
 
 #[test]
-fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else() {
+fn manual_goals_are_kept_until_the_configuration_changes() {
     let config = server(vec![]);
     let mut state = state(&config);
     let goals = |watts: u64| Goals { budget_uw: Some(watts * 1_000_000), ..Goals::default() };
@@ -397,7 +397,7 @@ fn goals_that_were_set_by_hand_stay_until_the_configuration_says_something_else(
 }
 
 #[test]
-fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
+fn a_manual_domain_ends_with_its_budget() {
     let mut state = state(&server(vec![]));
     state.configured.domain = Some(BudgetDomain::Server);
     state.goal_overrides.domain = Some(BudgetDomain::Cpu);
@@ -410,7 +410,7 @@ fn a_domain_that_was_set_by_hand_ends_with_what_was_set_by_hand() {
 }
 
 #[test]
-fn caps_that_were_set_by_hand_stay_until_the_configuration_says_something_else_about_them() {
+fn manual_caps_are_kept_until_their_configuration_changes() {
     let config = server(vec![namespace(1, "mem:1GiB")]);
     let mut state = state(&config);
     let of = |nsid: u32| Capped::Namespace { nqn: "a".to_owned(), nsid };

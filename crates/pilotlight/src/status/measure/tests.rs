@@ -74,7 +74,7 @@ fn failures_are_counted_in_the_window_and_since_the_start() {
 }
 
 #[test]
-fn before_the_first_look_everything_was_nothing() {
+fn the_first_window_starts_at_zero() {
     let report = measured(&Snapshot::default(), &look(2, 1_000));
     assert_eq!((report.window_ns, report.io.iops, report.reactors[1].loops_per_s), (2_000_000_000, 1e3, 1e3));
 }
@@ -96,7 +96,7 @@ fn latencies_are_those_of_the_window() {
 }
 
 #[test]
-fn parameters_that_were_set_are_told_from_the_others() {
+fn set_parameters_are_marked() {
     let parameters = vec![("window".to_owned(), "64".to_owned())];
     let report = policy(&PolicyChoice { parameters, ..PolicyChoice::default() }, vec![("cores awake", "1".to_owned())]);
     let set: Vec<_> = report.parameters.iter().filter(|parameter| parameter.is_set).collect();
@@ -105,7 +105,7 @@ fn parameters_that_were_set_are_told_from_the_others() {
 }
 
 proptest! {
-    /// However far apart the clocks were read, and however long a part lasted that a window saw the end of.
+    /// Regardless of the delay between readings of the clocks and of parts that began before the window.
     #[test]
     fn shares_are_from_0_to_100_and_no_more_together(
         ns in 1..u64::MAX / 8,

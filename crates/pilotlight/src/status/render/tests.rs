@@ -222,7 +222,7 @@ fn of_many_io_threads_the_busiest_are_listed() {
 }
 
 #[test]
-fn failed_commands_are_told_by_namespace_and_status() {
+fn failed_commands_are_listed_by_namespace_and_status() {
     let failed = |status: &str, cause: &str, commands| FailureReport {
         nqn: "nqn.2024-05.com.example:disks".to_owned(),
         nsid: 7,

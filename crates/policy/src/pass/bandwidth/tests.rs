@@ -72,7 +72,7 @@ fn a_class_is_capped_when_the_lower_one_is_at_the_floor_and_raised_before_it() {
 #[test]
 fn the_class_of_a_request_is_the_lower_one_of_its_host_and_its_namespace() {
     let mut bandwidth = bandwidth(&[(Scope::Namespace(0), 5), (Scope::Namespace(1), 5), (Scope::Host(0), 1)]);
-    assert_eq!(bandwidth.items.len(), 3, "a host that is named has a cap of its own");
+    assert_eq!(bandwidth.items.len(), 3, "a configured host has its own cap");
     bandwidth.cut(0.5e6, &reads(&[WATT, WATT, WATT]));
     assert_eq!(caps(&bandwidth), [None, None, Some(500)]);
 }

@@ -72,7 +72,7 @@ struct Cores {
 }
 
 impl Cores {
-    /// Two reactors; so many I/O threads live on the first.
+    /// Two reactors; all I/O threads are on the first.
     fn new(threads: u32) -> Self {
         let mut reactors = reactors(2, 64);
         let controls: Vec<Arc<Controls>> = (0..threads).map(|_| Controls::new()).collect();
@@ -141,7 +141,7 @@ fn a_readable_descriptor_is_polled_for_until_a_poll_finds_no_work() {
 }
 
 #[test]
-fn one_that_needs_a_poll_gets_one_without_a_look_at_its_descriptor() {
+fn a_thread_that_needs_a_poll_is_polled_without_checking_its_descriptor() {
     let mut cores = Cores::new(8);
     cores.settle(0);
     let mut expected = cores.polls();
@@ -208,9 +208,9 @@ fn quiet_steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whoever has something to do when a round of its home begins is polled in it; and no time is lost or counted twice.
+    /// A thread with work at the start of a round of its home is polled in it; and no time is lost or counted twice.
     #[test]
-    fn who_has_something_to_do_is_polled_in_the_same_round(steps in quiet_steps()) {
+    fn a_thread_with_work_is_polled_in_the_same_round(steps in quiet_steps()) {
         let mut cores = Cores::new(THREADS.into());
         cores.settle(0);
         let settled = [0, 1].map(|core| busy_and_idle(&cores.reactors[core].cell));
@@ -244,7 +244,7 @@ fn busy_and_idle(cell: &ReactorCell) -> u64 {
 }
 
 #[test]
-fn what_cannot_be_divided_is_shared_in_turn() {
+fn the_remainder_is_shared_in_turn() {
     let cores = Cores::new(48);
     let before: Vec<u64> = cores.cells.iter().map(|cell| cell.idle_ns.load(SeqCst)).collect();
     for _ in 0..48 {

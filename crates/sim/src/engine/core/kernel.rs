@@ -1,5 +1,5 @@
 //! A core on a machine where cores take interrupts for others ([`crate::engine::interrupts`]): it handles their interrupts, runs its I/O
-//! threads in turn, and pays for each context switch.
+//! threads in turn, and charges each context switch.
 
 use super::{Boundary, Core, Mode};
 use crate::engine::shared::{At, Shared, scaled};

@@ -68,7 +68,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_is_what_happens_nanosecond_by_nanosecond((cpus, scripts, quotas) in scripts()) {
+    fn events_match_a_simulation_by_nanosecond((cpus, scripts, quotas) in scripts()) {
         let mut plain = naive::run(cpus, &scripts, &quotas, UNTIL_NS);
         let (mut ended, _) = run(cpus, &scripts, &quotas);
         plain.sort_unstable();
@@ -130,7 +130,7 @@ fn an_interrupt_waits_for_the_piece_and_comes_before_the_next() {
 }
 
 #[test]
-fn what_a_program_computes_makes_room_for_interrupts() {
+fn interrupts_preempt_computation() {
     let mut dispatch: Dispatch<u8> = Dispatch::new(vec![None], Hardware::default());
     let program = dispatch.add_task(Class::Client, (0, 1), None, false);
     let handler = dispatch.add_task(Class::Interrupt, (0, 1), None, false);
@@ -151,7 +151,7 @@ fn what_a_program_computes_makes_room_for_interrupts() {
 }
 
 #[test]
-fn work_that_is_looked_for_ends_when_it_is_there() {
+fn polling_ends_when_work_arrives() {
     let mut dispatch: Dispatch<u8> =
         Dispatch::new(vec![None], Hardware { light_exit_ns: 30, deep_exit_ns: 300, ..Hardware::default() });
     let task = dispatch.add_task(Class::Client, (0, 1), None, false);
@@ -189,7 +189,7 @@ fn a_slower_cpu_takes_longer_for_what_is_left() {
 }
 
 #[test]
-fn who_spins_looks_until_there_is_something_to_do_and_makes_room() {
+fn spinning_ends_with_work_and_is_preempted() {
     let mut dispatch: Dispatch<u8> = Dispatch::new(vec![None], Hardware::default());
     let spins = dispatch.add_task(Class::Worker, (0, 1), None, true);
     let other = dispatch.add_task(Class::Background, (0, 1), None, false);

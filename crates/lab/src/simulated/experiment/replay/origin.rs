@@ -13,7 +13,7 @@ use crate::simulated::experiment::schema::{MeanRate, SURROGATE, Trace};
 /// Time over which requests of a surrogate are counted to distribute its volumes.
 const LOOK_NS: u64 = 1_000_000_000;
 /// Maximum number of windows.
-const MOST_WINDOWS: u64 = 1 << 24;
+const MAX_WINDOWS: u64 = 1 << 24;
 
 pub(super) type Requests = Box<dyn Iterator<Item = Request>>;
 
@@ -128,8 +128,8 @@ impl Origin {
 
     /// Requests of replayed volumes in each window: counted in a file, expected of a surrogate.
     pub(super) fn loads(&self, window_ns: u64) -> Result<Vec<u64>, String> {
-        if self.duration_ns / window_ns >= MOST_WINDOWS {
-            return Err(format!("trace: sample.window: more than {MOST_WINDOWS} windows; take wider ones"));
+        if self.duration_ns / window_ns >= MAX_WINDOWS {
+            return Err(format!("trace: sample.window: more than {MAX_WINDOWS} windows; take wider ones"));
         }
         if let Some(member) = &self.member {
             let own_ns = (window_ns as f64 * self.trace.speed) as u64;

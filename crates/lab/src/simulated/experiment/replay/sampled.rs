@@ -35,7 +35,7 @@ const DAYS_OF_MONTH: f64 = 30.0;
 const S_PER_DAY: f64 = 86_400.0;
 const JOULES_PER_KWH: f64 = 3.6e6;
 /// Maximum number of requests in memory (40 bytes each).
-const MOST_HELD: usize = 20_000_000;
+const MAX_HELD: usize = 20_000_000;
 /// A replay is saturated if saturated windows represent this fraction of its time.
 const SATURATED: f64 = 0.1;
 
@@ -282,9 +282,9 @@ fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arriva
             held.push(Arrival { at_ns: arrival.at_ns - from_ns + quiet_ns, ..arrival });
             count += 1;
         }
-        if count > MOST_HELD {
+        if count > MAX_HELD {
             return Err(format!(
-                "trace {}: the windows hold more than {MOST_HELD} requests; take fewer or narrower ones (sample.windows, sample.window)",
+                "trace {}: the windows hold more than {MAX_HELD} requests; take fewer or narrower ones (sample.windows, sample.window)",
                 run.trace.source
             ));
         }

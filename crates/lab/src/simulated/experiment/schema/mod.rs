@@ -252,9 +252,9 @@ pub struct Background {
     /// Bytes that are added per second.
     #[serde(default)]
     pub bytes_per_s: u64,
-    /// Bytes processed per second at the highest rate.
+    /// Bytes processed per second at the maximum rate.
     pub max_bytes_per_s: u64,
-    /// Rate at the start, in per cent of the highest.
+    /// Rate at the start, in per cent of the maximum rate.
     #[serde(default = "hundred")]
     pub rate_percent: u32,
     /// Size of an I/O.
@@ -269,7 +269,7 @@ pub struct Background {
 }
 
 fn largest_background() -> Size {
-    Size(pilotlight_sim::scenario::Background::MOST_BYTES)
+    Size(pilotlight_sim::scenario::Background::MAX_BYTES)
 }
 
 /// A change of the power budget.

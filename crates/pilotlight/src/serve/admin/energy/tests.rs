@@ -39,7 +39,7 @@ fn the_power_of_the_system_goes_by_bytes_too() {
 }
 
 #[test]
-fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
+fn energy_above_idle_is_divided_by_served_requests() {
     let mut state = State::default();
     state.begin(&counters(&[0, 0, 0], &[&[], &[], &[]]), &power(1, 0));
     let now = counters(&[4, 2, 2], &[&[("a", 300), ("b", 100)], &[("b", 7)], &[]]);
@@ -52,7 +52,7 @@ fn energy_above_idle_goes_to_those_whose_requests_the_threads_served() {
     state.add(&quiet, &power(3, 101), Some(10), Idle::Unassigned);
     let zone = &state.zones["package 0"];
     assert_eq!(zone.users_uj.values().sum::<u64>() + zone.unassigned_uj, 101);
-    assert_eq!(zone.unassigned_uj, 41, "nobody was served");
+    assert_eq!(zone.unassigned_uj, 41, "no requests");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn overrides(budget_uw: Option<u64>, until_s: Option<u64>) -> GoalOverrides {
 }
 
 #[test]
-fn the_hand_is_over_the_schedule_and_that_over_the_configuration() {
+fn manual_goals_override_schedule_and_configuration() {
     let configured = configured(Some("1970-01-01T00:01Z 300W\n1970-01-01T00:02Z default\n1970-01-01T00:03Z off"));
     let at = |now_s| configured.budget(&GoalOverrides::default(), now_s);
     let conf = |until_s| InForce { budget_uw: Some(400 * W), origin: Origin::Configuration, until_s };
@@ -47,7 +47,7 @@ fn an_expired_budget_is_dropped_once() {
 }
 
 #[test]
-fn priorities_and_minimums_by_hand_are_over_those_of_the_configuration() {
+fn manual_priorities_and_minimums_override_the_configuration() {
     let host = |name: &str| Capped::Host { nqn: name.to_owned() };
     let goals = Goals { minimums: vec![(5, 100), (6, 200)], ..Goals::default() };
     let priorities = vec![(host("a"), 5), (host("b"), 6)];
@@ -61,7 +61,7 @@ fn priorities_and_minimums_by_hand_are_over_those_of_the_configuration() {
 }
 
 #[test]
-fn a_tolerance_by_hand_is_one_also_if_it_is_off() {
+fn a_manual_tolerance_of_off_is_kept() {
     let bound = |text: &str| parse_tolerance(text).unwrap();
     let goals = Goals { tolerances: vec![Tolerance::mean_loss(7)], ..Goals::default() };
     let configured = Configured { goals, ..Configured::default() };

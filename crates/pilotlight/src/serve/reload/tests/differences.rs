@@ -9,7 +9,7 @@ fn differ(running: (&ServerConfig, &Operation), wanted: (&ServerConfig, &Operati
 }
 
 #[test]
-fn another_block_size_or_uuid_is_a_difference_and_what_waits_for_a_restart_is_none() {
+fn changed_block_size_and_uuid_are_differences() {
     let (runs, by) = (server(vec![namespace(1, "file:/disk")]), operation("static"));
     assert_eq!(differ((&runs, &by), (&runs, &by)), [""; 0]);
     for other in [
@@ -29,7 +29,7 @@ fn another_block_size_or_uuid_is_a_difference_and_what_waits_for_a_restart_is_no
 }
 
 #[test]
-fn caps_priorities_and_tolerances_of_what_is_there_are_compared() {
+fn caps_priorities_and_tolerances_are_compared() {
     let runs = server(vec![namespace(1, "mem:1GiB")]);
     let of = |nsid: u32| Capped::Namespace { nqn: "a".to_owned(), nsid };
     let bound = crate::config::parse_tolerance("0.2").unwrap().unwrap();

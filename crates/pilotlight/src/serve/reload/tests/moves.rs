@@ -6,7 +6,7 @@ use super::*;
 use crate::status::report::PowerReport;
 
 #[test]
-fn a_file_that_gets_another_number_is_moved_and_its_size_looked_at() {
+fn a_file_with_another_nsid_is_moved_and_its_size_checked() {
     let from = server(vec![namespace(1, "file:/disk"), namespace(2, "delay:1ms:file:/other")]);
     let to = server(vec![namespace(3, "file:/disk"), namespace(4, "delay:1ms:file:/other"), namespace(5, "mem:1MiB")]);
     let (calls, running) = reload(&from, &to, Recorder::default());
@@ -27,7 +27,7 @@ fn a_file_moves_between_subsystems() {
 
 /// Both subsystems change at a restart only; until then the file stays where it is.
 #[test]
-fn a_file_moves_to_a_new_subsystem_and_out_of_one_that_goes() {
+fn a_file_moves_to_a_new_subsystem_and_from_a_removed_one() {
     let from = server(vec![namespace(1, "file:/disk")]);
     let to = ServerConfig { subsystems: vec![subsystem("new", vec![namespace(1, "file:/disk")])], ..from.clone() };
     let (calls, running) = reload(&from, &to, Recorder::default());
@@ -51,7 +51,7 @@ fn a_subsystem_stays_while_storage_cannot_be_moved_out_of_it() {
 }
 
 #[test]
-fn a_file_whose_blocks_or_delays_change_with_its_number_stays() {
+fn a_file_with_changed_format_and_nsid_is_not_moved() {
     let from = server(vec![namespace(1, "file:/disk")]);
     let small = NamespaceConfig { block_size: 512, ..namespace(2, "file:/disk") };
     for (to, why) in [(small, "with another block size"), (namespace(2, "delay:1ms:file:/disk"), "with other delays")] {
@@ -204,7 +204,7 @@ fn every_configuration() -> Vec<ServerConfig> {
 
 /// For every pair of configurations, whether moves succeed or not.
 #[test]
-fn no_file_that_runs_and_is_configured_is_ever_lost() {
+fn no_configured_file_is_lost() {
     let all = every_configuration();
     for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (from, to))) {
         let (before, wanted) = (files(from), files(to));

@@ -40,7 +40,7 @@ fn a_host_is_admitted_after_a_namespace_is_removed_or_moved() {
 }
 
 #[test]
-fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
+fn a_list_with_removed_and_added_hosts_changes_in_two_steps() {
     let from = allowing(&["h1", "h2"], vec![seen_by(&["h1"], namespace(1, "mem:1GiB")), namespace(2, "mem:1GiB")]);
     let to = allowing(&["h2", "h3"], vec![seen_by(&["h3"], namespace(1, "mem:1GiB"))]);
     let (calls, running) = reload(&from, &to, Recorder::default());
@@ -59,7 +59,7 @@ fn a_list_that_loses_some_and_gets_others_is_changed_in_two_steps() {
 }
 
 #[test]
-fn the_storage_that_stays_until_a_restart_is_not_shown_to_hosts_of_the_new_one() {
+fn old_storage_is_not_visible_to_hosts_of_its_replacement() {
     let from = allowing(&["h1", "h2"], vec![seen_by(&["h1"], namespace(1, "mem:1GiB"))]);
     let to = allowing(&["h1", "h2"], vec![seen_by(&["h2"], namespace(1, "null:1GiB"))]);
     let (calls, running) = reload(&from, &to, Recorder::default());
@@ -111,7 +111,7 @@ fn every_configuration() -> Vec<ServerConfig> {
 }
 
 #[test]
-fn between_two_steps_no_host_sees_what_neither_configuration_shows() {
+fn between_two_steps_visibility_is_within_both_configurations() {
     let all = every_configuration();
     let hosts = ["h1", "h2", "h3"];
     let shown: Vec<_> = all.iter().map(|config| hosts.map(|host| sees(config, host))).collect();

@@ -16,7 +16,7 @@ fn nothing_shrinks_without_leave() {
         let sized = |size| server(vec![namespace(1, &format!("{kind}{size}"))]);
         let mut state = state(&sized("2GiB"));
         assert_eq!(reload_state(&mut state, &sized("1GiB"), Recorder::default()), [""; 0]);
-        assert_eq!(state.config, sized("2GiB"), "what runs is noted, so that the next reload says it again");
+        assert_eq!(state.config, sized("2GiB"), "the running state is noted, so that the next reload reports it again");
         assert_eq!(reload_shrinking(&mut state, &sized("1GiB")), ["resize a 1 Some(262144)"]);
         assert_eq!(state.config, sized("1GiB"));
         assert_eq!(reload_state(&mut state, &sized("3GiB"), Recorder::default()), ["resize a 1 Some(786432)"]);
@@ -31,7 +31,7 @@ fn leave_is_given_to_one_namespace() {
 }
 
 #[test]
-fn a_file_that_has_shrunk_takes_its_namespace_along_only_with_leave() {
+fn a_namespace_shrinks_with_its_file_only_if_allowed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk");
     let file = std::fs::File::create(&path).unwrap();
