@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
-use crate::association::{Association, HostKey};
-use crate::message::ConnAddr;
+use crate::association::Association;
+use crate::ids::{ConnAddr, HostKey};
 use crate::server::Shared;
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare

@@ -6,6 +6,7 @@
 
 pub mod acks;
 pub mod admission;
+pub mod allocated_bytes;
 pub mod association;
 pub mod backend;
 pub mod background;
@@ -18,6 +19,7 @@ pub mod controller;
 pub mod directory;
 pub mod discovery;
 pub mod failures;
+pub mod ids;
 pub mod latency;
 pub mod lease;
 pub mod listener;
@@ -27,6 +29,7 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+mod notifier;
 pub mod payload;
 pub mod queue_pair;
 pub mod reaper;

@@ -27,6 +27,7 @@ use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReading
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::directory::Directory;
+pub use crate::ids::DISCOVERY;
 use crate::latency::LatencyMeter;
 use crate::lease::Leased;
 use crate::listener::Acceptor;
@@ -38,8 +39,7 @@ pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
 use notices::Notices;
-pub(crate) use notices::Notifier;
-pub use shared::{CHANNEL_DEPTH, DISCOVERY, Shared, ThreadLimits};
+pub use shared::{CHANNEL_DEPTH, Shared, ThreadLimits};
 use shared::{Entry, Namespace, State, Storage};
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
 use utilization::UtilizationReader;

@@ -41,6 +41,7 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
+use crate::notifier::Notifier;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -55,8 +56,6 @@ pub use limit::{Limit, LimitStats, Setter};
 pub use meter::{Direction, Meter};
 pub use thread::ThreadCaps;
 pub use turns::Claim;
-
-use crate::server::Notifier;
 
 /// Valid caps in bytes per second.
 pub const CAPS: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;

@@ -31,8 +31,6 @@ use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::usage::ListedHosts;
 use crate::views::Views;
 
-/// Index of the discovery service in place of a subsystem.
-pub const DISCOVERY: usize = usize::MAX;
 /// Maximum requests of one I/O thread in one namespace's backend.
 pub const CHANNEL_DEPTH: u32 = 1024;
 /// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.

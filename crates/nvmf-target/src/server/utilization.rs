@@ -14,7 +14,8 @@ use crossbeam_queue::ArrayQueue;
 use pilotlight_reactor::Sender;
 
 use super::Shared;
-use crate::message::{ConnAddr, Message};
+use crate::ids::ConnAddr;
+use crate::message::Message;
 
 /// Capacity of the queue. Further requests get the last value.
 const WAITING: usize = 1024;
