@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::association::Association;
 use crate::ids::{ConnAddr, HostKey};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
 /// capacity) and its connection in the lists of its I/O thread.

@@ -18,6 +18,7 @@ pub mod config;
 pub mod controller;
 pub mod directory;
 pub mod discovery;
+mod failure_bell;
 pub mod failures;
 pub mod ids;
 pub mod latency;
@@ -36,13 +37,16 @@ pub mod reaper;
 pub mod refusals;
 pub mod register;
 pub mod server;
+pub mod shared;
 pub mod stats;
+mod stop_state;
 pub mod subsystem;
 pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
 pub mod usage;
+pub mod utilization;
 pub mod views;
 pub mod wait;
 

@@ -8,7 +8,6 @@ mod error;
 mod failure_log;
 mod notices;
 mod priorities;
-mod shared;
 mod stats;
 mod stop;
 mod utilization;
@@ -32,6 +31,9 @@ use crate::latency::LatencyMeter;
 use crate::lease::Leased;
 use crate::listener::Acceptor;
 use crate::message::{Message, NamespaceChange};
+use crate::shared::{Entry, Namespace, State, Storage};
+pub use crate::shared::{Shared, ThreadLimits};
+pub use crate::utilization::{UtilizationRequest, UtilizationRequests};
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
@@ -39,11 +41,12 @@ pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
 use notices::Notices;
-pub use shared::{CHANNEL_DEPTH, Shared, ThreadLimits};
-use shared::{Entry, Namespace, State, Storage};
+use priorities::Priorities;
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
 use utilization::UtilizationReader;
-pub use utilization::{UtilizationRequest, UtilizationRequests};
+
+/// Maximum requests of one I/O thread in one namespace's backend.
+pub const CHANNEL_DEPTH: u32 = 1024;
 
 /// Opens a namespace's backend.
 pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
@@ -56,6 +59,7 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     changes: Changes,
+    priorities: Priorities,
     /// Serves [`Shared::utilization`].
     _utilization: UtilizationReader,
     _failure_log: FailureLog,
@@ -121,6 +125,7 @@ impl Server {
             runtime,
             addresses,
             changes,
+            priorities: Priorities::default(),
             _utilization: utilization,
             _failure_log: failure_log,
             notices,
@@ -279,6 +284,12 @@ fn send(thread: &Sender<Message>, mut message: Message) {
     while let Err(returned) = thread.send(message) {
         message = returned;
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Shared {
+    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+        index_in(&self.state().directory, nqn)
     }
 }
 

@@ -21,7 +21,8 @@ use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::ids::ConnAddr;
 use crate::latency::batch::Clock;
 use crate::message::{Message, Outbox};
-use crate::server::{Changes, Opener, Shared, announce};
+use crate::server::{Changes, Opener, announce};
+use crate::shared::Shared;
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 

@@ -33,7 +33,7 @@ use crate::message::{Message, NamespaceChange, Outbox};
 use crate::moves::InProgress;
 use crate::namespaces::Namespaces;
 use crate::queue_pair::{CONTROLLER_ENDED, Cx};
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
 use crate::views::ViewId;

@@ -20,7 +20,7 @@ use pilotlight_reactor::{Readings, clock};
 use super::Entry;
 use super::metered::{QUANTITIES, count_of};
 use crate::latency::reading as latency;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Length of a window: the sampling interval of the policy `pass`.
 const WINDOW: Duration = Duration::from_millis(100);

@@ -9,7 +9,7 @@ use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
 
 use super::reading::WINDOW;
 use crate::caps::Limit;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// The thread. Ends when dropped.
 pub(crate) struct LatencyMeter {

@@ -17,7 +17,7 @@ use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::message::{ConnectRefusal, Message};
-use crate::server::UtilizationRequest;
+use crate::utilization::UtilizationRequest;
 use crate::views::ViewId;
 
 /// Refusal of an I/O queue whose controller has ended.

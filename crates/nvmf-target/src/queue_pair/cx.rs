@@ -11,7 +11,7 @@ use crate::latency::batch::LatencyBatch;
 use crate::memory::Memory;
 use crate::message::Outbox;
 use crate::namespaces::Namespaces;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::usage::Operation;
 

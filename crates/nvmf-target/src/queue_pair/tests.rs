@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::message::{Message, NamespaceChange, Outbox};
 use crate::namespaces::Namespaces;
 use crate::payload::Loans;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};

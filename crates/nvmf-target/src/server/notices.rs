@@ -68,7 +68,7 @@ impl Published {
         if limits != self.limits && retry(|| notice.send()) {
             self.limits = limits;
         }
-        let classes = shared.classes();
+        let classes = shared.placement.classes();
         let of = |host: &crate::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
         let classes = shared.register.classes(shared.counters.len(), of);
         let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);

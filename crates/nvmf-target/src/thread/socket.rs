@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::message::Outbox;
 use crate::namespaces::Namespaces;
 use crate::queue_pair::Cx;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
 use crate::tcp::tx::MAX_SLICES;
