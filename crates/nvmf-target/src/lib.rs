@@ -2,7 +2,8 @@
 //!
 //! Path of a request: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
 //! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
-//! ([`association`]), messages between I/O threads ([`message`]), start and stop ([`server`]).
+//! ([`association`]), messages between I/O threads ([`message`]), the state that they share
+//! ([`shared`]), start and stop ([`server`]).
 
 pub mod acks;
 pub mod admission;
