@@ -17,9 +17,9 @@
 
 use std::sync::Arc;
 
-use crate::association::{Association, HostKey};
-use crate::message::ConnAddr;
-use crate::server::Shared;
+use crate::association::Association;
+use crate::ids::{ConnAddr, HostKey};
+use crate::shared::Shared;
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
 /// capacity) and its connection in the lists of its I/O thread.

@@ -8,19 +8,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::message::ConnAddr;
+use crate::ids::ConnAddr;
+pub use crate::ids::HostKey;
 use crate::views::ViewId;
-
-/// Identity of a host within a subsystem.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct HostKey {
-    /// Index of the subsystem; [`crate::server::DISCOVERY`] for the discovery service.
-    pub subsystem: usize,
-    /// Host identifier.
-    pub hostid: [u8; 16],
-    /// Host NQN.
-    pub hostnqn: String,
-}
 
 /// Origin of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

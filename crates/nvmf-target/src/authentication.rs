@@ -7,12 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use pilotlight_auth::{
     Config, Done, Failure, Policy, RandomUnavailable, Responder, Secret, SequenceNumbers, Status, Work,
 };
-use pilotlight_reactor::clock::now_ns;
 
-use crate::association::HostKey;
-use crate::message::{ConnAddr, Message};
-use crate::server::offload::{Offload, Requests};
-use crate::server::{DISCOVERY, Shared};
+use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 
 /// The result of a check by another thread.
 pub type Checked = Box<Done>;
@@ -187,23 +183,8 @@ pub struct AuthenticationRequest {
     pub(crate) slot: (u16, u8),
 }
 
-impl Offload for AuthenticationRequest {
-    const NAME: &'static str = "authentication";
-
-    fn queue(shared: &Shared) -> &Requests<Self> {
-        &shared.authentication
-    }
-
-    fn run(self, shared: &Shared) -> (u16, Message) {
-        let Self { work, peer, queue, slot } = self;
-        let is_guess = work.checks_response();
-        let checked = work.run(&mut random);
-        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
-        (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
-    }
-}
-
-fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
+/// Random bytes of the kernel.
+pub(crate) fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
     let mut filled = 0;
     while filled < bytes.len() {
         let part = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());

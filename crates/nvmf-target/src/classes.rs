@@ -8,6 +8,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::allows;
 
@@ -69,6 +71,41 @@ impl Classes {
         }
         let at = self.io_threads - (many - rank).min(self.io_threads);
         at..at + 1
+    }
+}
+
+/// The current classes of a server, and the distribution of connections over the I/O threads of a class.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    classes: Mutex<Arc<Classes>>,
+    /// Distributes connections round robin.
+    next: AtomicUsize,
+}
+
+impl Placement {
+    /// The classes of connections. Takes a lock: for Connect.
+    pub(crate) fn classes(&self) -> Arc<Classes> {
+        Arc::clone(&self.lock())
+    }
+
+    /// Replaces the classes.
+    pub(crate) fn set_classes(&self, classes: Classes) {
+        *self.lock() = Arc::new(classes);
+    }
+
+    /// The I/O thread for a connection of this host, if it is not `here`.
+    pub(crate) fn other_thread(&self, hostnqn: &str, subsystem: usize, here: u16) -> Option<u16> {
+        let classes = self.classes();
+        let threads = classes.threads(classes.of(hostnqn, subsystem)?);
+        if threads.contains(&usize::from(here)) {
+            return None;
+        }
+        let at = threads.start + self.next.fetch_add(1, Relaxed) % threads.len().max(1);
+        Some(at as u16)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::config::{ControllerIds, ServerConfig, allows};
 use crate::discovery::DiscoveryLog;
-use crate::server::DISCOVERY;
+use crate::ids::DISCOVERY;
 use crate::subsystem::Subsystem;
 
 /// Maximum number of subsystems in the server's lifetime: the tables of I/O threads grow with them.

@@ -2,10 +2,12 @@
 //!
 //! Path of a request: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
 //! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
-//! ([`association`]), messages between I/O threads ([`message`]), start and stop ([`server`]).
+//! ([`association`]), messages between I/O threads ([`message`]), the state that they share
+//! ([`shared`]), start and stop ([`server`]).
 
 pub mod acks;
 pub mod admission;
+pub mod allocated_bytes;
 pub mod association;
 pub mod authentication;
 pub mod backend;
@@ -18,7 +20,9 @@ pub mod config;
 pub mod controller;
 pub mod directory;
 pub mod discovery;
+mod failure_bell;
 pub mod failures;
+pub mod ids;
 pub mod latency;
 pub mod lease;
 pub mod listener;
@@ -28,6 +32,8 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+mod notifier;
+pub mod offload;
 pub mod payload;
 pub mod penalties;
 pub mod queue_pair;
@@ -35,13 +41,16 @@ pub mod reaper;
 pub mod refusals;
 pub mod register;
 pub mod server;
+pub mod shared;
 pub mod stats;
+mod stop_state;
 pub mod subsystem;
 pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
 pub mod usage;
+pub mod utilization;
 pub mod views;
 pub mod wait;
 

@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::message::Message;
 use crate::refusals::RefusalReason;
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// A running acceptor. Dropping it stops accepting.
 pub struct Acceptor {

@@ -12,25 +12,16 @@ use pilotlight_nvme::Status;
 use pilotlight_reactor::Sender;
 
 use crate::acks::Ack;
-use crate::association::{Association, HostKey};
+use crate::association::Association;
 use crate::authentication::Checked;
 use crate::backend::Geometry;
+pub use crate::ids::ConnAddr;
+use crate::ids::HostKey;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::refusals::RefusalReason;
 use crate::tcp::Connection;
 use crate::views::{ViewId, Views};
-
-/// Address of a connection. The serial number distinguishes it from a later one at the same index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnAddr {
-    /// The I/O thread.
-    pub thread: u16,
-    /// Index in that thread's table.
-    pub index: u32,
-    /// Serial number within that thread.
-    pub serial: u32,
-}
 
 /// Refusal of a Connect command: status, invalid parameter (Base 6.3), and a reason for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,10 @@
 
 use crate::backend::{Channel, Loan};
 use crate::buffer::Buffer;
-use crate::queue_pair::BUDGET;
+
+/// Maximum commands of a queue pair started in one poll: bounds the latency of other work on the core (`design.md`, section
+/// 6).
+pub const BUDGET: u32 = 32;
 
 /// Identifies a loan until all loans end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,10 +21,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::association::{Association, HostKey, Origin};
+use crate::association::{Association, Origin};
 use crate::config::ControllerIds;
-use crate::message::ConnAddr;
-use crate::server::Notifier;
+use crate::ids::{ConnAddr, HostKey};
+use crate::notifier::Notifier;
 use crate::views::Views;
 
 /// All associations, and the queues of all hosts.

@@ -1,15 +1,15 @@
 //! A running target: start, changes at run time, stop.
 
 mod assemble;
+mod authentication;
 mod caps;
 mod changes;
 mod connections;
 mod error;
 mod failure_log;
 mod notices;
-pub(crate) mod offload;
+mod offload;
 mod priorities;
-mod shared;
 mod stats;
 mod stop;
 mod utilization;
@@ -29,10 +29,14 @@ use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReading
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::directory::Directory;
+pub use crate::ids::DISCOVERY;
 use crate::latency::LatencyMeter;
 use crate::lease::Leased;
 use crate::listener::Acceptor;
 use crate::message::{Message, NamespaceChange};
+use crate::shared::{Entry, Namespace, State, Storage};
+pub use crate::shared::{Shared, ThreadLimits};
+pub use crate::utilization::UtilizationRequest;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
@@ -40,12 +44,12 @@ pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
 use notices::Notices;
-pub(crate) use notices::Notifier;
 use offload::Worker;
-pub use shared::{CHANNEL_DEPTH, DISCOVERY, Shared, ThreadLimits};
-use shared::{Entry, Namespace, State, Storage};
+use priorities::Priorities;
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
-pub use utilization::UtilizationRequest;
+
+/// Maximum requests of one I/O thread in one namespace's backend.
+pub const CHANNEL_DEPTH: u32 = 1024;
 
 /// Opens a namespace's backend.
 pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
@@ -58,6 +62,7 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     changes: Changes,
+    priorities: Priorities,
     /// Serves [`Shared::utilization`].
     _utilization: Worker<UtilizationRequest>,
     /// Serves [`Shared::authentication`].
@@ -127,6 +132,7 @@ impl Server {
             runtime,
             addresses,
             changes,
+            priorities: Priorities::default(),
             _utilization: utilization,
             _authentication: authentication,
             _failure_log: failure_log,
@@ -291,6 +297,12 @@ fn send(thread: &Sender<Message>, mut message: Message) {
     while let Err(returned) = thread.send(message) {
         message = returned;
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Shared {
+    fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
+        index_in(&self.state().directory, nqn)
     }
 }
 

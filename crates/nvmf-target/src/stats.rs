@@ -1,7 +1,7 @@
 //! Counters of an I/O thread, written by it with plain loads and stores, readable by all threads.
 
-use crate::latency::SocketLatency;
 use crate::latency::coarse::BySubsystem;
+use crate::latency::socket::SocketLatency;
 use crate::moves::MoveCounters;
 use crate::usage::Rows;
 use pilotlight_reactor::{Histogram, cells::add};

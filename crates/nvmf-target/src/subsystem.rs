@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
+use crate::allocated_bytes::AllocatedBytes;
 use crate::backend::Geometry;
 use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::failures::Failures;
-use crate::listing::AllocatedBytes;
 
 /// The name space of Pilotlight's version 5 UUIDs (a random UUID).
 const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a21);

@@ -18,9 +18,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+use crate::ids::ConnAddr;
 use crate::latency::batch::Clock;
-use crate::message::{ConnAddr, Message, Outbox};
-use crate::server::{Changes, Opener, Shared, announce};
+use crate::message::{Message, Outbox};
+use crate::server::{Changes, Opener, announce};
+use crate::shared::Shared;
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 

@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use pilotlight_plant::{Cost, Knob, KnobId, Refusal};
 
+use crate::affinity::keep_off;
 use crate::knobs::{Knobs, Refusals};
 use crate::probe;
-use crate::runtime::keep_off;
 use crate::setpoints::{Setpoints, Worker, setpoints};
 
 /// Time between two tries to report a refusal to a main core whose ring is full.

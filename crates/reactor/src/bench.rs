@@ -7,10 +7,12 @@ use std::sync::mpsc::sync_channel;
 use pilotlight_plant::{Capabilities, Command, CoreId, Next, Policy, Start, ThreadId, Topology, Unsupported, Wants};
 
 use crate::cells::{ThreadCell, add};
-use crate::director::{Director, DirectorOptions, Instruction};
+use crate::director::{Director, DirectorOptions};
+use crate::event::{Event, Peer, Slot};
 use crate::inbox::Inbox;
+use crate::instruction::Instruction;
 use crate::io_thread::{IoThread, Polled};
-use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
+use crate::reactor::{Idle, Reactor};
 
 struct Still;
 

@@ -10,22 +10,11 @@ use Ordering::{Acquire, Relaxed};
 use pilotlight_plant::{CompletionMode, CoreId, CoreState, Depth};
 
 use crate::clock;
+pub use crate::counter::add;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
-use crate::sleep_clock::SleepClock;
-
-/// Sleep depths of a reactor.
-pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
-
-/// The index of a depth in [`SLEEPS`].
-pub(crate) fn at(depth: Depth) -> Option<usize> {
-    SLEEPS.iter().position(|&sleep| sleep == depth)
-}
-
-/// Adds to a counter that has one writer: a plain load and store, no locked instruction.
-pub fn add(counter: &AtomicU64, value: u64) {
-    counter.store(counter.load(Relaxed) + value, Relaxed);
-}
+pub use crate::sleep_clock::SLEEPS;
+use crate::sleep_clock::{SleepClock, at};
 
 /// A reactor's cell.
 #[derive(Debug, Default)]

@@ -28,12 +28,11 @@ use pilotlight_plant::{
 
 use crate::cells::{ThreadCell, add};
 use crate::clock;
+use crate::event::{Event, Peer};
+use crate::instruction::{Abilities, Instruction};
 use crate::knobs::Knobs;
-use crate::reactor::{Event, Peer};
 use crate::readings::Readings;
-use crate::runtime::QuietTime;
 
-mod instruction;
 mod moves;
 mod samples;
 mod settings;
@@ -42,13 +41,24 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use instruction::{Abilities, Instruction};
 pub(crate) use stats::DirectorCell;
 pub use stats::DirectorStats;
 
 use moves::PendingMove;
 use samples::Counters;
 use settings::Settings;
+
+/// Time awake after the last request of a server that may sleep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuietTime {
+    /// The policy's ([`pilotlight_plant::Next::awake_ns`]).
+    #[default]
+    FromPolicy,
+    /// A time in nanoseconds.
+    Fixed(u64),
+    /// It does not sleep.
+    Never,
+}
 
 /// Options of a director.
 #[derive(Clone, Default)]

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::cells::add;
+use crate::counter::add;
 
 /// Buckets for each power of two, as a power of two.
 const SUB_BITS: u32 = 6;

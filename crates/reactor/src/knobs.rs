@@ -5,9 +5,9 @@ use std::path::Path;
 
 use pilotlight_plant::{Knob, KnobId, Refusal};
 
-use crate::director::Instruction;
+use crate::event::Event;
 use crate::inbox::Sender;
-use crate::reactor::Event;
+use crate::instruction::Instruction;
 
 /// The knobs of this runtime's machine. Called from the main core between two rounds: a method must not block unless stated. Slow settings are
 /// made by another thread, which reports refusals ([`Refusals`]).

@@ -17,24 +17,30 @@
 //! | `watch` | readiness of I/O threads: one system call for all |
 //! | [`readings`] | readings of power, bytes and latencies |
 //! | `director` | the policy on the main core: samples and commands |
+//! | `event`, `instruction` | messages to reactors and to the director |
 //! | [`knobs`] | interface to the knobs of a machine |
 //! | [`actuation`] | a thread that sets knobs |
 //! | `setpoints` | values of knobs, written by the main core and read by that thread |
 //! | `probe` | measures the cost of wake-ups |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
-//! | [`cells`], `sleep_clock`, [`histogram`] | accounting |
+//! | [`cells`], `counter`, `sleep_clock`, [`histogram`] | accounting |
+//! | `affinity` | the CPUs of a thread |
 //! | [`clock`] | monotonic nanoseconds, CPU time |
 
 pub mod actuation;
+mod affinity;
 pub mod bell;
 #[doc(hidden)]
 pub mod bench;
 pub mod cells;
 pub mod clock;
+mod counter;
 mod director;
 mod doorbell;
+mod event;
 pub mod histogram;
 pub mod inbox;
+mod instruction;
 pub mod io_thread;
 mod kernel_wait;
 pub mod knobs;

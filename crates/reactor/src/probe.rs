@@ -14,10 +14,10 @@ use pilotlight_plant::{Cost, RestCost};
 use rustix::event::epoll;
 use rustix::thread::set_current_timer_slack;
 
+use crate::affinity::{keep_off, pin};
 use crate::clock;
 use crate::inbox::{Inbox, Sender};
 use crate::kernel_wait::KernelWait;
-use crate::runtime::{keep_off, pin};
 use crate::wait::Monitor;
 
 /// Longest measurement of a kind of sleep.

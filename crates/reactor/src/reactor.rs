@@ -16,13 +16,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use pilotlight_plant::{Arrivals, CoreId, CoreState, Depth, ThreadId};
+use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
 
-use crate::cells::{ReactorCell, ThreadCell, add};
+use crate::cells::{ReactorCell, add};
 use crate::clock;
-use crate::director::{Director, Instruction};
-use crate::inbox::{Inbox, Sender};
-use crate::io_thread::{CompletionMode, IoThread};
+use crate::director::Director;
+use crate::event::{Event, Peer, Slot};
+use crate::inbox::Inbox;
 use crate::kernel_wait::KernelWait;
 use crate::wait::Monitor;
 use crate::watch::Watch;
@@ -53,75 +53,6 @@ impl Idle {
             _ => self,
         }
     }
-}
-
-/// A message to a reactor.
-pub(crate) enum Event {
-    /// Take over an I/O thread.
-    Adopt {
-        /// The I/O thread.
-        slot: Slot,
-        /// When it was sent.
-        sent_ns: u64,
-    },
-    /// Hand this I/O thread over.
-    Hand {
-        /// The I/O thread; ignored if it is not here.
-        thread: ThreadId,
-        /// Its new home.
-        to: CoreId,
-    },
-    /// Sleep whenever no I/O thread is here, until `Wake`.
-    Sleep(Depth),
-    /// Poll.
-    Wake {
-        /// When it was sent.
-        sent_ns: u64,
-    },
-    /// End a wait and read the completion modes of I/O threads. Does not cancel `Sleep`.
-    Look,
-    /// For the director, on the main core.
-    Instruct(Box<Instruction>),
-    /// Stop.
-    Stop,
-}
-
-/// An I/O thread and its state on a reactor.
-pub(crate) struct Slot {
-    pub(crate) thread: Box<dyn IoThread>,
-    /// Its number.
-    pub(crate) id: u32,
-    /// Whether its descriptor is watched here.
-    watched: bool,
-    /// Its descriptor may be readable: it is polled in each round.
-    active: bool,
-    /// Consecutive polls without work, until it is watched.
-    empty_polls: u8,
-    /// Its last poll has finished it.
-    finished: bool,
-    pub(crate) cell: Arc<ThreadCell>,
-    /// Its current completion mode.
-    pub(crate) completions: CompletionMode,
-    /// When its last poll ended, and how many requests were in progress then.
-    polled: (u64, u32),
-    /// Arrivals of requests in progress, for hybrid polling: the beginning of the poll that took each.
-    arrivals: Box<Arrivals>,
-}
-
-impl Slot {
-    /// An I/O thread that polls.
-    pub(crate) fn new(thread: Box<dyn IoThread>, cell: Arc<ThreadCell>) -> Self {
-        let (id, completions) = (thread.id(), CompletionMode::default());
-        let (watched, active, empty_polls, finished, polled) = (false, true, 0, false, (0, 0));
-        Self { thread, id, watched, active, empty_polls, finished, cell, completions, polled, arrivals: Box::default() }
-    }
-}
-
-/// A reactor for other threads.
-#[derive(Clone)]
-pub(crate) struct Peer {
-    pub(crate) events: Sender<Event>,
-    pub(crate) cell: Arc<ReactorCell>,
 }
 
 /// The reactor of a core.

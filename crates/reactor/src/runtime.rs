@@ -11,16 +11,21 @@ use pilotlight_plant::{
     Capabilities, Component, CoreId, Cost, Depth, Goals, Policy, RestCost, SleepCost, Topology, Unreachable,
     Unsupported, View,
 };
-use rustix::thread::{CpuSet, gettid, sched_setaffinity, sched_yield};
+use rustix::thread::{gettid, sched_yield};
 
+pub use crate::affinity::keep_off;
+use crate::affinity::pin;
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
-use crate::director::{Abilities, Director, DirectorCell, DirectorOptions, DirectorStats, Instruction};
+pub use crate::director::QuietTime;
+use crate::director::{Director, DirectorCell, DirectorOptions, DirectorStats};
+use crate::event::{Event, Peer, Slot};
 use crate::inbox::{Inbox, Sender};
+use crate::instruction::{Abilities, Instruction};
 use crate::io_thread::IoThread;
 use crate::knobs::{Knobs, Refusals};
 use crate::probe::{self, SocketSleep, WakeUp};
-use crate::reactor::{Event, Idle, Peer, Reactor, Slot};
+use crate::reactor::{Idle, Reactor};
 use crate::readings::Readings;
 use crate::wait::{self, Monitor};
 
@@ -62,18 +67,6 @@ pub struct RuntimeOptions {
     pub knobs: Option<Arc<dyn Knobs>>,
     /// The readings of the machine.
     pub readings: Option<Arc<dyn Readings>>,
-}
-
-/// Time awake after the last request of a server that may sleep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QuietTime {
-    /// The policy's ([`pilotlight_plant::Next::awake_ns`]).
-    #[default]
-    FromPolicy,
-    /// A time in nanoseconds.
-    Fixed(u64),
-    /// It does not sleep.
-    Never,
 }
 
 impl RuntimeOptions {
@@ -436,23 +429,5 @@ fn abilities(options: &RuntimeOptions) -> Abilities {
         knobs: knobs.map(|knobs| knobs.knobs()).unwrap_or_default(),
         sources: readings.map(|readings| readings.sources()).unwrap_or_default(),
         drives: knobs.map(|knobs| knobs.drives()).unwrap_or_default(),
-    }
-}
-
-pub(crate) fn pin(core: u32) -> std::io::Result<()> {
-    let mut set = CpuSet::new();
-    if core as usize >= CpuSet::MAX_CPU {
-        return Err(std::io::ErrorKind::InvalidInput.into());
-    }
-    set.set(core as usize);
-    Ok(sched_setaffinity(None, &set)?)
-}
-
-/// Keeps the calling thread off these CPUs, if it may run on others.
-pub fn keep_off(cpus: &[u32]) {
-    let Ok(mut set) = rustix::thread::sched_getaffinity(None) else { return };
-    cpus.iter().map(|&cpu| cpu as usize).filter(|&cpu| cpu < CpuSet::MAX_CPU).for_each(|cpu| set.unset(cpu));
-    if set.count() > 0 {
-        let _ = sched_setaffinity(None, &set); // best effort
     }
 }

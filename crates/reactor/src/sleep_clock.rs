@@ -9,7 +9,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use Ordering::{Acquire, Relaxed, Release};
 use pilotlight_plant::{CoreState, Depth};
 
-use crate::cells::{SLEEPS, add, at};
+use crate::counter::add;
+
+/// Sleep depths of a reactor.
+pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
+
+/// The index of a depth in [`SLEEPS`].
+pub(crate) fn at(depth: Depth) -> Option<usize> {
+    SLEEPS.iter().position(|&sleep| sleep == depth)
+}
 
 /// Time asleep at each depth of [`SLEEPS`].
 #[derive(Debug, Default)]

@@ -10,7 +10,9 @@ use std::thread::Thread;
 use crossbeam_queue::ArrayQueue;
 use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
-use super::pace::{PRESENT_NS, SPACING};
+pub use super::class::{CLASSES, Class};
+pub use super::drive::Drive;
+use super::pace::PRESENT_NS;
 use super::upkeep::{Place, Upkeep};
 use crate::backend::BackendSpec;
 
@@ -18,29 +20,6 @@ use crate::backend::BackendSpec;
 pub const FULL_PPM: u64 = 1_000_000;
 /// Capacity of the queue of findings to log; more are only counted.
 const FINDINGS: usize = 256;
-
-/// A class of background work, numbered as in [`pilotlight_plant::Of::Background`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// Verification of blocks.
-    Scrub = 0,
-    /// Deallocation of freed ranges.
-    Trim = 1,
-}
-
-/// Both classes, by number.
-pub const CLASSES: [Class; 2] = [Class::Scrub, Class::Trim];
-
-impl Class {
-    /// Its name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Scrub => "scrub",
-            Self::Trim => "trim",
-        }
-    }
-}
 
 /// Which namespaces are scrubbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -117,37 +96,6 @@ pub struct ClassStats {
     pub is_paused: bool,
     /// Backlog in bytes.
     pub backlog_bytes: u64,
-}
-
-/// A drive, with at most one background I/O at a time.
-#[derive(Debug, Default)]
-pub struct Drive {
-    is_in_use: AtomicBool,
-    /// Earliest time of the next I/O while hosts are present, in nanoseconds.
-    earliest_ns: AtomicU64,
-}
-
-impl Drive {
-    /// Takes the drive for one I/O. Returns whether it was free.
-    pub fn take(&self) -> bool {
-        !self.is_in_use.swap(true, SeqCst)
-    }
-
-    /// Ends the I/O.
-    pub fn release(&self) {
-        self.is_in_use.store(false, SeqCst);
-    }
-
-    /// Sets the earliest time of the next I/O after one that took `took_ns`, with its preparation.
-    pub fn space(&self, began_ns: u64, took_ns: u64) {
-        self.earliest_ns.fetch_max(began_ns.saturating_add(took_ns.saturating_mul(SPACING)), Relaxed);
-    }
-
-    /// Earliest time of the next I/O while hosts are present, in nanoseconds.
-    #[must_use]
-    pub fn earliest_ns(&self) -> u64 {
-        self.earliest_ns.load(Relaxed)
-    }
 }
 
 /// Activity of an I/O thread, on its own cache lines.
@@ -430,20 +378,4 @@ impl Background {
 /// The device number of a device node, or of the device below a file.
 fn drive_number(path: &Path) -> u64 {
     std::fs::metadata(path).map_or(0, |file| if file.file_type().is_block_device() { file.rdev() } else { file.dev() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ios_of_a_drive_are_spaced_by_their_duration() {
-        let drive = Drive::default();
-        assert!(drive.take() && !drive.take());
-        drive.release();
-        drive.space(1_000, 10);
-        drive.space(900, 2);
-        assert!(drive.take());
-        assert_eq!(drive.earliest_ns(), 1_000 + 10 * SPACING, "the later time counts");
-    }
 }

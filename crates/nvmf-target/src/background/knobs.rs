@@ -14,7 +14,7 @@ use pilotlight_plant::{Cost, Kind, Knob, KnobId, Quantity, ReadingId, Refusal, S
 use pilotlight_reactor::{Knobs, Readings, Refusals, clock};
 
 use super::control::{Background, CLASSES, Class, FULL_PPM};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Estimated costs: time of the main core to set a rate (an atomic store), and delay until it takes effect (the current
 /// background I/O, or the sleep of an I/O thread).

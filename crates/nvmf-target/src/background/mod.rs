@@ -19,7 +19,9 @@
 //! - The request path takes no lock, does not allocate and makes no system call; namespaces without checksums bypass it.
 
 mod channel;
+mod class;
 pub mod control;
+mod drive;
 pub mod knobs;
 pub mod pace;
 mod scrub;

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use super::control::{Class, Drive};
+use super::class::Class;
+use super::drive::Drive;
 use super::sums::RANGE;
 use super::sums::tracker::Tracker;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::limit::{Limit, Throttled};
-use super::meter::{Direction, FLUSH_NS};
+use super::metered::{Direction, FLUSH_NS};
 use super::turns::Claim;
 
 /// Maximum age of a slice, in nanoseconds.

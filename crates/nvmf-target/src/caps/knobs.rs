@@ -9,7 +9,7 @@ use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Scope, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
 use super::{CAPS, Entry, Setter};
-use crate::server::Shared;
+use crate::shared::Shared;
 
 /// Estimated costs: time of the main core to set a cap (a few atomic instructions), and delay until all I/O threads follow.
 const COSTS: (Cost, Cost) = (Cost::Assumed(100), Cost::Assumed(super::RETRY_NS));

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::SLICES_NS;
 use super::budget::{Budget, bytes_of};
-use super::meter::Metered;
+use super::metered::Metered;
 use super::turns::{Claim, TURN_NS, Turns};
-use crate::latency::LatencyReading;
+use crate::latency::reading::LatencyReading;
 
 /// Setter of a cap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

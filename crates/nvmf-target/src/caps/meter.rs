@@ -1,8 +1,8 @@
 //! Readings of bandwidth and latency of namespaces and hosts, added to those of the machine.
 //!
 //! **Counting.** Only while a policy uses such readings: a command then takes the path of capped ones, and its I/O thread
-//! counts it in its bucket, which is added to the limit's counters at most every [`FLUSH_NS`]. Otherwise the only cost is
-//! the branch that tests for caps.
+//! counts it in its bucket, which is added to the limit's counters at most every millisecond (`metered.rs`). Otherwise the
+//! only cost is the branch that tests for caps.
 //! **Windows.** A thread reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
 //! **Numbers.** The machine's sources come first: their number never changes. Latencies of the server follow, then the
 //! sources of each limit: bytes read and written, and for a namespace its latencies (`latency/mod.rs`).
@@ -10,79 +10,22 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, NEVER, Quantity, ReadingId, Scope, Source, Window};
+use pilotlight_plant::{Cost, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Readings, clock};
 
 use super::Entry;
-use crate::latency;
-use crate::server::Shared;
+use super::metered::{QUANTITIES, count_of};
+use crate::latency::reading as latency;
+use crate::shared::Shared;
 
-/// Interval at which a bucket adds its bytes to the counters, in nanoseconds.
-pub(super) const FLUSH_NS: u64 = 1_000_000;
 /// Length of a window: the sampling interval of the policy `pass`.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Estimated delay from the end of a window to its value: [`FLUSH_NS`] and the reading thread.
+/// Estimated delay from the end of a window to its value: `FLUSH_NS` and the reading thread.
 const LAG: Cost = Cost::Assumed(5_000_000);
-const NS_PER_S: u128 = 1_000_000_000;
-
-/// A direction; an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// Bytes read.
-    Read,
-    /// Bytes written.
-    Written,
-}
-
-const QUANTITIES: [Quantity; 2] = [Quantity::ReadBytesPerS, Quantity::WrittenBytesPerS];
-
-/// The bytes of a limit, by [`Direction`]; on other cache lines than its caps, which every command reads.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(super) struct Metered {
-    bytes: [AtomicU64; 2],
-    /// Bytes per second in the last window; [`NEVER`] for none.
-    rates: [AtomicU64; 2],
-    /// End of the last window.
-    ended_ns: AtomicU64,
-}
-
-impl Default for Metered {
-    fn default() -> Self {
-        let never = || AtomicU64::new(NEVER);
-        Self { bytes: Default::default(), rates: [never(), never()], ended_ns: never() }
-    }
-}
-
-impl Metered {
-    pub(super) fn add(&self, bytes: [u64; 2]) {
-        for (total, bytes) in self.bytes.iter().zip(bytes).filter(|(_, bytes)| *bytes > 0) {
-            total.fetch_add(bytes, Relaxed);
-        }
-    }
-
-    fn totals(&self) -> [u64; 2] {
-        self.bytes.each_ref().map(|bytes| bytes.load(Relaxed))
-    }
-
-    /// Records a window that ended at `now_ns`, `elapsed_ns` after the previous one.
-    fn note(&self, before: [u64; 2], totals: [u64; 2], now_ns: u64, elapsed_ns: u64) {
-        for (at, rate) in self.rates.iter().enumerate() {
-            let bytes = u128::from(totals[at].wrapping_sub(before[at]));
-            rate.store((bytes * NS_PER_S / u128::from(elapsed_ns.max(1))) as u64, Relaxed);
-        }
-        self.ended_ns.store(now_ns, Relaxed);
-    }
-
-    fn window(&self, direction: usize) -> Option<Window> {
-        let (ended_ns, rate) = (self.ended_ns.load(Relaxed), self.rates.get(direction)?.load(Relaxed));
-        (ended_ns != NEVER).then_some(Window { ended_ns, value: Some(rate).filter(|&rate| rate != NEVER) })
-    }
-}
 
 /// The readings of the machine, if any, and those of the server's namespaces and hosts.
 pub(super) struct CapReadings {
@@ -156,11 +99,6 @@ fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
         since_ns = Some(now_ns);
         std::thread::park_timeout(WINDOW);
     }
-}
-
-/// Readings scope a limit: bytes by [`Direction`], then latencies.
-pub(super) fn count_of(scope: Scope) -> usize {
-    QUANTITIES.len() + if matches!(scope, Scope::Namespace(_)) { latency::SOURCES } else { 0 }
 }
 
 fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> {

@@ -35,12 +35,14 @@ mod budget;
 mod knobs;
 mod limit;
 mod meter;
+mod metered;
 mod thread;
 mod turns;
 
 #[cfg(test)]
 mod tests;
 
+use crate::notifier::Notifier;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -52,11 +54,10 @@ use pilotlight_plant::Scope;
 pub use bucket::Bucket;
 pub use knobs::CapKnobs;
 pub use limit::{Limit, LimitStats, Setter};
-pub use meter::{Direction, Meter};
+pub use meter::Meter;
+pub use metered::Direction;
 pub use thread::ThreadCaps;
 pub use turns::Claim;
-
-use crate::server::Notifier;
 
 /// Valid caps in bytes per second.
 pub const CAPS: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
@@ -219,7 +220,7 @@ impl Caps {
         let Some(entry) = self.entries.get(registry.entries) else { return };
         let first_source = registry.sources;
         registry.entries += 1;
-        registry.sources += meter::count_of(scope);
+        registry.sources += metered::count_of(scope);
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
         let _ = entry.set(Entry { scope, limit, path, drive: OnceLock::new(), first_source }); // not set yet: the lock is held
     }
@@ -250,7 +251,7 @@ impl Caps {
         let is_before = |entry: &OnceLock<Entry>| entry.get().is_some_and(|entry| entry.first_source <= source);
         let entry = self.entry(self.entries.partition_point(is_before).checked_sub(1)?)?;
         let at = source - entry.first_source;
-        (at < meter::count_of(entry.scope)).then_some((entry, at))
+        (at < metered::count_of(entry.scope)).then_some((entry, at))
     }
 
     /// The limit of this number.

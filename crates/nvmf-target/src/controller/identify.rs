@@ -11,9 +11,9 @@ use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
+use crate::command::IN_CAPSULE;
 use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
-use crate::queue_pair::transport::IN_CAPSULE;
 use crate::subsystem::NamespaceInfo;
 
 const NSID_ALL: u32 = u32::MAX;

@@ -3,9 +3,9 @@
 mod power;
 
 use super::*;
+use crate::allocated_bytes::AllocatedBytes;
 use crate::backend::Geometry;
 use crate::config::SubsystemConfig;
-use crate::listing::AllocatedBytes;
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 
 const NQN: &str = "nqn.2014-08.org.example:s";

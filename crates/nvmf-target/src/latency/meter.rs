@@ -4,26 +4,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use pilotlight_plant::{Cost, Quantity, Scope, Source, Stat};
 use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
 
+use super::reading::WINDOW;
 use crate::caps::Limit;
-use crate::server::Shared;
-
-/// Length of a window: PACER's decision interval (paper, section III-B).
-const WINDOW: Duration = Duration::from_millis(500);
-/// Estimated delay from the end of a window to its value.
-const LAG: Cost = Cost::Assumed(5_000_000);
-/// Number of readings of the server and of each namespace.
-pub(crate) const SOURCES: usize = Stat::ALL.len();
-
-/// The readings of the server or of a namespace.
-pub(crate) fn sources_of(scope: Scope) -> [Source; SOURCES] {
-    let window_ns = WINDOW.as_nanos() as u64;
-    Stat::ALL.map(|stat| Source { scope, quantity: Quantity::LatencyNs(stat), window_ns, lag: LAG })
-}
+use crate::shared::Shared;
 
 /// The thread. Ends when dropped.
 pub(crate) struct LatencyMeter {

@@ -13,11 +13,12 @@ use super::authentication::is_authentication;
 use super::io::{Step, TX_BUDGET};
 use super::slots::{Slot, State};
 use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
-use crate::association::{Association, HostKey};
+use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
-use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::server::{DISCOVERY, UtilizationRequest};
+use crate::ids::{ConnAddr, DISCOVERY, HostKey};
+use crate::message::{ConnectRefusal, Message};
+use crate::utilization::UtilizationRequest;
 use crate::views::ViewId;
 
 /// Refusal of an I/O queue whose controller has ended.

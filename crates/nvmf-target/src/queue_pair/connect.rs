@@ -23,13 +23,13 @@ use super::slots::Slots;
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
-use crate::association::{Association, HostKey, Origin};
+use crate::association::{Association, Origin};
 use crate::authentication::EXCHANGE_BYTES;
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
-use crate::message::{ConnAddr, ConnectRefusal, Message};
-use crate::server::DISCOVERY;
+use crate::message::{ConnectRefusal, Message};
 use crate::wait::Wait;
 
 /// A waiting Connect command.

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use pilotlight_nvme::Status;
 
 use crate::caps::ThreadCaps;
+use crate::ids::ConnAddr;
 use crate::latency::Sample;
 use crate::latency::batch::LatencyBatch;
 use crate::memory::Memory;
-use crate::message::{ConnAddr, Outbox};
+use crate::message::Outbox;
 use crate::namespaces::Namespaces;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::usage::Operation;
 

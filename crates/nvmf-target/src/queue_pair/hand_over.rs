@@ -24,7 +24,7 @@ impl<T: Transport> QueuePair<T> {
         let Some((subnqn, hostnqn)) = names.filter(|_| self.transport.unsent_bytes() == 0) else { return false };
         let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
         let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
-        let Some(to) = cx.shared.other_thread(hostnqn, subsystem, cx.me.thread) else { return false };
+        let Some(to) = cx.shared.placement.other_thread(hostnqn, subsystem, cx.me.thread) else { return false };
         self.phase = Phase::HandingOver(Box::new(HandOver { to, sqe: *sqe, data: *data }));
         true
     }

@@ -57,6 +57,7 @@ use crate::association::Association;
 use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
+pub use crate::payload::BUDGET;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
@@ -73,9 +74,6 @@ use usage::QueueUsage;
 
 /// Time that a connection stays open after its last response, so that the host can read it, in nanoseconds.
 const LINGER_NS: u64 = 1_000_000_000;
-/// Maximum commands of a queue pair started in one poll: bounds the latency of other work on the core (`design.md`, section
-/// 6).
-pub const BUDGET: u32 = 32;
 /// Maximum unsent responses before Connect has succeeded.
 pub(crate) const MAX_EARLY_RESPONSES: usize = 16;
 

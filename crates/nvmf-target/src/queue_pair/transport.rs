@@ -8,11 +8,9 @@
 use pilotlight_nvme::Cqe;
 
 use crate::buffer::BufferPool;
+pub use crate::command::IN_CAPSULE;
 use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
-
-/// Maximum in-capsule data of a command (IOCCSZ), for all transports.
-pub const IN_CAPSULE: usize = 8192;
 
 /// In-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

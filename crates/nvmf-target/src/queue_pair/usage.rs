@@ -2,7 +2,7 @@
 
 use super::slots::Slot;
 use super::{Cx, QueuePair, Role, Transport};
-use crate::association::HostKey;
+use crate::ids::HostKey;
 use crate::latency::Sample;
 use crate::usage::{Operation, Row};
 use crate::views::ViewId;

@@ -38,7 +38,7 @@ impl Assembled {
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(Shared::new(config, subsystems, &addresses)?);
+        let shared = Arc::new(shared(config, subsystems, &addresses)?);
         let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
         let thread = |(id, inbox)| {
@@ -58,6 +58,12 @@ impl Assembled {
 }
 
 impl Shared {
+    /// Shared state without a server.
+    pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
+        let subsystems = open_all(&config, opener)?;
+        shared(config, subsystems, &[])
+    }
+
     /// The messages that announce every namespace to an I/O thread.
     ///
     /// # Errors
@@ -100,7 +106,15 @@ fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(listener)
 }
 
-pub(super) fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
+/// The shared state, with classes and the limits of namespaces.
+fn shared(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Result<Shared, StartError> {
+    let shared = Shared::new(config, subsystems, addresses)?;
+    shared.add_configured_limits();
+    shared.update_classes(&[]);
+    Ok(shared)
+}
+
+fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
     let mut entries = Vec::new();
     for subsystem_config in &config.subsystems {
         let subsystem = Arc::new(Subsystem::new(subsystem_config));

@@ -37,11 +37,6 @@ pub struct CapStats {
 }
 
 impl Shared {
-    /// The limit of a host. Takes a lock: for Connect.
-    pub(crate) fn host_limit(&self, nqn: &str) -> Arc<Limit> {
-        self.caps.host(nqn)
-    }
-
     /// Adds a namespace to the limits known to policies, and assigns its background work to an I/O thread.
     pub(super) fn add_limit(&self, info: &NamespaceInfo, name: (&str, u32), backend: &BackendSpec) {
         self.caps.add_namespace(&info.limit, backend.path(), self.counters.len() as u32);

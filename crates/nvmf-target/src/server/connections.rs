@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use pilotlight_reactor::clock;
 
 use super::{Changes, Server, Shared};
-use crate::association::{Association, HostKey};
+use crate::association::Association;
 use crate::directory::Directory;
+use crate::ids::HostKey;
 use crate::message::Message;
 
 /// Polling interval of the register.

@@ -4,7 +4,6 @@
 //! A change wakes the thread, which compares the current state with the published one.
 
 use std::io;
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -12,22 +11,12 @@ use std::time::Duration;
 use pilotlight_reactor::PlantNotice;
 
 use super::Shared;
+use crate::notifier::Notifier;
 
 /// Minimum interval of checks, and of retries while the main core's ring is full: one check serves many connections.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Retries after which the main core counts as stopped.
 const TRIES: u32 = 1_000;
-
-/// Wakes the thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Notifier(SyncSender<()>);
-
-impl Notifier {
-    /// Reports a possible change.
-    pub(crate) fn notify(&self) {
-        let _ = self.0.try_send(()); // one pending notification is sufficient
-    }
-}
 
 /// The running thread. Ends when dropped.
 pub(super) struct Notices {
@@ -40,7 +29,7 @@ pub(super) struct Notices {
 impl Notices {
     /// Starts the thread.
     pub(super) fn start(shared: &Arc<Shared>, notice: PlantNotice) -> io::Result<Self> {
-        let (sender, receiver) = sync_channel(1);
+        let (notifier, receiver) = Notifier::new();
         let classes = Arc::default();
         let mut published = Published { classes: Arc::clone(&classes), limits: shared.caps.len() };
         let theirs = Arc::clone(shared);
@@ -51,7 +40,6 @@ impl Notices {
             }
         };
         let join = std::thread::Builder::new().name("notices".into()).spawn(body)?;
-        let notifier = Notifier(sender);
         shared.caps.notify_on_hosts(Some(notifier.clone()));
         shared.register.notify_on_queues(Some(notifier.clone()));
         Ok(Self { shared: Arc::clone(shared), notifier: Some(notifier), classes, join: Some(join) })
@@ -80,8 +68,8 @@ impl Published {
         if limits != self.limits && retry(|| notice.send()) {
             self.limits = limits;
         }
-        let classes = shared.classes();
-        let of = |host: &crate::association::HostKey| classes.of(&host.hostnqn, host.subsystem);
+        let classes = shared.placement.classes();
+        let of = |host: &crate::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
         let classes = shared.register.classes(shared.counters.len(), of);
         let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         if classes != *published && retry(|| notice.send_classes(classes.clone())) {

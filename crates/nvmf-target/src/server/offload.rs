@@ -1,48 +1,21 @@
 //! An OS thread that does for I/O threads what a reactor must not do: wait for the kernel, or compute for long.
 //!
-//! A command that needs such work is parked. The thread takes requests from a bounded queue, and sends a message to the I/O thread
-//! when one is done. It sleeps in the kernel without requests.
+//! A command that needs such work is parked. The thread takes requests from a bounded queue ([`crate::offload`]), and sends a message to
+//! the I/O thread when one is done. It sleeps in the kernel without requests.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
-use std::sync::{Arc, OnceLock};
-use std::thread::{JoinHandle, Thread};
+use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_queue::ArrayQueue;
 use pilotlight_reactor::{Sender, keep_off};
 
 use super::Shared;
 use crate::message::Message;
-
-/// Capacity of a queue of requests.
-const WAITING: usize = 1024;
-
-/// A bounded queue of requests.
-pub struct Requests<R> {
-    waiting: ArrayQueue<R>,
-    thread: OnceLock<Thread>,
-    stop: AtomicBool,
-}
-
-impl<R> Requests<R> {
-    /// An empty queue without a thread.
-    pub(super) fn new() -> Self {
-        Self { waiting: ArrayQueue::new(WAITING), thread: OnceLock::new(), stop: AtomicBool::new(false) }
-    }
-
-    /// Submits a request; `false` if that is not possible now.
-    #[must_use]
-    pub fn submit(&self, request: R) -> bool {
-        let Some(thread) = self.thread.get() else { return false };
-        let accepted = self.waiting.push(request).is_ok();
-        thread.unpark();
-        accepted
-    }
-}
+use crate::offload::Requests;
 
 /// The kind of work of such a thread.
-pub(crate) trait Offload: Send + Sized + 'static {
+pub(super) trait Offload: Send + Sized + 'static {
     /// Name of the thread.
     const NAME: &'static str;
 
@@ -69,14 +42,14 @@ impl<R: Offload> Worker<R> {
             serve::<R>(&theirs, &threads);
         };
         let join = std::thread::Builder::new().name(R::NAME.into()).spawn(body)?;
-        let _ = R::queue(shared).thread.set(join.thread().clone());
+        R::queue(shared).set_thread(join.thread().clone());
         Ok(Self { shared: Arc::clone(shared), join: Some(join), kind: std::marker::PhantomData })
     }
 }
 
 impl<R: Offload> Drop for Worker<R> {
     fn drop(&mut self) {
-        R::queue(&self.shared).stop.store(true, Release);
+        R::queue(&self.shared).stop();
         if let Some(join) = self.join.take() {
             join.thread().unpark();
             let _ = join.join();
@@ -86,14 +59,14 @@ impl<R: Offload> Drop for Worker<R> {
 
 fn serve<R: Offload>(shared: &Shared, threads: &[Sender<Message>]) {
     let requests = R::queue(shared);
-    while !requests.stop.load(Acquire) {
-        let Some(request) = requests.waiting.pop() else {
+    while !requests.is_stopped() {
+        let Some(request) = requests.take() else {
             std::thread::park();
             continue;
         };
         let (to, mut message) = request.run(shared);
         while let Err(returned) = threads[usize::from(to)].send(message) {
-            if requests.stop.load(Acquire) {
+            if requests.is_stopped() {
                 return;
             }
             message = returned;

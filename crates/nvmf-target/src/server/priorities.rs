@@ -1,8 +1,6 @@
-//! Priorities of namespaces and hosts, and tolerances of namespaces: stored by name, passed to the policy by number; and the
-//! I/O threads for priority classes.
+//! Priorities of namespaces and hosts, and tolerances of namespaces: stored by name, passed to the policy by number.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pilotlight_plant::{Goals, Scope, Tolerance};
@@ -15,9 +13,6 @@ use crate::classes::Classes;
 #[derive(Debug, Default)]
 pub(super) struct Priorities {
     state: Mutex<State>,
-    classes: Mutex<Arc<Classes>>,
-    /// Distributes connections round robin.
-    next: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -37,32 +32,12 @@ impl Priorities {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn classes(&self) -> MutexGuard<'_, Arc<Classes>> {
-        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Shared {
-    /// The classes of connections. Takes a lock: for Connect.
-    pub(super) fn classes(&self) -> Arc<Classes> {
-        Arc::clone(&self.priorities.classes())
-    }
-
-    /// The I/O thread for a connection of this host, if it is not `here`.
-    pub(crate) fn other_thread(&self, hostnqn: &str, subsystem: usize, here: u16) -> Option<u16> {
-        let classes = self.classes();
-        let threads = classes.threads(classes.of(hostnqn, subsystem)?);
-        if threads.contains(&usize::from(here)) {
-            return None;
-        }
-        let at = threads.start + self.priorities.next.fetch_add(1, Relaxed) % threads.len().max(1);
-        Some(at as u16)
-    }
-
     /// Updates the classes for these priorities and the current namespaces.
     pub(super) fn update_classes(&self, named: &[(Capped, u8)]) {
-        *self.priorities.classes() = Arc::new(self.classify(named));
+        self.placement.set_classes(self.classify(named));
     }
 
     fn classify(&self, named: &[(Capped, u8)]) -> Classes {
@@ -115,7 +90,7 @@ impl Server {
     /// Sets the goals of the current policy and its successors. Priorities and tolerances by name ([`Server::set_priorities`],
     /// [`Server::set_tolerances`]) are added.
     pub fn set_goals(&self, goals: Goals) {
-        let mut state = self.shared.priorities.state();
+        let mut state = self.priorities.state();
         state.goals = goals;
         self.update_goals(&mut state);
     }
@@ -128,14 +103,14 @@ impl Server {
                 self.shared.listed_hosts.add(nqn);
             }
         }
-        let mut state = self.shared.priorities.state();
+        let mut state = self.priorities.state();
         state.named = named;
         self.update_priorities(&mut state);
     }
 
     /// Replaces the tolerances of namespaces, which need not exist yet; the `of` fields are ignored.
     pub fn set_tolerances(&self, named: Vec<(Capped, Tolerance)>) {
-        let mut state = self.shared.priorities.state();
+        let mut state = self.priorities.state();
         state.tolerances = named;
         self.update_goals(&mut state);
     }
@@ -143,7 +118,7 @@ impl Server {
     /// Handles added or removed namespaces.
     pub(super) fn note_namespaces(&self) {
         self.runtime.plant_changed();
-        self.update_priorities(&mut self.shared.priorities.state());
+        self.update_priorities(&mut self.priorities.state());
     }
 
     fn update_priorities(&self, state: &mut State) {

@@ -101,19 +101,6 @@ pub struct NamespaceFailures {
 }
 
 impl Shared {
-    /// Sum of all I/O threads.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
-    }
-
-    /// Latencies from the socket of all I/O threads.
-    pub(crate) fn socket_latency(&self) -> SocketLatencyStats {
-        let mut sum = SocketLatencyStats::default();
-        self.counters.iter().for_each(|counters| sum += &counters.from_socket.snapshot());
-        sum
-    }
-
     pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
         let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
             id,

@@ -14,9 +14,8 @@
 //! - Memory that a device may still write to is not unmapped (`thread/end.rs`).
 //! - The stop does not exceed the deadline, except that each of three phases always has [`MIN_PHASE`].
 
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
@@ -28,44 +27,6 @@ use crate::message::Message;
 const MIN_PHASE: Duration = Duration::from_millis(500);
 /// Polling interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-
-/// State shared with ending I/O threads.
-#[derive(Default)]
-pub(crate) struct StopState {
-    expired: AtomicBool,
-    unfinished: Mutex<Unfinished>,
-}
-
-#[derive(Default)]
-struct Unfinished {
-    /// Closed connections with commands in progress.
-    closed: usize,
-    /// Subsystem, NSID and number of requests.
-    abandoned: Vec<(usize, u32, usize)>,
-}
-
-impl StopState {
-    /// Ends all waits for backends.
-    fn expire(&self) {
-        self.expired.store(true, SeqCst);
-    }
-
-    pub(crate) fn has_expired(&self) -> bool {
-        self.expired.load(SeqCst)
-    }
-
-    /// Records the unfinished work of an I/O thread.
-    pub(crate) fn note(&self, closed: usize, abandoned: &[(usize, u32, usize)]) {
-        let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
-        unfinished.closed += closed;
-        for &(subsystem, nsid, requests) in abandoned {
-            match unfinished.abandoned.iter_mut().find(|one| (one.0, one.1) == (subsystem, nsid)) {
-                Some(one) => one.2 += requests,
-                None => unfinished.abandoned.push((subsystem, nsid, requests)),
-            }
-        }
-    }
-}
 
 /// End of each phase of a stop.
 struct Schedule {
@@ -131,7 +92,7 @@ impl Server {
 impl Shared {
     /// The unfinished work of I/O threads.
     fn leftovers(&self) -> Vec<Leftover> {
-        let unfinished = self.stop_state.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished = self.stop_state.unfinished();
         let directory = Arc::clone(&self.state().directory);
         let nqn = |at: usize| directory.subsystem(at).map_or("", |subsystem| subsystem.nqn()).to_owned();
         let abandoned = unfinished.abandoned.iter();

@@ -4,23 +4,10 @@
 //! another thread ([`super::offload`]) has read it. If the queue of requests is full, the command reports the last value.
 
 use super::Shared;
-use super::offload::{Offload, Requests};
-use crate::message::{ConnAddr, Message};
-
-/// A waiting Identify command.
-#[derive(Clone, Copy, Debug)]
-pub struct UtilizationRequest {
-    /// Index of the subsystem.
-    pub subsystem: usize,
-    /// The namespace.
-    pub nsid: u32,
-    /// The admin queue's connection.
-    pub admin: ConnAddr,
-    /// The command's slot.
-    pub slot: u16,
-    /// The slot's generation.
-    pub generation: u8,
-}
+use super::offload::Offload;
+use crate::message::Message;
+use crate::offload::Requests;
+use crate::utilization::UtilizationRequest;
 
 impl Offload for UtilizationRequest {
     const NAME: &'static str = "utilization";

@@ -6,24 +6,10 @@
 
 use std::sync::Arc;
 
-use super::{Changes, Entry, Server, ServerError, no_namespace};
+use super::{Changes, Server, ServerError, no_namespace};
 use crate::message::Message;
+use crate::shared::{Namespace, restricted};
 use crate::views::{Restricted, Views};
-
-/// Namespaces visible to some hosts only.
-fn restricted(entry: &Entry) -> Vec<Restricted> {
-    let of = |(&nsid, namespace): (&u32, &super::Namespace)| Restricted { nsid, hosts: namespace.hosts.clone() };
-    entry.namespaces.iter().map(of).filter(|one| !one.hosts.is_empty()).collect()
-}
-
-/// The initial views.
-pub(super) fn views_of(subsystems: &[Entry]) -> Views {
-    let with = |views: Views, (at, entry): (usize, &Entry)| {
-        let restricted = restricted(entry);
-        views.prepared(at, &restricted).restricted_to(at, &restricted)
-    };
-    subsystems.iter().enumerate().fold(Views::default(), with)
-}
 
 impl Changes {
     /// As [`Server::set_namespace_hosts`].
@@ -33,7 +19,7 @@ impl Changes {
     pub fn set_namespace_hosts(&self, nqn: &str, nsid: u32, hosts: &[String]) -> Result<(), ServerError> {
         let _one_at_a_time = self.begin();
         let index = self.index_of(nqn)?;
-        let change = |namespace: &mut super::Namespace| hosts.clone_into(&mut namespace.hosts);
+        let change = |namespace: &mut Namespace| hosts.clone_into(&mut namespace.hosts);
         let found = self.change_state(|state| state.subsystems[index].namespaces.get_mut(&nsid).map(change));
         found.ok_or_else(|| no_namespace(nqn, nsid))?;
         self.restrict(index, nsid, hosts);

@@ -23,7 +23,7 @@ use crate::queue_pair::transport::Data;
 const HEAD: usize = 28;
 const TAIL: usize = DIGEST_LEN + size_of::<CapsuleResp>() + DIGEST_LEN;
 /// Responses per `sendmsg`: enough to amortize the call, few enough to keep a loop under 40 us.
-pub const BATCH: usize = crate::queue_pair::BUDGET as usize;
+pub const BATCH: usize = crate::payload::BUDGET as usize;
 /// Slices of one response: header, padding, data, tail.
 const PARTS: usize = 4;
 /// Maximum slices of [`TxQueue::gather`].

@@ -7,7 +7,8 @@ use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
 use zerocopy::FromBytes;
 
-use crate::queue_pair::transport::{IN_CAPSULE, InCapsule};
+use crate::command::IN_CAPSULE;
+use crate::queue_pair::transport::InCapsule;
 
 /// Maximum data of one H2CData PDU (MAXH2CDATA): a whole command's data.
 pub const MAX_H2C_DATA: usize = crate::buffer::MAX_BUFFER;

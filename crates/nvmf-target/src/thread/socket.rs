@@ -11,13 +11,14 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 use super::NO_WAIT;
 use crate::background::tasks::Tasks;
 use crate::caps::ThreadCaps;
+use crate::ids::ConnAddr;
 use crate::latency::batch::LatencyBatch;
 use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
 use crate::memory::Memory;
-use crate::message::{ConnAddr, Outbox};
+use crate::message::Outbox;
 use crate::namespaces::Namespaces;
 use crate::queue_pair::Cx;
-use crate::server::Shared;
+use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
 use crate::tcp::tx::MAX_SLICES;

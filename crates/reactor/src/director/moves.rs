@@ -6,7 +6,7 @@ use pilotlight_plant::{CoreId, Refusal, ThreadId};
 
 use super::Director;
 use crate::cells::add;
-use crate::reactor::Event;
+use crate::event::Event;
 
 /// Pending move of an I/O thread.
 #[derive(Clone, Copy, Default)]

@@ -5,9 +5,8 @@
 
 use pilotlight_plant::{CoreState, Depth, NEVER};
 
-use super::Director;
-use crate::reactor::Event;
-use crate::runtime::QuietTime;
+use super::{Director, QuietTime};
+use crate::event::Event;
 
 /// Limit of a short sleep, in nanoseconds: it may begin before the policy has received the last requests, and workers keep waiting in an
 /// instruction.

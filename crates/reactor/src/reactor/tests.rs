@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use proptest::prelude::*;
 
 use super::*;
-use crate::io_thread::Polled;
+use crate::cells::ThreadCell;
+use crate::io_thread::{IoThread, Polled};
 
 mod quiet;
 

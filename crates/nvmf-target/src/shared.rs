@@ -1,45 +1,41 @@
 //! State shared by all I/O threads, and the subsystems and namespaces.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::assemble::open_all;
-use super::failure_log::FailureBell;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
-use super::offload::Requests;
-use super::priorities::Priorities;
-use super::stop::StopState;
-use super::utilization::UtilizationRequest;
-use super::{Opener, ServerError, StartError, index_in, visibility};
-use crate::association::{Association, HostKey};
+use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
 use crate::backend::{Backend, MemoryBudget};
 use crate::background::control::Background;
-use crate::caps::Caps;
+use crate::caps::{Caps, Limit};
+use crate::classes::Placement;
 use crate::config::ServerConfig;
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::directory::Directory;
 use crate::discovery::DiscoveryLog;
-use crate::latency::Latencies;
+use crate::failure_bell::FailureBell;
+use crate::ids::HostKey;
+use crate::latency::{Latencies, SocketLatencyStats};
 use crate::lease::Lease;
 use crate::listing::NamespaceList;
+use crate::offload::Requests;
 use crate::penalties::Penalties;
 use crate::reaper::Reaper;
 use crate::refusals::Refusals;
 use crate::register::Register;
-use crate::stats::Counters;
+use crate::stats::{Counters, Totals};
+use crate::stop_state::StopState;
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::usage::ListedHosts;
-use crate::views::Views;
+use crate::utilization::UtilizationRequest;
+use crate::views::{Restricted, Views};
 
-/// Index of the discovery service in place of a subsystem.
-pub const DISCOVERY: usize = usize::MAX;
-/// Maximum requests of one I/O thread in one namespace's backend.
-pub const CHANNEL_DEPTH: u32 = 1024;
 /// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
@@ -91,59 +87,71 @@ pub struct Shared {
     pub refusals: Refusals,
     /// The hosts with their own counters.
     pub listed_hosts: ListedHosts,
-    pub(super) priorities: Priorities,
-    pub(super) config: ServerConfig,
-    pub(super) state: Mutex<State>,
-    pub(super) counters: Vec<Arc<Counters>>,
-    pub(super) connections: AtomicU32,
-    pub(super) records_moves: AtomicBool,
-    pub(super) started: Instant,
+    pub(crate) placement: Placement,
+    pub(crate) config: ServerConfig,
+    pub(crate) state: Mutex<State>,
+    pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) connections: AtomicU32,
+    pub(crate) records_moves: AtomicBool,
+    pub(crate) started: Instant,
 }
 
 /// The subsystems and namespaces, used only by OS threads that are not reactors.
-pub(super) struct State {
+pub(crate) struct State {
     /// The subsystems.
-    pub(super) directory: Arc<Directory>,
+    pub(crate) directory: Arc<Directory>,
     /// The namespaces visible to each host.
-    pub(super) views: Arc<Views>,
+    pub(crate) views: Arc<Views>,
     /// By directory index. A removed subsystem has no namespaces.
-    pub(super) subsystems: Vec<Entry>,
+    pub(crate) subsystems: Vec<Entry>,
 }
 
-pub(super) struct Entry {
-    pub(super) subsystem: Arc<Subsystem>,
-    pub(super) namespaces: BTreeMap<u32, Namespace>,
+pub(crate) struct Entry {
+    pub(crate) subsystem: Arc<Subsystem>,
+    pub(crate) namespaces: BTreeMap<u32, Namespace>,
 }
 
-pub(super) struct Namespace {
-    pub(super) info: NamespaceInfo,
-    pub(super) storage: Storage,
+pub(crate) struct Namespace {
+    pub(crate) info: NamespaceInfo,
+    pub(crate) storage: Storage,
     /// The hosts to which it is attached; empty: all.
-    pub(super) hosts: Vec<String>,
+    pub(crate) hosts: Vec<String>,
 }
 
 /// A namespace's backend and its lease, in the order in which they are dropped.
 #[derive(Clone)]
-pub(super) struct Storage {
-    pub(super) backend: Arc<dyn Backend>,
-    pub(super) lease: Lease,
+pub(crate) struct Storage {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) lease: Lease,
 }
 
 impl Storage {
-    pub(super) fn new(backend: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend, lease: Lease::default() }
     }
 }
 
+/// Namespaces visible to some hosts only.
+pub(crate) fn restricted(entry: &Entry) -> Vec<Restricted> {
+    let of = |(&nsid, namespace): (&u32, &Namespace)| Restricted { nsid, hosts: namespace.hosts.clone() };
+    entry.namespaces.iter().map(of).filter(|one| !one.hosts.is_empty()).collect()
+}
+
+/// The initial views.
+fn views_of(subsystems: &[Entry]) -> Views {
+    let with = |views: Views, (at, entry): (usize, &Entry)| {
+        let restricted = restricted(entry);
+        views.prepared(at, &restricted).restricted_to(at, &restricted)
+    };
+    subsystems.iter().enumerate().fold(Views::default(), with)
+}
+
 impl Shared {
-    pub(super) fn new(
-        config: ServerConfig,
-        subsystems: Vec<Entry>,
-        addresses: &[SocketAddr],
-    ) -> Result<Self, StartError> {
+    /// The state of a server with these subsystems, without classes and the limits of namespaces.
+    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
         let directory = Arc::new(Directory::new(&config, &identities, addresses));
-        let views = Arc::new(visibility::views_of(&subsystems));
+        let views = Arc::new(views_of(&subsystems));
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
             max_io_queues: config.limits.max_io_queues,
@@ -154,9 +162,9 @@ impl Shared {
         let shared = Self {
             limits,
             register: Register::default(),
-            utilization: Requests::new(),
+            utilization: Requests::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
-            authentication: Requests::new(),
+            authentication: Requests::default(),
             penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
@@ -164,7 +172,7 @@ impl Shared {
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
-            priorities: Priorities::default(),
+            placement: Placement::default(),
             state: Mutex::new(State { directory, views, subsystems }),
             reaper: Reaper::start()?,
             stop_state: StopState::default(),
@@ -179,15 +187,7 @@ impl Shared {
         hosts.chain(&shared.config.named_hosts).for_each(|host| shared.listed_hosts.add(host));
         shared.register.set_views(Arc::clone(&shared.state().views));
         shared.register.reserve(shared.state().directory.reserved_ids());
-        shared.add_configured_limits();
-        shared.update_classes(&[]);
         Ok(shared)
-    }
-
-    /// Shared state without a server.
-    pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let subsystems = open_all(&config, opener)?;
-        Self::new(config, subsystems, &[])
     }
 
     /// One I/O thread's counters.
@@ -195,8 +195,26 @@ impl Shared {
         Arc::clone(&self.counters[thread])
     }
 
+    /// Sum of all I/O threads.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
+    }
+
+    /// Latencies from the socket of all I/O threads.
+    pub(crate) fn socket_latency(&self) -> SocketLatencyStats {
+        let mut sum = SocketLatencyStats::default();
+        self.counters.iter().for_each(|counters| sum += &counters.from_socket.snapshot());
+        sum
+    }
+
+    /// The limit of a host. Takes a lock: for Connect.
+    pub(crate) fn host_limit(&self, nqn: &str) -> Arc<Limit> {
+        self.caps.host(nqn)
+    }
+
     /// The list of namespaces for hosts.
-    pub(super) fn list(&self) -> Arc<NamespaceList> {
+    pub(crate) fn list(&self) -> Arc<NamespaceList> {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
         let subsystems = state.subsystems.iter().map(listed).collect();
@@ -204,14 +222,14 @@ impl Shared {
     }
 
     /// The storage of a namespace.
-    pub(super) fn storage(&self, subsystem: usize, nsid: u32) -> Option<Storage> {
+    pub(crate) fn storage(&self, subsystem: usize, nsid: u32) -> Option<Storage> {
         let state = self.state();
         let namespace = state.subsystems.get(subsystem)?.namespaces.get(&nsid)?;
         Some(namespace.storage.clone())
     }
 
     /// Updates the allocated bytes of a namespace. May block: not for reactors.
-    pub(super) fn read_utilization(&self, subsystem: usize, nsid: u32) {
+    pub(crate) fn read_utilization(&self, subsystem: usize, nsid: u32) {
         let found = self
             .state()
             .subsystems
@@ -223,12 +241,8 @@ impl Shared {
         }
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn index_of(&self, nqn: &str) -> Result<usize, ServerError> {
-        index_in(&self.state().directory, nqn)
     }
 
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.

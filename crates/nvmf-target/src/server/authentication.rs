@@ -1,0 +1,25 @@
+//! Checks messages of authentication: Diffie-Hellman and responses take milliseconds.
+
+use pilotlight_reactor::clock::now_ns;
+
+use super::Shared;
+use super::offload::Offload;
+use crate::authentication::{AuthenticationRequest, random};
+use crate::message::Message;
+use crate::offload::Requests;
+
+impl Offload for AuthenticationRequest {
+    const NAME: &'static str = "authentication";
+
+    fn queue(shared: &Shared) -> &Requests<Self> {
+        &shared.authentication
+    }
+
+    fn run(self, shared: &Shared) -> (u16, Message) {
+        let Self { work, peer, queue, slot } = self;
+        let is_guess = work.checks_response();
+        let checked = work.run(&mut random);
+        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
+        (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
+    }
+}
