@@ -13,7 +13,7 @@ set -euo pipefail
 # Programs of the host and of the guest. fio needs 70 MB of libraries and has a separate archive.
 TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
-MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey)
+MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic)
 
 prepare_tools() {
   local stamp="tools 1 ${TOOLS[*]}"

@@ -262,7 +262,7 @@ impl TargetThread {
                 self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_utilization(slot, generation, cx));
             }
             Message::AuthenticationChecked { queue, slot, checked, at_ns } => {
-                self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_checked(slot, checked, at_ns, cx));
+                self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_checked(slot, *checked, at_ns, cx));
             }
             Message::Drain => {
                 self.draining = true;

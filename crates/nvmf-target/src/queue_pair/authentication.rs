@@ -4,7 +4,7 @@
 //! while the host's Authentication Send is parked; after failures from the host's address it stays parked longer
 //! ([`crate::penalties`]).
 
-use pilotlight_auth::Failure;
+use pilotlight_auth::{Done, Failure};
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{AuthenticationCmd, authreq, fctype};
 use pilotlight_nvme::{Sqe, Status};
@@ -13,7 +13,7 @@ use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Gate, InCapsule, LINGER_NS, Overrun, Phase, QueuePair, Role, Transport};
 use crate::association::HostKey;
-use crate::authentication::{AuthenticationRequest, Checked, Exchange, Progress, Received};
+use crate::authentication::{AuthenticationRequest, Exchange, Progress, Received};
 use crate::command::{Direction, Plan, Work};
 
 /// Maximum bytes of a message, and space for one: the longest of DH-HMAC-CHAP, a Reply in the group FFDHE8192, has 1,168.
@@ -133,11 +133,11 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles what another thread has computed for the Authentication Send in `slot`, to be answered at `at_ns` at the earliest.
-    pub fn on_checked(&mut self, (slot, generation): (u16, u8), checked: Checked, at_ns: u64, cx: &mut Cx) {
+    pub fn on_checked(&mut self, (slot, generation): (u16, u8), checked: Done, at_ns: u64, cx: &mut Cx) {
         let Some(authentication) = self.authentication.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else {
             return;
         };
-        authentication.exchange.on_checked(*checked);
+        authentication.exchange.on_checked(checked);
         authentication.delayed = Some((slot, generation, at_ns));
         self.resume_delayed(cx);
     }

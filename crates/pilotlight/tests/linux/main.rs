@@ -78,6 +78,8 @@ cases! {
     discovery: "discovery", "6.12";
     referral: "referral", "6.12";
     hosts: "hosts", "6.12";
+    authenticate: "authenticate", "6.12";
+    authenticate_on_6_1: "authenticate", "6.1";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";
