@@ -252,3 +252,22 @@ pub const fn cap(mqes: u16, to_500ms: u8) -> u64 {
     const CSS_NVM: u64 = 1 << 37; // NVM command set
     (mqes - 1) as u64 | CQR | (to_500ms as u64) << 24 | CSS_NVM
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authentication_commands_are_decoded() {
+        let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, 72);
+        assert_eq!((sqe.opcode, sqe.fctype(), sqe.cdw10(), sqe.cdw11()), (0x7f, 0x05, 0xe901_0100, 72));
+        assert_eq!(AuthenticationCmd::decode(&sqe), AuthenticationCmd { protocol: AuthenticationCmd::NVME, len: 72 });
+        for other in [0xe801_0100, 0xe900_0100, 0xe901_0200, 0] {
+            assert_ne!(
+                AuthenticationCmd::decode(&sqe.with_cdw(10, other)).protocol,
+                AuthenticationCmd::NVME,
+                "{other:#x}"
+            );
+        }
+    }
+}

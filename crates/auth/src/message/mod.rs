@@ -10,25 +10,12 @@ pub use decode::DecodeError;
 
 use crate::failure::Failure;
 
-/// SECP of Authentication Send and Receive: the security protocol of NVMe.
-pub const SECP: u8 = 0xe9;
-/// SPSP0 and SPSP1 of Authentication Send and Receive.
-pub const SPSP: u8 = 1;
-/// AUTHREQ in Dword 0 of the response to Connect: the host must authenticate before it sends another command (bit ATR).
-pub const AUTHREQ_ATR: u32 = 1 << 17;
 /// AUTHID of DH-HMAC-CHAP in AUTH_Negotiate.
 pub const DH_HMAC_CHAP: u8 = 1;
 /// SC_C: no secure channel concatenation.
 pub const NO_CONCATENATION: u8 = 0;
 /// Bytes of the longest message, a Reply with SHA-512 and FFDHE8192.
 pub const MAX_MESSAGE: usize = 16 + 2 * 64 + 1024;
-
-/// Whether CDW10 of Authentication Send or Receive selects the messages of this module (SECP, SPSP1 and SPSP0).
-#[must_use]
-pub const fn is_authentication(cdw10: u32) -> bool {
-    let [_, spsp0, spsp1, secp] = cdw10.to_le_bytes();
-    secp == SECP && spsp0 == SPSP && spsp1 == SPSP
-}
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -149,15 +149,6 @@ fn refused_fields_are_named() {
     assert_eq!(DecodeError::Field("Reply", "CVALID", 2).failure(), Failure::IncorrectPayload);
 }
 
-#[test]
-fn authentication_commands_are_recognized() {
-    assert!(is_authentication(0xe901_0100));
-    assert!(is_authentication(0xe901_01ff), "the lowest byte is not one of the fields");
-    for other in [0xe801_0100, 0xe900_0100, 0xe901_0200, 0] {
-        assert!(!is_authentication(other), "{other:#x}");
-    }
-}
-
 proptest! {
     #[test]
     fn no_bytes_panic_and_messages_encode_to_what_decodes_to_them(
