@@ -1,6 +1,5 @@
 //! In-band authentication over sockets: a host with a secret is served only after it has proved to know it.
 
-mod host_support;
 #[path = "support/servers.rs"]
 mod servers;
 
