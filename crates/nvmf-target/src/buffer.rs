@@ -42,6 +42,8 @@ use crate::mapping::Mapping;
 pub const MIN_BUFFER: usize = 4096;
 /// Largest buffer in bytes: one command's data (MDTS).
 pub const MAX_BUFFER: usize = 128 * 1024;
+/// Maximum in-capsule data of a command (IOCCSZ), for all transports.
+pub const IN_CAPSULE: usize = 8192;
 
 /// Pages in a chunk: the bits of one word.
 const CHUNK_PAGES: usize = MAX_BUFFER / MIN_BUFFER;

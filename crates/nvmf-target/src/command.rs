@@ -16,9 +16,6 @@ pub const MAX_DSM_RANGES: u32 = 256;
 /// Maximum bytes of a Write Zeroes or Verify command (WZSL, VSL): 65,536 blocks of 512 bytes.
 pub const MAX_ZEROES: u32 = 32 << 20;
 
-/// Maximum in-capsule data of a command (IOCCSZ), for all transports.
-pub const IN_CAPSULE: usize = 8192;
-
 /// A range of logical blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {

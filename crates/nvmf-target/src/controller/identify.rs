@@ -10,8 +10,7 @@ use pilotlight_nvme::{Sqe, Status, fabrics, feature};
 use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
-use crate::buffer::{MAX_BUFFER, MIN_BUFFER};
-use crate::command::IN_CAPSULE;
+use crate::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
 use crate::command::MAX_ZEROES;
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;

@@ -8,7 +8,7 @@
 use pilotlight_nvme::Cqe;
 
 use crate::buffer::BufferPool;
-pub use crate::command::IN_CAPSULE;
+pub use crate::buffer::IN_CAPSULE;
 use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
 

@@ -7,7 +7,7 @@ use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
 use zerocopy::FromBytes;
 
-use crate::command::IN_CAPSULE;
+use crate::buffer::IN_CAPSULE;
 use crate::queue_pair::transport::InCapsule;
 
 /// Maximum data of one H2CData PDU (MAXH2CDATA): a whole command's data.
