@@ -150,7 +150,7 @@ fn twice_as_many_points_of_the_same_curves_change_no_verdict() {
 }
 
 #[test]
-fn what_cannot_be_crossed_is_told() {
+fn crossings_that_cannot_be_computed_are_errors() {
     let lines = curves(&[0.5, 0.6, 0.8, 1.25, 2.0], 0.0);
     let check_error = |paper, lines: &[String], more: &str, part: &str| {
         let found = assessed(paper, lines, more);
@@ -174,7 +174,7 @@ fn what_cannot_be_crossed_is_told() {
     };
     assert!(refused("crossover=['a', 'b']").contains("along: is missing"));
     assert!(refused("crossover=['a', 'b']\nalong='rate'").contains("step: is missing"));
-    assert!(refused("crossover=['a', 'b']\nalong='rate'\nstep=1.0").contains("step: the paper's next rate"));
+    assert!(refused("crossover=['a', 'b']\nalong='rate'\nstep=1.0").contains("step: is the ratio of the paper's next rate"));
     assert!(refused("crossover=['a']\nalong='rate'").contains("row x: a key"));
     assert!(refused("crossover=['a', 'b']\nalong='rate'\nmargin=0.1").contains("margin: does not go with crossover"));
 }

@@ -37,11 +37,11 @@ fn errors_contain_id_and_key() {
         ("id='x'\nholds=['a < b']\nmargin_of='c'", "row x", "margin_of: there is no term c"),
         ("id='x'\nholds=['a < b']\nterms={a={policy='p', colour=1}}", "row x", "terms"),
         ("id='x'\nfile='a'", "row x", "key: is missing"),
-        ("id='x'\nfile='a'\nkey=['b', 'c']\nexpect='d'", "row x", "key: is one key"),
+        ("id='x'\nfile='a'\nkey=['b', 'c']\nexpect='d'", "row x", "key: must be one key"),
         ("id='x'\nfile='a'\nkey=3", "row x", "a key, or a list of keys"),
         ("id='x'\nfile='a'\nkey='b'\nfactor='c'", "row x", "factor"),
         ("id='x'\ntest='a'", "row x", "test: "),
-        ("id='x'\nmetric='w'", "row x", "a key: one of holds"),
+        ("id='x'\nmetric='w'", "row x", "a key: none of holds"),
         ("metric='w'", "row number 1", "id: is missing"),
     ];
     for (text, id, part) in cases {

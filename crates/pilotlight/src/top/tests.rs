@@ -130,8 +130,8 @@ fn a_lost_server_and_a_refusal_are_displayed() {
     let ui = Ui { mode: Mode::Input(Field::Budget, "x".to_owned()), message, ..Ui::default() };
     let connection = Connection::Lost("the server of /run/pilotlight/pilotlight.sock has ended".to_owned());
     expect![[r#"
-        NO CONNECTION: the server of /run/pilotlight/pilotlight.sock has ended; nobody
-        answers there. Reconnecting; the data below is old.
+        NO CONNECTION: the server of /run/pilotlight/pilotlight.sock has ended.
+        Reconnecting; the data below is old.
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
         test mode, reactors without cores of their own: measurements are not valid
         policy     sandman (window=64)
