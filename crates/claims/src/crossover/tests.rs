@@ -174,7 +174,9 @@ fn crossings_that_cannot_be_computed_are_errors() {
     };
     assert!(refused("crossover=['a', 'b']").contains("along: is missing"));
     assert!(refused("crossover=['a', 'b']\nalong='rate'").contains("step: is missing"));
-    assert!(refused("crossover=['a', 'b']\nalong='rate'\nstep=1.0").contains("step: is the ratio of the paper's next rate"));
+    assert!(
+        refused("crossover=['a', 'b']\nalong='rate'\nstep=1.0").contains("step: is the ratio of the paper's next rate")
+    );
     assert!(refused("crossover=['a']\nalong='rate'").contains("row x: a key"));
     assert!(refused("crossover=['a', 'b']\nalong='rate'\nmargin=0.1").contains("margin: does not go with crossover"));
 }
