@@ -85,11 +85,14 @@ fn hybrid_polling_sleeps_for_part_of_the_request_time() {
     live.policy("hybrid-poll", &[("interval", "20ms"), ("max_rest", "100ms")]);
     assert_eq!(live.view_value("longest rest, us"), 10.0);
     let before = live.stats();
-    let report = live.load(&reads(CORES, 1, 0.5)); // one request at a time: a core with requests in progress polls
-    assert!(report.total.ios > 20, "{} reads", report.total.ios);
-    // Half of the device's latency, plus the overhead of the sleeps and of other programs.
-    let rest_us = live.view_value("longest rest, us");
-    assert!((0.45 * DEVICE_US..100_000.0).contains(&rest_us), "rests of {rest_us} us");
+    let mut ios = 0;
+    // Half of the device's latency, plus the overhead of the sleeps and of other programs: on a busy machine after more than one round.
+    servers::eventually("rests of half the device's latency", || {
+        ios += live.load(&reads(CORES, 1, 0.5)).total.ios; // one request at a time: a core with requests in progress polls
+        let rest_us = live.view_value("longest rest, us");
+        assert!(rest_us <= 100_000.0, "rests of {rest_us} us");
+        ios > 20 && rest_us >= 0.45 * DEVICE_US
+    });
     let after = live.stats();
     for core in 0..usize::from(CORES) {
         let rested_ns = |stats: &RuntimeStats| stats.reactors[core].asleep.iter().map(|sleep| sleep.ns).sum::<u64>();
