@@ -51,7 +51,7 @@ Examples:
 
 Exit codes:
   0  everything was measured or simulated
-  1  a run, file, sensor or tool failed or is missing, or an invariant was violated; the rest is kept
+  1  a run, file, sensor or tool failed or is missing, or an invariant is violated; others are kept
   2  the command line, the file or the folder was refused; nothing was run or changed
   129, 130, 143  a measurement was ended by SIGHUP (129), Ctrl-C (130) or SIGTERM (143);
      settings are restored, and the run can be resumed. With nohup it ignores hang-up";
