@@ -50,7 +50,6 @@ pub struct FileError {
     /// The file.
     pub path: PathBuf,
     /// Why.
-    #[source]
     pub cause: Cause,
 }
 
@@ -59,7 +58,7 @@ pub struct FileError {
 pub enum Cause {
     /// The file cannot be opened or read.
     #[error("cannot be read: {0}")]
-    Io(#[from] io::Error),
+    Io(io::Error),
     /// The last component of the path is a symbolic link.
     #[error("is a symbolic link: name the file that it points to")]
     Link,
@@ -83,6 +82,12 @@ pub enum Cause {
     Line(usize, LineError),
 }
 
+impl From<io::Error> for Cause {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
 /// Why a line was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LineError {
@@ -96,7 +101,7 @@ pub enum LineError {
     #[error("the second word must be dhchap_key, dhchap_ctrl_key or tls_key")]
     Kind,
     /// The secret is malformed.
-    #[error("{0}")]
+    #[error(transparent)]
     Secret(#[from] FormatError),
     /// The host has a secret of this kind already.
     #[error("the host has a secret of this kind in an earlier line: remove one of them")]
