@@ -45,6 +45,20 @@ pub struct AuthenticationConfig {
     pub for_discovery: bool,
 }
 
+impl AuthenticationConfig {
+    /// What this and `later` require together: secrets of both, those of `later` where both have one.
+    #[must_use]
+    pub fn with(&self, later: &Self) -> Self {
+        let mut strict = later.clone();
+        for (host, secrets) in &self.hosts {
+            strict.hosts.entry(host.clone()).or_insert_with(|| secrets.clone());
+        }
+        strict.policy.require_bidirectional |= self.policy.require_bidirectional;
+        strict.for_discovery |= self.for_discovery;
+        strict
+    }
+}
+
 /// The configuration in force, for I/O threads.
 pub struct Authenticator {
     config: RwLock<Arc<AuthenticationConfig>>,

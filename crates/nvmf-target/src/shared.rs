@@ -245,6 +245,19 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Has a message checked by another thread; `false` if too many wait, of all hosts or of this address.
+    pub(crate) fn check_later(&self, request: AuthenticationRequest) -> bool {
+        let peer = request.peer;
+        if !self.penalties.enter(peer) {
+            return false;
+        }
+        let accepted = self.authentication.submit(request);
+        if !accepted {
+            self.penalties.leave(peer);
+        }
+        accepted
+    }
+
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.
     pub(crate) fn exchange(&self, host: &HostKey, directory: &Directory) -> Option<Exchange> {
         let subnqn = match directory.subsystem(host.subsystem) {

@@ -6,7 +6,7 @@ mod servers;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pilotlight_auth::{Config, Group, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
+use pilotlight_auth::{Config, Group, HashFunction, Initiator, Policy, Secret, SecretLen, SequenceNumbers, Step};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, Handshake, HostError, QueueSpec, Sizes};
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::fabrics::{
@@ -148,14 +148,116 @@ fn the_discovery_service_has_its_own_rule() {
 }
 
 #[test]
-fn a_failure_delays_the_address_and_not_the_name() {
+fn failures_are_answered_late_and_do_not_lock_the_host_out() {
+    let server = server(authentication(secret(1), None));
+    let wrong = || Controller::connect(options(&server, HOST, Some((secret(3), None))));
+    assert!(wrong().is_err());
+    let start = Instant::now();
+    assert!(matches!(wrong(), Err(HostError::Authentication(pilotlight_auth::Failure::Failed))));
+    assert!(start.elapsed() >= Duration::from_millis(200), "the second failure: {:?}", start.elapsed());
+    Controller::connect(options(&server, HOST, Some((secret(1), None)))).unwrap();
+}
+
+/// What a host with this configuration sends with Authentication Send after the Challenge.
+fn reply(connection: &mut Connection, initiator: &mut Initiator, t_id: u16) -> Vec<u8> {
+    send(connection, &initiator.start(t_id)).unwrap();
+    let challenge = receive(connection).unwrap();
+    let Step::Compute(work) = initiator.on_receive(&challenge) else { panic!("a challenge") };
+    let mut byte = 0u8;
+    let mut random = |bytes: &mut [u8]| {
+        bytes.fill_with(|| {
+            byte = byte.wrapping_add(37);
+            byte
+        });
+        Ok(())
+    };
+    let Step::Send(reply) = initiator.on_done(work.run(&mut random)) else { panic!("a reply") };
+    reply
+}
+
+fn send(connection: &mut Connection, message: &[u8]) -> Result<u64, HostError> {
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, message.len() as u32);
+    connection.execute("Authentication Send", sqe, message, &mut [])
+}
+
+fn receive(connection: &mut Connection) -> Result<Vec<u8>, HostError> {
+    let mut message = vec![0; 4096];
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_RECEIVE, 4096);
+    connection.execute("Authentication Receive", sqe, &[], &mut message).map(|_| message)
+}
+
+/// Authenticates the queue again.
+fn again(connection: &mut Connection, host_secret: Secret, t_id: u16) -> Status {
+    let (hostnqn, subnqn, sequence) = (HOST.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(7)));
+    let config = Config { hostnqn, subnqn, host_secret, controller_secret: None, policy: small(), sequence };
+    let mut initiator = Initiator::new(Arc::new(config));
+    let reply = reply(connection, &mut initiator, t_id);
+    assert_eq!(status(send(connection, &reply)), Status::SUCCESS);
+    let last = receive(connection);
+    match last {
+        Ok(message) => {
+            assert!(matches!(initiator.on_receive(&message), Step::End));
+            let is_authenticated = matches!(initiator.status(), pilotlight_auth::Status::Authenticated(_));
+            if is_authenticated { Status::SUCCESS } else { Status::AUTHENTICATION_REQUIRED }
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn queues_authenticate_again_and_end_if_that_fails() {
+    let server = server(authentication(secret(1), None));
+    let mut controller = Controller::connect(options(&server, HOST, Some((secret(1), None)))).unwrap();
+    controller.set_queue_count(1).unwrap();
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = controller.open_queue(&spec).unwrap();
+    assert_eq!(again(controller.admin(), secret(1), 50), Status::SUCCESS);
+    assert_eq!(again(&mut queue, secret(1), 51), Status::SUCCESS);
+    controller.keep_alive().unwrap();
+    queue.execute("Read", Sqe::block_io(opcode::READ, 1, 0, 1), &[], &mut [0; 4096]).unwrap();
+    assert_eq!(again(controller.admin(), secret(3), 52), Status::AUTHENTICATION_REQUIRED);
+    let after = controller.keep_alive();
+    assert!(!matches!(after, Ok(()) | Err(HostError::Status { .. })), "{after:?}");
+}
+
+#[test]
+fn a_delayed_result_has_no_effect_before_its_time() {
     let server = server(authentication(secret(1), None));
     for _ in 0..2 {
         assert!(Controller::connect(options(&server, HOST, Some((secret(3), None)))).is_err());
     }
+    let (mut admin, _) = unauthenticated(&server, NQN);
+    let (hostnqn, subnqn, sequence) = (HOST.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(7)));
+    let host_secret = secret(3);
+    let config = Config { hostnqn, subnqn, host_secret, controller_secret: None, policy: small(), sequence };
+    let reply = reply(&mut admin, &mut Initiator::new(Arc::new(config)), 1);
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, reply.len() as u32);
     let start = Instant::now();
-    assert!(Controller::connect(options(&server, HOST, Some((secret(1), None)))).is_ok(), "late, not locked out");
-    assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
+    let _send = admin.submit(sqe, &reply, 0).unwrap();
+    while let Err(HostError::Status { status, .. }) = receive(&mut admin) {
+        assert_eq!(status, Status::COMMAND_SEQUENCE.dnr());
+    }
+    assert!(start.elapsed() >= Duration::from_millis(400), "the third failure: {:?}", start.elapsed());
+}
+
+#[test]
+fn an_io_queue_serves_nothing_before_it_has_authenticated() {
+    let server = server(authentication(secret(1), None));
+    let options = options(&server, HOST, Some((secret(1), None)));
+    let mut controller = Controller::connect(options.clone()).unwrap();
+    controller.set_queue_count(1).unwrap();
+    let sizes = Sizes { depth: 4, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
+    let mut queue = Connection::open(server.local_addrs()[0], &Handshake::default(), &sizes).unwrap();
+    let connect = ConnectCmd { recfmt: 0, qid: 1, sqsize: 4, cattr: 0, kato_ms: 0 };
+    let data = ConnectData::new(options.hostid, controller.cntlid(), NQN, HOST);
+    let result = queue.execute("Connect", connect.encode(), data.as_bytes(), &mut []).unwrap();
+    assert_ne!(result as u32 & authreq::ATR, 0);
+    for opcode in [opcode::READ, opcode::WRITE, opcode::FLUSH] {
+        let out: &[u8] = if opcode == opcode::WRITE { &[7; 4096] } else { &[] };
+        let mut into = vec![0; if opcode == opcode::READ { 4096 } else { 0 }];
+        let refused = status(queue.execute("a command", Sqe::block_io(opcode, 1, 0, 1), out, &mut into));
+        assert_eq!(refused, Status::AUTHENTICATION_REQUIRED.dnr(), "{opcode:#x}");
+    }
 }
 
 #[test]

@@ -115,6 +115,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_rt_sigtimedwait,
     libc::SYS_sigaltstack,
     libc::SYS_tgkill,
+    libc::SYS_tkill,
     // time
     libc::SYS_clock_getres,
     libc::SYS_clock_gettime,

@@ -63,6 +63,11 @@ impl AdminQueue {
         self.queues.iter().all(Option::is_none)
     }
 
+    /// The host is authenticated: its keep-alive timeout begins.
+    pub(super) fn note_authentication(&mut self, now_ns: u64) {
+        self.controller.traffic(now_ns);
+    }
+
     /// Reports traffic on I/O queues to the controller.
     fn report_traffic(&mut self, now_ns: u64) {
         if self.association.take_traffic() {

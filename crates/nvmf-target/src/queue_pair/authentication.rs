@@ -22,11 +22,19 @@ const MAX_MESSAGE: u32 = 4096;
 /// Authentication of a queue.
 pub(super) struct Authentication {
     exchange: Exchange,
-    /// The Authentication Send that waits for a time: its slot, the slot's generation, and the time in nanoseconds.
-    delayed: Option<(u16, u8, u64)>,
+    /// The Authentication Send that waits for a time.
+    delayed: Option<Delayed>,
     /// Time limit of the first exchange, or for receiving the reason of a failure, in nanoseconds.
     deadline_ns: u64,
     has_failed: bool,
+}
+
+/// A checked message whose result takes effect later, so that polling does not reveal it earlier.
+struct Delayed {
+    slot: u16,
+    generation: u8,
+    at_ns: u64,
+    checked: Done,
 }
 
 impl Authentication {
@@ -122,9 +130,11 @@ impl<T: Transport> QueuePair<T> {
                 let peer = self.peer.ip();
                 let request = AuthenticationRequest { work, peer, queue: cx.me, slot: (index, generation) };
                 let slot = queue.slots.get(index);
-                if !cx.shared.authentication.submit(request) {
-                    slot.fail(Status::INTERNAL); // too many at once: the host may retry from the start
-                    return self.complete_send(index, cx);
+                if !cx.shared.check_later(request) {
+                    slot.fail(Status::INTERNAL); // too many at once, of all hosts or of this address
+                    let step = self.complete(index, 0, cx);
+                    self.close_after_response(cx);
+                    return step;
                 }
                 (slot.work, slot.state) = (Work::AwaitAuthentication, State::Parked);
                 Step::Handled
@@ -137,31 +147,31 @@ impl<T: Transport> QueuePair<T> {
         let Some(authentication) = self.authentication.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else {
             return;
         };
-        authentication.exchange.on_checked(checked);
-        authentication.delayed = Some((slot, generation, at_ns));
+        authentication.delayed = Some(Delayed { slot, generation, at_ns, checked });
         self.resume_delayed(cx);
     }
 
     /// When the delayed Authentication Send is completed, in nanoseconds; `u64::MAX` for none.
     pub(super) fn delayed_until_ns(&self) -> u64 {
-        let delayed = self.authentication.as_ref().and_then(|authentication| authentication.delayed);
-        delayed.map_or(u64::MAX, |(_, _, at_ns)| at_ns)
+        let delayed = self.authentication.as_ref().and_then(|authentication| authentication.delayed.as_ref());
+        delayed.map_or(u64::MAX, |delayed| delayed.at_ns)
     }
 
     /// Completes the delayed Authentication Send if its time has come.
     pub(super) fn resume_delayed(&mut self, cx: &mut Cx) {
         let Some(authentication) = &mut self.authentication else { return };
-        let Some((slot, generation, at_ns)) = authentication.delayed else { return };
+        let Some(at_ns) = authentication.delayed.as_ref().map(|delayed| delayed.at_ns) else { return };
         if at_ns > cx.now_ns {
             self.deadline_ns = self.deadline_ns.min(at_ns);
             return;
         }
-        authentication.delayed = None;
-        let Some(queue) = &mut self.queue else { return };
-        let waits =
-            queue.slots.get_if(slot, generation).is_some_and(|slot| matches!(slot.work, Work::AwaitAuthentication));
-        if waits {
+        let Some(Delayed { slot, generation, checked, .. }) = authentication.delayed.take() else { return };
+        authentication.exchange.on_checked(checked);
+        let found = self.queue.as_mut().and_then(|queue| queue.slots.get_if(slot, generation));
+        if found.is_some_and(|slot| matches!(slot.work, Work::AwaitAuthentication)) {
             self.complete_send(slot, cx);
+        } else {
+            self.note_progress(cx); // the host has aborted the command
         }
     }
 
@@ -199,8 +209,12 @@ impl<T: Transport> QueuePair<T> {
         match authentication.exchange.progress() {
             Progress::Running => {}
             Progress::Authenticated => self.open_gate(cx),
-            Progress::Failed { is_reported: true, .. } => self.close_after_response(cx),
-            Progress::Failed { failure, .. } => self.close_gate(failure, cx),
+            Progress::Failed { failure, is_reported } => {
+                self.close_gate(failure, cx);
+                if is_reported {
+                    self.close_after_response(cx);
+                }
+            }
         }
     }
 
@@ -209,6 +223,11 @@ impl<T: Transport> QueuePair<T> {
             return;
         }
         self.gate = Gate::Open;
+        match &mut self.role {
+            Role::Admin(admin) => admin.note_authentication(cx.now_ns),
+            Role::Io(association) => association.note_traffic(),
+            Role::None => {}
+        }
         let host = self.host().map(|host| host.hostnqn.as_str());
         let qid = self.queue.as_ref().map(|queue| queue.qid);
         tracing::info!(host, peer = %self.peer, qid, "host authenticated");

@@ -42,8 +42,7 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn io_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Io(association) = &self.role else { return };
         if sqe.opcode == opcode::FABRICS {
-            self.fabrics_on_io_queue(sqe, cx);
-            return;
+            return self.fabrics_on_io_queue(sqe, capsule, cx);
         }
         let view = association.view();
         let plan = decode_io(sqe, view, cx.namespaces);
@@ -55,7 +54,7 @@ impl<T: Transport> QueuePair<T> {
         self.accept(sqe, plan, capsule, cx);
     }
 
-    fn fabrics_on_io_queue(&mut self, sqe: &Sqe, cx: &mut Cx) {
+    fn fabrics_on_io_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         match sqe.fctype() {
             fctype::DISCONNECT => {
@@ -68,6 +67,9 @@ impl<T: Transport> QueuePair<T> {
                 self.close_after_response(cx);
             }
             fctype::CONNECT => self.refuse(cid, Status::COMMAND_SEQUENCE.dnr(), 0),
+            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE => {
+                self.authentication_command(sqe, capsule, cx); // again
+            }
             _ => self.refuse(cid, Status::INVALID_FIELD.dnr(), 0),
         }
     }

@@ -17,6 +17,7 @@ impl Offload for AuthenticationRequest {
 
     fn run(self, shared: &Shared) -> (u16, Message) {
         let Self { work, peer, queue, slot } = self;
+        shared.penalties.leave(peer);
         let is_guess = work.checks_response();
         let checked = work.run(&mut random);
         let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };

@@ -78,6 +78,10 @@ fn apply_changes(
             warn!("{} waits for the next reload: an earlier removal of access has failed", describe(&change));
             continue;
         }
+        if matches!(change, Change::Authentication { loosens: true, .. }) && !failed.is_empty() {
+            warn!("{} waits for the next reload: an earlier removal of access has failed", describe(&change));
+            continue;
+        }
         let takes_from = order::takes_from(&change).map(str::to_owned);
         if !apply_change(state, change, (wanted, may_shrink), server, &mut draining) {
             failed.extend(takes_from);

@@ -49,9 +49,8 @@ pub(super) fn place(change: &Change) -> u8 {
         Change::RemoveSubsystem { .. } => 5,
         Change::Resize { .. } => 6,
         Change::Add { .. } => 7,
-        Change::AllowHosts { admits: true, .. }
-        | Change::Show { admits: true, .. }
-        | Change::Authentication { loosens: true, .. } => 8,
+        Change::AllowHosts { admits: true, .. } | Change::Show { admits: true, .. } => 8,
+        Change::Authentication { loosens: true, .. } => 9,
     }
 }
 

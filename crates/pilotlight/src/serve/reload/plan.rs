@@ -1,5 +1,6 @@
 //! The plan of a reload: changes from the running configuration to the wanted one.
 
+use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 
 use super::change::Change;
@@ -88,16 +89,25 @@ pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
         let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
         plan.changes.push(Change::Discovery { advertise, referrals });
     }
-    if running.authentication != wanted.authentication {
-        let authentication = wanted.authentication.clone();
-        let hosts = &authentication.hosts;
-        let loosens = running.authentication.hosts.keys().any(|host| !hosts.contains_key(host));
-        plan.changes.push(Change::Authentication { authentication, loosens });
-    }
+    plan_authentication(&mut plan, &running.authentication, &wanted.authentication);
     plan.waiting.extend(moves.iter().filter_map(Move::refusal));
     plan.changes.extend(moves.iter().filter(|one| one.obstacle.is_none()).flat_map(plan_move));
     plan.changes.sort_by_key(order::place); // stable, so that within each kind the order of the file holds
     plan
+}
+
+/// First what both configurations require, at the end what the wanted one does.
+fn plan_authentication(plan: &mut Plan, running: &AuthenticationConfig, wanted: &AuthenticationConfig) {
+    let strict = running.with(wanted);
+    if strict != *running {
+        plan.changes.push(Change::Authentication { authentication: strict.clone(), loosens: false });
+    }
+    if strict != *wanted {
+        plan.changes.push(Change::Authentication { authentication: wanted.clone(), loosens: true });
+    }
+    let lost = running.hosts.keys().filter(|host| !wanted.hosts.contains_key(*host));
+    plan.waiting
+        .extend(lost.map(|host| format!("host {host} has no secret any more: it is served without authentication")));
 }
 
 /// A file may have grown too.
