@@ -9,6 +9,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use pilotlight_auth::{Secret, SecretLen};
+use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
@@ -424,4 +426,31 @@ fn manual_caps_are_kept_until_their_configuration_changes() {
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [cap(1, Some(7)), cap(2, Some(8))]);
     assert_eq!(apply(&[(of(1), 7), (of(2), 8)]), [""; 0], "what is set manually meanwhile stays");
     assert_eq!(apply(&[(of(2), 9)]), [cap(1, None), cap(2, Some(9))]);
+}
+
+#[test]
+fn a_host_is_admitted_only_with_its_secret_in_force() {
+    let secret = || {
+        let mut zero = |_: &mut [u8]| Ok(());
+        let host = Secret::generate(None, SecretLen::Bytes32, &mut zero).unwrap();
+        HostSecrets { host, controller: None }
+    };
+    let config = |host: &str| {
+        let hosts = [(host.to_owned(), secret())].into();
+        let subsystem = SubsystemConfig { allowed_hosts: vec![host.to_owned()], ..subsystem("nqn.a", Vec::new()) };
+        let authentication = AuthenticationConfig { hosts, ..AuthenticationConfig::default() };
+        ServerConfig { authentication, subsystems: vec![subsystem], ..ServerConfig::default() }
+    };
+    let plan = plan(&config("nqn.old"), &config("nqn.new"));
+    let secrets_of = |loosens: bool| {
+        let is_it =
+            move |change: &Change| matches!(change, Change::Authentication { loosens: this, .. } if *this == loosens);
+        plan.changes.iter().position(is_it).unwrap()
+    };
+    let admits = |change: &Change| matches!(change, Change::AllowHosts { admits: true, .. });
+    let admitted = plan.changes.iter().position(admits).unwrap();
+    assert!(secrets_of(false) < admitted && admitted < secrets_of(true), "{:?}", plan.changes);
+    let Change::Authentication { authentication, .. } = &plan.changes[secrets_of(false)] else { unreachable!() };
+    assert_eq!(authentication.hosts.len(), 2, "what both require");
+    assert!(plan.waiting.iter().any(|line| line.contains("nqn.old has no secret any more")), "{:?}", plan.waiting);
 }
