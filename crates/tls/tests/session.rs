@@ -6,7 +6,7 @@ use std::io::{IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 
-use common::{handshake, psk, read, send_plain, server_of, sessions, tcp_pair, wait, write_all};
+use common::{handshake, psk, read, send_plain, server_of, sessions, tcp_pair, wait_any, write_all};
 use pilotlight_tls::{ClientConfig, Hash, MAX_WRITE, Session, SessionError};
 
 /// The byte at a position of a stream.
@@ -80,13 +80,17 @@ fn transfer_both_ways(bytes: u64, hash: Hash) {
     };
     let mut sides = [side(client, a, 1, 2), side(server, b, 2, 1)];
     let mut blocked = 0;
-    while sides.iter().any(|side| side.received < bytes) {
+    while sides.iter().any(|side| side.received < bytes || side.session.wants_write()) {
+        let mut is_idle = true;
         for side in &mut sides {
-            while side.write(bytes) {}
-            blocked += u64::from(side.session.wants_write());
-            if !side.read() && side.received < bytes {
-                wait(&side.socket, side.session.wants_write());
+            while side.write(bytes) {
+                is_idle = false;
             }
+            blocked += u64::from(side.session.wants_write());
+            is_idle &= !side.read();
+        }
+        if is_idle {
+            wait_any(&sides.each_ref().map(|side| (&side.socket, side.session.wants_write())));
         }
     }
     assert!(blocked > 10, "the socket took everything at once");

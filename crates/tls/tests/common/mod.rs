@@ -34,9 +34,14 @@ pub fn tcp_pair() -> (TcpStream, TcpStream) {
 
 /// Waits until the socket is ready for reading, or for writing too.
 pub fn wait(socket: impl AsFd, writing: bool) {
-    let interest = if writing { PollFlags::OUT | PollFlags::IN } else { PollFlags::IN };
+    wait_any(&[(&socket, writing)]);
+}
+
+/// As [`wait`], for any of several sockets.
+pub fn wait_any(sockets: &[(impl AsFd, bool)]) {
+    let interest = |writing| if writing { PollFlags::OUT | PollFlags::IN } else { PollFlags::IN };
     let seconds = Timespec { tv_sec: 60, tv_nsec: 0 };
-    let mut polled = [PollFd::new(&socket, interest)];
+    let mut polled: Vec<_> = sockets.iter().map(|(socket, writing)| PollFd::new(socket, interest(*writing))).collect();
     assert_ne!(poll(&mut polled, Some(&seconds)).expect("poll"), 0, "nothing happened for 60 s");
 }
 
