@@ -4,3 +4,4 @@ pub mod caps;
 pub mod connection;
 pub mod pdu;
 pub mod sums;
+pub mod tls;
