@@ -155,7 +155,7 @@ fn close_notify_ends_each_direction_by_itself() {
     assert_eq!(server.read(&b, &mut buffer), Ok(0));
     assert!(!server.has_buffered());
     assert_eq!(server.read(&b, &mut buffer), Ok(0));
-    write_all(&mut server, &b, &[9; 100_000]);
+    write_all(&mut server, &b, &vec![9; 100_000]);
     server.close(&b).expect("the socket has room");
     let mut total = 0;
     loop {
