@@ -85,7 +85,8 @@ fn connect(hash: Option<Hash>) -> (End, End) {
     let server = Handshake::server(&ServerConfig::new(move |_| Some(psk.clone()))).expect("server");
     let (client, server) = std::thread::scope(|scope| {
         let client = scope.spawn(|| finish(client, &a));
-        (client.join(), finish(server, &b))
+        let server = finish(server, &b);
+        (client.join(), server)
     });
     (End { socket: a, session: client.ok() }, End { socket: b, session: Some(server) })
 }

@@ -103,7 +103,8 @@ pub struct ServerConfig(Config);
 
 impl ServerConfig {
     /// `lookup` gets an identity that a client offers and returns its key. It is called in [`Handshake::step`](crate::Handshake::step)
-    /// for the offered identities in the client's order, at most 16, until one has a key and a common cipher suite.
+    /// for the offered identities in the client's order, at most 16, until one has a key and a common cipher suite. A panic in it ends
+    /// the process, as C code calls it.
     #[must_use]
     pub fn new(lookup: impl Fn(&[u8]) -> Option<Psk> + Send + Sync + 'static) -> Self {
         Self(build(|builder| builder.set_client_hello_callback(Select(lookup)).map(drop)))

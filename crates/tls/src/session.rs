@@ -32,8 +32,6 @@ pub struct Session {
     /// Accepted bytes that are not sent yet.
     stage: Box<[u8]>,
     staged: Range<usize>,
-    /// The last read ended because the socket had no more bytes.
-    is_drained: bool,
     /// How reading ended: `Ok` by close_notify.
     end: Option<Result<(), SessionError>>,
     is_end_reported: bool,
@@ -48,7 +46,6 @@ impl Session {
             identity,
             stage: vec![0; MAX_WRITE].into(),
             staged: 0..0,
-            is_drained: false,
             end: None,
             is_end_reported: false,
             is_closed: false,
@@ -72,7 +69,7 @@ impl Session {
     pub fn has_buffered(&self) -> bool {
         let conn = self.wire.conn_ref();
         let has_end = self.end.is_some() && !self.is_end_reported;
-        has_end || self.end.is_none() && !self.is_drained && conn.peek_len() + conn.peek_buffered_len() > 0
+        has_end || self.end.is_none() && conn.peek_len() + conn.peek_buffered_len() > 0
     }
 
     /// Whether accepted bytes wait for the socket to become writable: then [`flush`](Self::flush).
@@ -130,7 +127,6 @@ impl Session {
             }
             None
         });
-        self.is_drained = matches!(polled, Some(Poll::Pending));
         let end = polled.map(|polled| match polled {
             Poll::Pending => Err(SessionError::WouldBlock),
             Poll::Ready(result) => result.map_err(|error| self.fail(error)),

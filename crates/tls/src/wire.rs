@@ -168,3 +168,35 @@ fn set_errno(value: c_int) {
     // SAFETY: the C library returns a pointer to this thread's `errno`.
     unsafe { *libc::__errno_location() = value };
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_call_receives_at_most_its_budget_and_says_what_it_waits_for() {
+        let (mut peer, mut socket) = UnixStream::pair().expect("socket pair");
+        peer.write_all(&[22, 3, 1, 0, 200, 1, 2, 3, 4, 5]).expect("the socket has room");
+        let mut wire = Wire::new(Mode::Server).expect("there is memory");
+        assert!(wire.with(socket.as_fd(), 3, |conn| conn.poll_negotiate().is_pending()));
+        assert_eq!((wire.blocked(), wire.first()), (Direction::Read, Some(22)));
+        let mut rest = [0; 20];
+        assert_eq!(socket.read(&mut rest).expect("bytes"), 7);
+    }
+
+    #[test]
+    fn a_full_socket_is_what_a_sender_waits_for() {
+        let (peer, socket) = UnixStream::pair().expect("socket pair");
+        socket.set_nonblocking(true).expect("nonblocking");
+        while (&socket).write(&[0; 4096]).is_ok() {}
+        let mut wire = Wire::new(Mode::Client).expect("there is memory");
+        assert!(wire.with(socket.as_fd(), 1000, |conn| conn.poll_negotiate().is_pending()));
+        assert_eq!((wire.blocked(), wire.first()), (Direction::Write, None));
+        drop(peer);
+        assert!(wire.with(socket.as_fd(), 1000, |conn| conn.poll_negotiate().is_ready()), "without SIGPIPE");
+    }
+}
