@@ -98,6 +98,9 @@ impl fmt::Debug for Psk {
 }
 
 /// What a server accepts: the keys that its lookup returns. Clones share it.
+///
+/// The first configuration or key of a process initializes s2n-tls, which reads the system's certificates although none is used: before
+/// files become unreachable.
 #[derive(Clone)]
 pub struct ServerConfig(Config);
 

@@ -5,6 +5,7 @@ mod common;
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::net::Shutdown;
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use common::{handshake, psk, read, send_plain, server_of, sessions, tcp_pair, wait_any, write_all};
 use pilotlight_tls::{ClientConfig, Hash, MAX_WRITE, Session, SessionError};
@@ -132,16 +133,18 @@ fn bytes_that_a_poll_does_not_show_are_reported() {
 #[test]
 fn a_part_of_a_record_is_not_reported_as_readable() {
     let ((a, mut client), (b, mut server)) = sessions(Hash::Sha256);
-    let ((c, _), (d, _)) = sessions(Hash::Sha256); // a second pair carries the record in two parts
-    client.write(&a, &[5; 500]).expect("it fits");
-    let mut record = vec![0; 1000];
-    let bytes = (&b).read(&mut record).expect("the record");
-    send_plain(&c, &record[..bytes - 1]);
-    let mut buffer = [0; 1000];
-    assert_eq!(server.read(&d, &mut buffer), Err(SessionError::WouldBlock));
-    assert!(!server.has_buffered());
-    send_plain(&c, &record[bytes - 1..bytes]);
-    assert_eq!(server.read(&d, &mut buffer), Ok(500));
+    let (peer, socket) = UnixStream::pair().expect("socket pair"); // carries the records in two parts
+    for split in [1, 4, 5, 6, 300, 521] {
+        client.write(&a, &[5; 500]).expect("it fits");
+        let mut record = [0; 522];
+        (&b).read_exact(&mut record).expect("the record");
+        send_plain(&peer, &record[..split]);
+        let mut buffer = [0; 1000];
+        assert_eq!(server.read(&socket, &mut buffer), Err(SessionError::WouldBlock));
+        assert!(!server.has_buffered(), "after {split} bytes");
+        send_plain(&peer, &record[split..]);
+        assert_eq!(server.read(&socket, &mut buffer), Ok(500));
+    }
 }
 
 #[test]
