@@ -5,3 +5,4 @@ pub mod caps;
 pub mod connection;
 pub mod pdu;
 pub mod sums;
+pub mod tls;
