@@ -183,5 +183,5 @@ fn brackets_are_stored_and_cells_without_one_are_listed() {
     let few = folder.path().join("few.csv");
     swept(&bench, &variants, &few);
     let (_, unbounded) = oracle::add(&sweep, &few, 10.0, NonZeroUsize::MIN, &|_, _| {}).unwrap();
-    assert!(unbounded.iter().any(|cell| cell.reason.contains("requests a run are more")), "{unbounded:?}");
+    assert!(unbounded.iter().any(|cell| cell.reason.contains("requests per run are more")), "{unbounded:?}");
 }
