@@ -1,4 +1,4 @@
-//! What one side of an exchange needs to know: names, secrets, policy and the counter of sequence numbers.
+//! The configuration of one side of an exchange: names, secrets, policy and the counter of sequence numbers.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ pub struct Initiator {
 }
 
 /// What the host does next.
-#[must_use = "the exchange goes on with it"]
+#[must_use = "the exchange continues with it"]
 pub enum Step {
     /// Run this and pass the result to [`Initiator::on_done`].
     Compute(Work),

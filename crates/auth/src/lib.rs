@@ -38,7 +38,7 @@ pub use group::Group;
 pub use hash::HashFunction;
 pub use initiator::{Initiator, Step};
 pub use interchange::FormatError;
-pub use random::{Random, RandomUnavailable};
+pub use random::{Random, RandomUnavailable, kernel_random};
 pub use responder::{Received, Responder};
 pub use secret::{Secret, SecretLen};
 pub use session::{Session, Status};

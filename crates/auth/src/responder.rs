@@ -1,7 +1,7 @@
 //! The controller's side of DH-HMAC-CHAP (Base 8.3.5.5): data of Authentication Send in, data of Authentication Receive out.
 //!
 //! A host sends AUTH_Negotiate, receives a Challenge, sends a Reply, receives Success1 and, if it challenged the controller,
-//! sends Success2. Each queue has a responder of its own. Properties:
+//! sends Success2. Each queue has its own responder. Properties:
 //!
 //! - A queue is authenticated only by a response to the challenge of the same transaction; each challenge is used once.
 //! - Any other order, and any malformed message, fails the transaction for good: the host receives Failure1 with the explanation,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use subtle::ConstantTimeEq as _;
 use zeroize::Zeroizing;
 
 use crate::hash::HashFunction;
@@ -78,6 +79,15 @@ impl Secret {
         }
     }
 }
+
+/// In time that does not depend on the keys.
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.transform == other.transform && bool::from(self.key.ct_eq(&other.key))
+    }
+}
+
+impl Eq for Secret {}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

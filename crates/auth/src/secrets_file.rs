@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The kinds have the names that Linux and nvme-cli give them: `dhchap_key` authenticates the host, `dhchap_ctrl_key` the
-//! controller towards that host. Empty lines and lines that begin with `#` are ignored. A file of one secret has its text alone.
+//! controller towards that host. Empty lines and lines that begin with `#` are ignored.
 //!
-//! A file must be a regular file, belong to root or to the server's user, and be accessible to nobody else. In the credentials
+//! A file must be a regular file, belong to root or to the server's user, and no other user may access it. In the credentials
 //! directory of systemd, which is closed itself, its group may read it: systemd makes credentials readable to the service's user
 //! with an access control list, which shows as mode 0440.
 
@@ -106,12 +106,6 @@ pub enum LineError {
     /// The host has a secret of this kind already.
     #[error("the host has a secret of this kind in an earlier line: remove one of them")]
     Twice,
-    /// A file of one secret has more than one.
-    #[error("expected one secret in the file: remove the other lines")]
-    More,
-    /// A file of one secret has none.
-    #[error("expected a secret in the file")]
-    Missing,
 }
 
 /// Reads a file of the secrets of several hosts, by the NQN of the host. `credentials` is `$CREDENTIALS_DIRECTORY`.
@@ -119,30 +113,6 @@ pub enum LineError {
 /// # Errors
 /// The file cannot be read, is not kept secret, or has a malformed line.
 pub fn load(path: &Path, credentials: Option<&Path>) -> Result<BTreeMap<String, HostSecrets>, FileError> {
-    parse_file(path, credentials, parse)
-}
-
-/// Reads a file of one DH-HMAC-CHAP secret. `credentials` is `$CREDENTIALS_DIRECTORY`.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_secret(path: &Path, credentials: Option<&Path>) -> Result<Secret, FileError> {
-    parse_file(path, credentials, |text| parse_single(text, Secret::parse))
-}
-
-/// Reads a file of one TLS key. `credentials` is `$CREDENTIALS_DIRECTORY`.
-///
-/// # Errors
-/// As [`load`].
-pub fn load_tls_key(path: &Path, credentials: Option<&Path>) -> Result<ConfiguredPsk, FileError> {
-    parse_file(path, credentials, |text| parse_single(text, ConfiguredPsk::parse))
-}
-
-fn parse_file<T>(
-    path: &Path,
-    credentials: Option<&Path>,
-    parse: impl FnOnce(&str) -> Result<T, (usize, LineError)>,
-) -> Result<T, FileError> {
     let parsed = read(path, credentials).and_then(|bytes| {
         let text = std::str::from_utf8(&bytes).map_err(|_| Cause::NotText)?;
         parse(text).map_err(|(line, error)| Cause::Line(line, error))
@@ -186,23 +156,13 @@ fn set<T>(place: &mut Option<T>, value: T) -> Result<(), LineError> {
     }
 }
 
-fn parse_single<T>(text: &str, parse: impl Fn(&str) -> Result<T, FormatError>) -> Result<T, (usize, LineError)> {
-    let mut lines = lines(text);
-    let (number, line) = lines.next().ok_or((1, LineError::Missing))?;
-    let secret = parse(line).map_err(|error| (number, error.into()))?;
-    match lines.next() {
-        None => Ok(secret),
-        Some((number, _)) => Err((number, LineError::More)),
-    }
-}
-
 /// The lines that are neither empty nor comments, counted from 1.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_ascii()));
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Reads a file after checking the open descriptor, so that nobody can exchange it in between.
+/// Reads a file after checking the open descriptor, so that it cannot be replaced in between.
 fn read(path: &Path, credentials: Option<&Path>) -> Result<Zeroizing<Vec<u8>>, Cause> {
     // NONBLOCK: opening a named pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pilotlight_auth::{Config, Initiator, RandomUnavailable, Status, Step};
+use pilotlight_auth::{Config, Initiator, Status, Step, kernel_random};
 use pilotlight_nvme::fabrics::{AuthenticationCmd, fctype};
 
 use crate::connection::Connection;
@@ -24,7 +24,7 @@ pub(crate) fn authenticate(connection: &mut Connection, config: &Arc<Config>, t_
         }
         let mut step = initiator.on_receive(&receive(connection)?);
         while let Step::Compute(work) = step {
-            step = initiator.on_done(work.run(&mut random));
+            step = initiator.on_done(work.run(&mut kernel_random));
         }
         message = match (step, initiator.status()) {
             (Step::Send(message), _) => message,
@@ -45,13 +45,4 @@ fn receive(connection: &mut Connection) -> Result<Vec<u8>, HostError> {
     let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_RECEIVE, MESSAGE_BYTES as u32);
     connection.execute("Authentication Receive", sqe, &[], &mut message)?;
     Ok(message)
-}
-
-fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let part = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
-        filled += part.map_err(|_| RandomUnavailable)?;
-    }
-    Ok(())
 }

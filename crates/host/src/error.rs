@@ -50,7 +50,7 @@ pub enum HostError {
         /// The timeout in milliseconds.
         after_ms: u64,
     },
-    /// Host and controller do not trust each other.
+    /// Authentication has failed.
     #[error("{0}")]
     Authentication(pilotlight_auth::Failure),
     /// The target requires authentication.

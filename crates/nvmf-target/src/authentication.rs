@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use pilotlight_auth::{
-    Config, Done, Failure, Policy, RandomUnavailable, Responder, Secret, SequenceNumbers, Status, Work,
-};
+use pilotlight_auth::{Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random};
 
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 
@@ -17,22 +15,13 @@ pub type Checked = Box<Done>;
 pub(crate) const EXCHANGE_BYTES: usize = 16 * 1024;
 
 /// The secrets of one host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSecrets {
     /// With which the host authenticates itself.
     pub host: Secret,
     /// With which its controllers authenticate themselves, if the host requests that.
     pub controller: Option<Secret>,
 }
-
-impl PartialEq for HostSecrets {
-    fn eq(&self, other: &Self) -> bool {
-        let text = |secret: &Option<Secret>| secret.as_ref().map(Secret::to_text);
-        self.host.to_text() == other.host.to_text() && text(&self.controller) == text(&other.controller)
-    }
-}
-
-impl Eq for HostSecrets {}
 
 /// The hosts that authenticate themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +35,11 @@ pub struct AuthenticationConfig {
 }
 
 impl AuthenticationConfig {
+    /// Whether a queue of this host has to authenticate.
+    fn requires(&self, host: &HostKey) -> bool {
+        self.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || self.for_discovery)
+    }
+
     /// What this and `later` require together: secrets of both, those of `later` where both have one.
     #[must_use]
     pub fn with(&self, later: &Self) -> Self {
@@ -69,7 +63,7 @@ impl Authenticator {
     /// With this configuration.
     pub(crate) fn new(config: AuthenticationConfig) -> Self {
         let mut start = [0; 4];
-        let _ = random(&mut start); // if it fails, so does every challenge
+        let _ = kernel_random(&mut start); // if it fails, so does every challenge
         let sequence = Arc::new(SequenceNumbers::new(u32::from_le_bytes(start)));
         Self { config: RwLock::new(Arc::new(config)), sequence }
     }
@@ -79,22 +73,20 @@ impl Authenticator {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// The configuration.
-    #[must_use]
-    pub fn config(&self) -> Arc<AuthenticationConfig> {
+    fn config(&self) -> Arc<AuthenticationConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a queue of this host has to authenticate.
     #[must_use]
     pub fn is_required(&self, host: &HostKey) -> bool {
-        let config = self.config();
-        config.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || config.for_discovery)
+        self.config().requires(host)
     }
 
+    /// What an exchange with this host needs; `None` if it does not have to authenticate.
     fn of(&self, host: &HostKey, subnqn: &str) -> Option<Arc<Config>> {
         let config = self.config();
-        let secrets = config.hosts.get(&host.hostnqn)?;
+        let secrets = config.hosts.get(&host.hostnqn).filter(|_| config.requires(host))?;
         Some(Arc::new(Config {
             hostnqn: host.hostnqn.clone(),
             subnqn: subnqn.to_owned(),
@@ -107,7 +99,7 @@ impl Authenticator {
 
     /// A first exchange with this host; `None` if it has no secret.
     pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str) -> Option<Exchange> {
-        let config = self.of(host, subnqn).filter(|_| self.is_required(host))?;
+        let config = self.of(host, subnqn)?;
         Some(Exchange { responder: Responder::new(config), host: host.clone(), subnqn: subnqn.to_owned() })
     }
 }
@@ -195,14 +187,4 @@ pub struct AuthenticationRequest {
     pub(crate) queue: ConnAddr,
     /// Slot of the command, and its generation.
     pub(crate) slot: (u16, u8),
-}
-
-/// Random bytes of the kernel.
-pub(crate) fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let part = rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty());
-        filled += part.map_err(|_| RandomUnavailable)?;
-    }
-    Ok(())
 }

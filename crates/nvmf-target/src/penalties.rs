@@ -1,6 +1,6 @@
 //! Delays of authentication after failures, by the address that they came from.
 //!
-//! **Problem.** Guesses of a secret must be slow, but whoever claims the NQN of another host must not lock it out. So failures count for
+//! **Problem.** Guesses of a secret must be slow, but a peer that claims the NQN of another host must not lock it out. So failures count for
 //! their source address, never for a name.
 //!
 //! **Algorithm.** An address with failures has a next time: the result of a check takes effect then at the earliest. Each failure moves it on
@@ -8,8 +8,9 @@
 //! are forgotten [`MEMORY_NS`] after the next time, or when the table is full, those whose next time is earliest first. IPv6 addresses count
 //! by their /64, which one host may own whole. At most [`WAITING`] messages of one address wait for a check, so that it cannot fill the queue.
 //!
-//! **Properties.** The tables are bounded. An address without failures is not delayed. An address gets at most [`WAITING`] results of
-//! guesses per [`MAX_DELAY_NS`] in the long run. The longest delay is below the shortest usual keep-alive timeout (5 s).
+//! **Properties.** The tables are bounded. An address without failures is not delayed. The longest delay is below Linux's keep-alive
+//! timeout of 5 s, so that a delayed queue does not end its association. Guesses over many connections are delayed at the same time:
+//! secrets have at least 256 bits, and the delay limits the cost of guesses, not their chance.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -23,7 +24,6 @@ const MAX_DELAY_NS: u64 = 3_000_000_000;
 const MEMORY_NS: u64 = 60_000_000_000;
 /// Maximum addresses.
 const ADDRESSES: usize = 4096;
-
 /// Maximum messages of one address that wait for a check.
 const WAITING: u32 = 64;
 

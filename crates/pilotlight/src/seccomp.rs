@@ -1,6 +1,6 @@
 //! A seccomp filter for the whole server: the system calls it may make.
 //!
-//! **Problem.** Code that a fault lets a stranger run has every system call of the kernel. Few of them are needed to serve.
+//! **Problem.** An attacker who runs code in the server through a fault can make every system call. Serving needs few of them.
 //!
 //! **Algorithm.** The filter is installed before the first connection is accepted, for every thread; threads started later inherit it.
 //! System calls that are not listed kill the process (seccomp(2), `SECCOMP_RET_KILL_PROCESS`), or are logged by the kernel. io_uring is not
@@ -56,7 +56,7 @@ pub(crate) fn start(configured: Option<Seccomp>) -> anyhow::Result<()> {
 /// Installs the filter for all threads of this process, permanently.
 ///
 /// # Errors
-/// The kernel has no seccomp filters (`CONFIG_SECCOMP_FILTER`), or a thread has a filter of its own.
+/// The kernel has no seccomp filters (`CONFIG_SECCOMP_FILTER`), or a thread already has another filter.
 fn install(seccomp: Seccomp) -> anyhow::Result<()> {
     let otherwise = match seccomp {
         Seccomp::Kill => SeccompAction::KillProcess,

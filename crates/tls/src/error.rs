@@ -106,7 +106,7 @@ impl Failure {
     }
 
     /// The alert that the server sends, in plain text, as none of these happens after its ServerHello. An unknown identity and a wrong
-    /// key are answered alike, so that nobody can find out which identities exist (RFC 8446, appendix E.6).
+    /// key are answered alike, so that the existing identities cannot be found out (RFC 8446, appendix E.6).
     pub(crate) fn alert(&self) -> Option<Alert> {
         match self {
             Self::UnknownIdentity { .. } | Self::WrongKey => Some(Alert::DECRYPT_ERROR),

@@ -198,7 +198,7 @@ impl Session {
         Ok(())
     }
 
-    /// Sends accepted bytes and then close_notify. Reading goes on until the peer has closed its side too.
+    /// Sends accepted bytes and then close_notify. Reads continue until the peer has closed its side too.
     ///
     /// # Errors
     /// `WouldBlock`: call it again; or the reason for the end.

@@ -32,7 +32,7 @@ struct Io {
     first: Cell<Option<u8>>,
 }
 
-/// A connection that has no socket of its own: each call names one.
+/// A connection without a socket, which is an argument of each call.
 #[derive(Debug)]
 pub(crate) struct Wire {
     conn: Connection,

@@ -4,7 +4,6 @@ mod common;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use common::{advance, handshake, long_identity, psk, send_plain, server_of, tcp_pair};
 use pilotlight_tls::{Alert, ClientConfig, Failure, Handshake, Hash, Step};
@@ -39,13 +38,11 @@ fn the_first_known_identity_is_selected() {
 }
 
 #[test]
-fn a_wrong_key_is_told_from_an_unknown_identity_here_but_not_by_the_client() {
-    let start = Instant::now();
+fn the_server_distinguishes_a_wrong_key_from_an_unknown_identity_and_the_client_does_not() {
     let (refused, wrong) = ends(vec![psk(IDENTITY, 1, Hash::Sha256)], vec![psk(IDENTITY, 2, Hash::Sha256)]);
     assert_eq!(wrong.expect_err("another key"), Failure::WrongKey);
     let alert = Failure::Alert(Alert(51));
     assert_eq!(refused.expect_err("another key"), alert);
-    assert!(start.elapsed() < Duration::from_secs(10), "s2n-tls slept, which takes 10 s at least");
 
     let (refused, unknown) = ends(vec![psk(IDENTITY, 1, Hash::Sha256)], vec![psk(b"other", 1, Hash::Sha256)]);
     let identity = String::from_utf8(IDENTITY.to_vec()).expect("ASCII");
@@ -80,7 +77,7 @@ fn server_end(bytes: &[u8]) -> (Failure, Vec<u8>) {
     drop(socket);
     let mut sent = vec![];
     let _ = (&client).read_to_end(&mut sent); // reset if the server left bytes unread
-    (end.expect("the connection has ended").expect_err("nobody has the key"), sent)
+    (end.expect("the connection has ended").expect_err("no peer has the key"), sent)
 }
 
 #[test]

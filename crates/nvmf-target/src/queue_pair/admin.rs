@@ -9,7 +9,6 @@ use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{ConnectCmd, PropertyCmd, fctype};
 use pilotlight_nvme::{Sqe, Status};
 
-use super::authentication::is_authentication;
 use super::io::{Step, TX_BUDGET};
 use super::slots::{Slot, State};
 use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
@@ -107,18 +106,15 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.controller.traffic(cx.now_ns);
-        if is_authentication(sqe) {
-            return self.authentication_command(sqe, capsule, cx); // again
-        }
         if sqe.opcode == opcode::FABRICS {
-            self.fabrics_on_admin_queue(sqe, cx);
+            self.fabrics_on_admin_queue(sqe, capsule, cx);
             return;
         }
         let plan = admin_plan(&admin.controller, sqe);
         self.accept(sqe, plan, capsule, cx);
     }
 
-    fn fabrics_on_admin_queue(&mut self, sqe: &Sqe, cx: &mut Cx) {
+    fn fabrics_on_admin_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let Role::Admin(admin) = &mut self.role else { return };
         let property = PropertyCmd::decode(sqe);
@@ -134,6 +130,9 @@ impl<T: Transport> QueuePair<T> {
                 }
                 Err(status) => (status, 0),
             },
+            fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE => {
+                return self.authentication_command(sqe, capsule, cx); // again
+            }
             fctype::CONNECT => (Status::COMMAND_SEQUENCE.dnr(), 0),
             fctype::DISCONNECT => (Status::DISCONNECT_QUEUE_TYPE.dnr(), 0), // only for I/O queues
             _ => (Status::INVALID_FIELD.dnr(), 0),

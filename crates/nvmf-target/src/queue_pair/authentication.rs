@@ -43,12 +43,6 @@ impl Authentication {
     }
 }
 
-/// Whether a command is one of authentication.
-pub(super) fn is_authentication(sqe: &Sqe) -> bool {
-    sqe.opcode == opcode::FABRICS
-        && matches!(sqe.fctype(), fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE)
-}
-
 fn plan(sqe: &Sqe) -> Result<Plan, Status> {
     let command = AuthenticationCmd::decode(sqe);
     let is_valid = command.protocol == AuthenticationCmd::NVME && (1..=MAX_MESSAGE).contains(&command.len);
@@ -69,19 +63,14 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = self.queue.as_mut().filter(|_| self.gate == Gate::Authenticate) else {
             return Ok(()); // the server is stopping: the connection will be closed
         };
-        if queue.slots.in_use() + unsent >= usize::from(queue.size) {
-            return Err(Overrun);
-        }
-        queue.sqhd = (queue.sqhd + 1) % queue.size;
-        if is_authentication(sqe) {
-            self.authentication_command(sqe, data, cx);
-        } else if matches!(self.role, Role::Io(_))
-            && sqe.opcode == opcode::FABRICS
-            && sqe.fctype() == fctype::DISCONNECT
-        {
-            self.io_command(sqe, data, cx);
-        } else {
-            self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0);
+        queue.take_entry(unsent)?;
+        let fabrics = (sqe.opcode == opcode::FABRICS).then(|| sqe.fctype());
+        match (fabrics, &self.role) {
+            (Some(fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE), _) => {
+                self.authentication_command(sqe, data, cx);
+            }
+            (Some(fctype::DISCONNECT), Role::Io(_)) => self.io_command(sqe, data, cx),
+            _ => self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0),
         }
         Ok(())
     }

@@ -146,6 +146,18 @@ struct Queue {
     admission: Admission,
 }
 
+impl Queue {
+    /// Counts a command that has arrived, with `unsent` responses queued.
+    #[inline]
+    fn take_entry(&mut self, unsent: usize) -> Result<(), Overrun> {
+        if self.slots.in_use() + unsent >= usize::from(self.size) {
+            return Err(Overrun);
+        }
+        self.sqhd = (self.sqhd + 1) % self.size;
+        Ok(())
+    }
+}
+
 /// Handling of received bytes by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intake {
@@ -341,10 +353,7 @@ impl<T: Transport> QueuePair<T> {
             self.first_command(sqe, data, cx);
             return Ok(());
         };
-        if queue.slots.in_use() + unsent >= usize::from(queue.size) {
-            return Err(Overrun);
-        }
-        queue.sqhd = (queue.sqhd + 1) % queue.size;
+        queue.take_entry(unsent)?;
         match &self.role {
             Role::Io(association) => {
                 self.requests += 1;

@@ -1,10 +1,11 @@
 //! Checks messages of authentication: Diffie-Hellman and responses take milliseconds.
 
+use pilotlight_auth::kernel_random;
 use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
-use crate::authentication::{AuthenticationRequest, random};
+use crate::authentication::AuthenticationRequest;
 use crate::message::Message;
 use crate::offload::Requests;
 
@@ -19,7 +20,7 @@ impl Offload for AuthenticationRequest {
         let Self { work, peer, queue, slot } = self;
         shared.penalties.leave(peer);
         let is_guess = work.checks_response();
-        let checked = work.run(&mut random);
+        let checked = work.run(&mut kernel_random);
         let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
         (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
     }

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use pilotlight_auth::kernel_random;
 use rustix::process::geteuid;
-use rustix::rand::{GetRandomFlags, getrandom};
 use subtle::ConstantTimeEq as _;
 
 use crate::config::TokenFile;
@@ -51,10 +51,7 @@ impl Drop for OwnedFile {
 /// 32 random bytes as hexadecimal digits.
 pub(super) fn random() -> io::Result<String> {
     let mut bytes = [0; 32];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
-    }
+    kernel_random(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -266,7 +266,7 @@ fn restore_removes_the_quota_of_a_killed_server() {
     until("a quota", || !groups(pid).is_empty());
     server.kill();
     // Servers of other tests share the folder of journals, and one that starts now restores first: only this server's group counts.
-    // `machine.rs` has a folder of its own.
+    // `machine.rs` uses its own folder.
     let restored = text(&run(&["restore"]).stdout);
     until("the group gone", || groups(pid).is_empty());
     assert!(!text(&run(&["restore", "--dry-run"]).stdout).contains(&format!("workers-{pid}")), "{restored}");

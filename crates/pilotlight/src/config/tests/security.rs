@@ -50,3 +50,12 @@ fn a_credential_needs_systemd() {
     let refused = output(&ConfigDir::new(), "secrets_file = \"credential:secrets\"");
     assert!(refused.contains("LoadCredential="), "{refused}");
 }
+
+#[test]
+fn a_tls_key_is_refused_as_the_server_has_no_tls() {
+    let config_dir = ConfigDir::new();
+    let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+    fs::write(config_dir.path().join("secrets"), format!("{AUTHENTICATED} tls_key {key}\n")).unwrap();
+    let refused = output(&config_dir, "secrets_file = \"secrets\"");
+    assert!(refused.contains("no TLS yet"), "{refused}");
+}

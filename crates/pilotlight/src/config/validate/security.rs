@@ -1,5 +1,6 @@
 //! Checks of `[security]`: secrets of hosts, and what exchanges with them allow.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pilotlight_auth::{Group, HashFunction, Policy, secrets_file};
@@ -33,7 +34,7 @@ impl Checker<'_> {
         AuthenticationConfig { hosts, policy, for_discovery: draft.authenticate_discovery }
     }
 
-    fn secrets(&mut self, file: &Text) -> std::collections::BTreeMap<String, HostSecrets> {
+    fn secrets(&mut self, file: &Text) -> BTreeMap<String, HostSecrets> {
         let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
         let path = match (file.value.strip_prefix(CREDENTIAL), &credentials) {
             (None, _) => self.base.join(&file.value),
@@ -70,12 +71,19 @@ impl Checker<'_> {
     }
 }
 
-fn load(path: &Path, credentials: Option<&Path>) -> Result<std::collections::BTreeMap<String, HostSecrets>, String> {
+fn load(path: &Path, credentials: Option<&Path>) -> Result<BTreeMap<String, HostSecrets>, String> {
     let hosts = secrets_file::load(path, credentials).map_err(|error| error.to_string())?;
-    let pair = |(nqn, secrets): (String, secrets_file::HostSecrets)| match (secrets.host, secrets.controller) {
-        (Some(host), controller) => Some(Ok((nqn, HostSecrets { host, controller }))),
-        (None, Some(_)) => Some(Err(format!("{}: host {nqn} has a dhchap_ctrl_key and no dhchap_key", path.display()))),
-        (None, None) => None,
+    let pair = |(nqn, secrets): (String, secrets_file::HostSecrets)| {
+        let refused = |why: &str| Err(format!("{}: host {nqn} has {why}", path.display()));
+        match secrets {
+            secrets_file::HostSecrets { tls: Some(_), .. } => {
+                refused("a tls_key, and this server has no TLS yet: remove the line")
+            }
+            secrets_file::HostSecrets { host: None, .. } => refused("a dhchap_ctrl_key and no dhchap_key: add one"),
+            secrets_file::HostSecrets { host: Some(host), controller, .. } => {
+                Ok((nqn, HostSecrets { host, controller }))
+            }
+        }
     };
-    hosts.into_iter().filter_map(pair).collect()
+    hosts.into_iter().map(pair).collect()
 }
