@@ -69,13 +69,14 @@ impl<T: Transport> QueuePair<T> {
             (Some(fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE), _) => {
                 self.authentication_command(sqe, data, cx);
             }
-            (Some(fctype::DISCONNECT), Role::Io(_)) => self.io_command(sqe, data, cx),
+            (Some(fctype::DISCONNECT), Role::Io(_)) => self.fabrics_on_io_queue(sqe, data, cx),
             _ => self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0),
         }
         Ok(())
     }
 
     /// Accepts Authentication Send or Receive.
+    #[cold]
     pub(super) fn authentication_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         if self.authentication.is_none() {
             return self.refuse(sqe.cid.get(), Status::INVALID_FIELD.dnr(), 0); // the host has no secret

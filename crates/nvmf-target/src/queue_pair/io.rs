@@ -54,7 +54,8 @@ impl<T: Transport> QueuePair<T> {
         self.accept(sqe, plan, capsule, cx);
     }
 
-    fn fabrics_on_io_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    #[cold]
+    pub(super) fn fabrics_on_io_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         match sqe.fctype() {
             fctype::DISCONNECT => {
@@ -74,7 +75,8 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Assigns a slot to a command, or refuses it.
+    /// Assigns a slot to a command, or refuses it. Inlined, because a call costs a 4 KiB write about 30 instructions.
+    #[inline]
     pub(super) fn accept(&mut self, sqe: &Sqe, plan: Result<Plan, Status>, capsule: InCapsule, cx: &mut Cx) {
         let cid = sqe.cid.get();
         let Some(queue) = &mut self.queue else { return };
