@@ -94,6 +94,10 @@ pub struct DiscoveryEntry {
     pub trtype: u8,
     /// Subsystem type; 2 is an NVM subsystem, 1 a referral to another discovery service.
     pub subtype: u8,
+    /// Transport requirements; 1 requires a secure channel.
+    pub treq: u8,
+    /// Security type of a TCP transport (TSAS): 0 for none, 2 for TLS 1.3.
+    pub security_type: u8,
     /// Transport service identifier: the port.
     pub trsvcid: String,
     /// Transport address.
@@ -109,6 +113,8 @@ impl DiscoveryEntry {
         Self {
             trtype: d[0],
             subtype: d[2],
+            treq: d[3],
+            security_type: d[768],
             trsvcid: text(d, 32..64),
             subnqn: text(d, 256..512),
             traddr: text(d, 512..768),

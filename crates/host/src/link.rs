@@ -20,12 +20,15 @@ pub struct TlsOptions {
     pub key: ConfiguredPsk,
     /// How keys of sessions are derived from it.
     pub derivation: Derivation,
+    /// NQN in the identity, for tests of a target; `None` for that of the host.
+    pub as_host: Option<String>,
 }
 
 impl TlsOptions {
     /// What a host with this NQN offers to a subsystem.
     pub(crate) fn config(&self, hostnqn: &str, subnqn: &str) -> Result<ClientConfig, HostError> {
         let unusable = |error: &dyn std::fmt::Display| HostError::Unsupported(format!("TLS key: {error}"));
+        let hostnqn = self.as_host.as_deref().unwrap_or(hostnqn);
         let offered = self.key.offer(hostnqn, subnqn, self.derivation).map_err(|error: NqnTooLong| unusable(&error))?;
         let psk = |psk: &TlsPsk| {
             let hash = match psk.hash() {
