@@ -15,6 +15,7 @@ pub(super) const ALLOWED: &[c_long] = &[
     libc::SYS_exit_group,
     libc::SYS_futex,
     libc::SYS_gettid,
+    libc::SYS_prctl, // the log's thread sets its name when it starts
     libc::SYS_rseq,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_setaffinity, // of threads that were pinned to a CPU that is online again
