@@ -37,10 +37,13 @@ use std::env;
 use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
+use rustix::fs::{Access, access};
 use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, capabilities};
 use tracing::{info, warn};
 
 pub(crate) use account::Account;
@@ -65,7 +68,7 @@ pub(crate) struct Privileged(Option<Account>);
 /// The configuration cannot be combined with another user, or the helper does not start.
 pub(crate) fn start(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<Privileged> {
     let Some(account) = &loaded.operation.user else {
-        if geteuid().is_root() {
+        if geteuid().is_root() && can_change_user() {
             warn!(
                 "the server runs as root: set `user` in [security] (--user), such as nobody, to have it give its privileges up"
             );
@@ -90,16 +93,30 @@ pub(crate) fn start(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<Privile
 }
 
 impl Privileged {
-    /// Gives the privileges up, in all threads.
+    /// Gives the privileges up, in all threads. Warns if goals cannot be kept in `state_file` then.
     ///
     /// # Errors
     /// The system refuses, or a thread still has privileges: the server must not serve then.
-    pub(crate) fn surrender(self) -> anyhow::Result<()> {
+    pub(crate) fn surrender(self, state_file: Option<&Path>) -> anyhow::Result<()> {
         let Some(account) = self.0 else { return Ok(()) };
         surrender::surrender(&account)?;
+        if let Some(folder) = state_file.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
+            && access(folder, Access::WRITE_OK).is_err()
+        {
+            let (user, folder) = (&account.name, folder.display());
+            warn!(
+                "goals that are set manually will be lost at a restart: user {user} may not write to {folder}. Give it the folder \
+                 (chown {user} {folder}), or set `state` in [admin] to a file in another one"
+            );
+        }
         info!("privileges given up: the server runs as user {} ({}:{})", account.name, account.uid, account.gid);
         Ok(())
     }
+}
+
+/// Whether this process has the capability to change its user.
+fn can_change_user() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SETUID))
 }
 
 /// NVMe/TCP ports are opened after the privileges are gone.

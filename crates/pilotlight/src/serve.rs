@@ -89,7 +89,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
     let (operation, overrides) = with_overrides(&loaded.operation);
     let meter = server::open_meter(&operation)?;
-    privileged.surrender()?;
+    privileged.surrender(operation.state_file.as_deref())?;
     seccomp::start(loaded.operation.seccomp)?;
     let (server, active_policy) = server::start(&loaded.config, &operation, meter)?;
     let admin = Arc::new(Admin::new(server, loaded, Started { operation, overrides, active_policy }, machine, args));
