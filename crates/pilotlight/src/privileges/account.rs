@@ -57,9 +57,10 @@ fn entry(user: &str) -> io::Result<Option<(u32, u32)>> {
         let mut found: libc::passwd = unsafe { std::mem::zeroed() };
         let mut result: *mut libc::passwd = std::ptr::null_mut();
         let (found_at, room) = (&raw mut found, (buffer.as_mut_ptr(), buffer.len()));
-        // SAFETY: the name ends with a zero; all pointers are to values that outlive the call; the buffer has the given length.
         let failed = match number {
+            // SAFETY: all pointers are to values that outlive the call; the buffer has the given length.
             Some(uid) => unsafe { libc::getpwuid_r(uid, found_at, room.0, room.1, &raw mut result) },
+            // SAFETY: as above; the name ends with a zero.
             None => unsafe { libc::getpwnam_r(name.as_ptr(), found_at, room.0, room.1, &raw mut result) },
         };
         match failed {

@@ -59,7 +59,9 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     })?;
     log::set_format(loaded.operation.log_format);
     let mut helper = Helper::new(args, &loaded)?;
-    seccomp::start_in_helper(loaded.operation.seccomp)?;
+    let filter = loaded.operation.seccomp;
+    drop(loaded); // and with it the secrets
+    seccomp::start_in_helper(filter)?;
     let knobs = helper.machine.as_ref().map_or(0, |machine| machine.knobs().len());
     channel::send(&socket, &Reply::Ready { knobs: knobs as u16 }.encode(), None).context("the server has ended")?;
     helper.serve(&socket);

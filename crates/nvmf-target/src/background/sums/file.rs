@@ -23,7 +23,7 @@ use super::format::{
     BAD_AT, FormatError, HEADER_STEP, Header, Layout, PLACE, PLACES, Pass, RECORD, decode_bad, decode_record,
     encode_bad, encode_record,
 };
-use crate::backend::{DirectOpener, FileOpener, Opened};
+use crate::backend::opener::{DirectOpener, FileOpener, Opened};
 
 /// Storage of a sums file: a file, or a model in tests.
 pub trait Storage: Send + Sync {
