@@ -4,10 +4,10 @@ use std::fs::{self, Permissions};
 use std::io::{IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::net::{
@@ -142,6 +142,42 @@ fn a_server_serves_and_reloads_what_only_root_can_open() {
     assert_eq!(server.exit_code(), Some(0));
     assert!(has_ended(helper), "the server waits for it");
     assert!(!place.path("control.sock").exists());
+}
+
+/// A loop device on a file, until it is dropped.
+struct Loop(String);
+
+impl Loop {
+    /// `None`, with the reason printed, where there are none.
+    fn on(file: &Path) -> Option<Self> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok();
+        let device =
+            output.filter(|output| output.status.success()).map(|output| text(&output.stdout).trim().to_owned());
+        if device.is_none() {
+            println!("SKIPPED: a block device, as losetup makes none here");
+        }
+        device.map(Self)
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device_of_root_is_served_exclusively() {
+    let Some(place) = Place::new() else { return };
+    let Some(device) = Loop::on(&place.disk("disk")) else { return };
+    let file = place.configure("user = \"nobody\"", &["mem:1MiB"]);
+    let server = Server::start(&["--config", &file]);
+    place.configure("user = \"nobody\"", &["mem:1MiB", &format!("file:{}", device.0)]);
+    server.signal("HUP");
+    server.expect_log("configuration read again");
+    assert_eq!(server.request(&["namespace", "list"])["namespaces"][1]["size_bytes"], json!(8 << 20));
+    let other = fs::File::options().read(true).custom_flags(libc::O_EXCL).open(&device.0).map(drop);
+    assert_eq!(other.unwrap_err().raw_os_error(), Some(libc::EBUSY));
 }
 
 #[test]
