@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
@@ -113,7 +114,19 @@ pub enum LineError {
 /// # Errors
 /// The file cannot be read, is not kept secret, or has a malformed line.
 pub fn load(path: &Path, credentials: Option<&Path>) -> Result<BTreeMap<String, HostSecrets>, FileError> {
-    let parsed = read(path, credentials).and_then(|bytes| {
+    load_by(path, credentials, open_file)
+}
+
+/// [`load`] with another function that opens the file, such as one that asks a process with more rights.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_by(
+    path: &Path,
+    credentials: Option<&Path>,
+    open: impl FnOnce(&Path) -> io::Result<OwnedFd>,
+) -> Result<BTreeMap<String, HostSecrets>, FileError> {
+    let parsed = read(path, credentials, open).and_then(|bytes| {
         let text = std::str::from_utf8(&bytes).map_err(|_| Cause::NotText)?;
         parse(text).map_err(|(line, error)| Cause::Line(line, error))
     });
@@ -162,13 +175,25 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// Reads a file after checking the open descriptor, so that it cannot be replaced in between.
-fn read(path: &Path, credentials: Option<&Path>) -> Result<Zeroizing<Vec<u8>>, Cause> {
+/// Opens a file of secrets, which must not be a symbolic link.
+///
+/// # Errors
+/// As of open(2).
+pub fn open_file(path: &Path) -> io::Result<OwnedFd> {
     // NONBLOCK: opening a named pipe would wait for its writer.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::LOOP => Cause::Link,
-        error => Cause::Io(error.into()),
+    Ok(open(path, flags, Mode::empty())?)
+}
+
+/// Reads a file after checking the open descriptor, so that it cannot be replaced in between.
+fn read(
+    path: &Path,
+    credentials: Option<&Path>,
+    open: impl FnOnce(&Path) -> io::Result<OwnedFd>,
+) -> Result<Zeroizing<Vec<u8>>, Cause> {
+    let file = open(path).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => Cause::Link,
+        _ => Cause::Io(error),
     })?;
     let stat = fstat(&file).map_err(io::Error::from)?;
     let is_credential = credentials.is_some_and(|directory| path.parent() == Some(directory));

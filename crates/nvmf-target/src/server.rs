@@ -97,7 +97,7 @@ impl Server {
         Self::start_with(config, options, Box::new(opener))
     }
 
-    /// Starts a server on given reactors with an opener of backends: for tests.
+    /// Starts a server on given reactors with an opener of backends.
     ///
     /// # Errors
     /// As [`Server::start`].

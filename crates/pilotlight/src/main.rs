@@ -18,6 +18,7 @@ mod page;
 #[cfg(test)]
 mod pages;
 mod policies;
+mod privileges;
 mod replace;
 mod save;
 mod seccomp;
@@ -33,6 +34,8 @@ use pilotlight_cli::{console, exit, log, program, restore, table};
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // before the log's thread, which inherits it; fails only where the kernel has none (before Linux 3.5)
+    let _ = rustix::thread::set_no_new_privs(true);
     program::main(cli::HINTS, |cli: &Cli| cli.verbose, |cli| run(&cli.command))
 }
 

@@ -8,6 +8,8 @@
 //!
 //! **Properties.** No program can be executed, privileges cannot be gained (`no_new_privs`), and the filter cannot be removed.
 
+mod helper;
+
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
 
@@ -44,7 +46,19 @@ impl Seccomp {
 /// # Errors
 /// The configured filter cannot be installed.
 pub(crate) fn start(configured: Option<Seccomp>) -> anyhow::Result<()> {
-    match (configured, install(configured.unwrap_or(Seccomp::Kill))) {
+    unless_missing(configured, install(configured.unwrap_or(Seccomp::Kill)))
+}
+
+/// Installs the configured filter of the helper process (`privileges`), as [`start`] does that of the server.
+///
+/// # Errors
+/// As of [`start`].
+pub(crate) fn start_in_helper(configured: Option<Seccomp>) -> anyhow::Result<()> {
+    unless_missing(configured, install_list(configured.unwrap_or(Seccomp::Kill), helper::ALLOWED.iter()))
+}
+
+fn unless_missing(configured: Option<Seccomp>, result: anyhow::Result<()>) -> anyhow::Result<()> {
+    match (configured, result) {
         (None, Err(error)) => {
             warn!("the server runs without a seccomp filter: {error:#}");
             Ok(())
@@ -58,18 +72,22 @@ pub(crate) fn start(configured: Option<Seccomp>) -> anyhow::Result<()> {
 /// # Errors
 /// The kernel has no seccomp filters (`CONFIG_SECCOMP_FILTER`), or a thread already has another filter.
 fn install(seccomp: Seccomp) -> anyhow::Result<()> {
+    install_list(seccomp, ALLOWED.iter().chain(LEGACY))
+}
+
+fn install_list<'a>(seccomp: Seccomp, allowed: impl Iterator<Item = &'a c_long>) -> anyhow::Result<()> {
     let otherwise = match seccomp {
         Seccomp::Kill => SeccompAction::KillProcess,
         Seccomp::Log => SeccompAction::Log,
         Seccomp::Off => return Ok(()),
     };
-    let program = program(otherwise).context("the seccomp filter")?;
+    let program = program(otherwise, allowed).context("the seccomp filter")?;
     apply_filter_all_threads(&program)
         .context("cannot install a seccomp filter; if this kernel has none, set [security] seccomp = \"off\"")
 }
 
-fn program(otherwise: SeccompAction) -> anyhow::Result<BpfProgram> {
-    let rules: BTreeMap<c_long, _> = ALLOWED.iter().chain(LEGACY).map(|&call| (call, Vec::new())).collect();
+fn program<'a>(otherwise: SeccompAction, allowed: impl Iterator<Item = &'a c_long>) -> anyhow::Result<BpfProgram> {
+    let rules: BTreeMap<c_long, _> = allowed.map(|&call| (call, Vec::new())).collect();
     let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, ARCH.try_into()?)?;
     Ok(filter.try_into()?)
 }
@@ -278,7 +296,8 @@ mod tests {
     #[test]
     fn system_calls_that_are_not_listed_kill_the_process() {
         assert_eq!(signal_of("read"), None, "listed");
-        for what in ["io_uring", "execute", "io_uring in an older thread"] {
+        assert_eq!(signal_of("read in a helper"), None, "listed");
+        for what in ["io_uring", "execute", "io_uring in an older thread", "socket in a helper"] {
             assert_eq!(signal_of(what), Some(libc::SIGSYS), "{what}");
         }
         assert_eq!(signal_of("log"), None, "executed and logged");
@@ -291,9 +310,14 @@ mod tests {
         let io_uring = || _ = crate::doctor::has_io_uring();
         let (go, wait) = std::sync::mpsc::channel::<()>();
         let older = std::thread::spawn(move || wait.recv().is_ok().then(io_uring));
-        install(if what == "log" { Seccomp::Log } else { Seccomp::Kill }).unwrap();
         match what.as_str() {
-            "read" => drop(std::fs::read("/proc/self/status").unwrap()),
+            "log" => install(Seccomp::Log).unwrap(),
+            "socket in a helper" | "read in a helper" => start_in_helper(Some(Seccomp::Kill)).unwrap(),
+            _ => install(Seccomp::Kill).unwrap(),
+        }
+        match what.as_str() {
+            "read" | "read in a helper" => drop(std::fs::read("/proc/self/status").unwrap()),
+            "socket in a helper" => drop(std::net::UdpSocket::bind("127.0.0.1:0")),
             "execute" => drop(Command::new("/bin/true").status()),
             "io_uring in an older thread" => go.send(()).unwrap(),
             _ => io_uring(),

@@ -30,13 +30,14 @@ use tracing::{info, warn};
 
 use crate::admin::listener::Listener;
 use crate::admin::socket::{BindError, ControlSocket};
-use crate::config::{self, AdminSocket, Machine, Operation, Problem, ServeArgs, format_duration};
+use crate::config::{self, AdminSocket, Loaded, Machine, Operation, Problem, ServeArgs, format_duration};
 use crate::console;
 use crate::exit::Exit;
 use crate::http::Http;
 use crate::log;
 use crate::metrics;
 use crate::page::{Page, Prepared};
+use crate::privileges;
 use crate::seccomp;
 use admin::{Admin, Started};
 use budget::{Configured, GoalOverrides, Store};
@@ -48,6 +49,9 @@ use signals::{SignalAction, SignalActions};
 
 /// Serves until a signal stops the server, or only checks the configuration.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
+    if args.privileged_helper {
+        return privileges::run_helper(args);
+    }
     let machine = Machine::this();
     let format = args.log_format.as_deref().map(log::Format::parse);
     if let Some(Ok(format)) = format {
@@ -71,16 +75,24 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
         console::print(banner::checked(&loaded.config, &loaded.operation, args.json))?;
         return Ok(Exit::Clean);
     }
+    serve(args, &loaded, &machine)
+}
+
+/// Starts the server and serves until a signal stops it.
+fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result<Exit> {
     descriptors::raise(&loaded.config, loaded.operation.reactors.len());
     // before anything is started, so that a signal during the start is not lost
     let mut signals = SignalActions::install().context("cannot handle signals")?;
+    let privileged = privileges::start(args, loaded)?;
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
-    seccomp::start(loaded.operation.seccomp)?;
     let (operation, overrides) = with_overrides(&loaded.operation);
-    let (server, active_policy) = server::start(&loaded.config, &operation)?;
-    let admin = Arc::new(Admin::new(server, &loaded, Started { operation, overrides, active_policy }, &machine, args));
+    let meter = server::open_meter(&operation)?;
+    privileged.surrender(operation.state_file.as_deref())?;
+    seccomp::start(loaded.operation.seccomp)?;
+    let (server, active_policy) = server::start(&loaded.config, &operation, meter)?;
+    let admin = Arc::new(Admin::new(server, loaded, Started { operation, overrides, active_policy }, machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
     let shown_page = page.as_ref().map(|page| page.page.clone());
     let shown = Operation { metrics: shown, page: shown_page, ..loaded.operation.clone() }; // with the port that port 0 became
@@ -89,14 +101,16 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
     let announcer = Announcer::new(admin.listening(), &loaded.operation.reactors.cores);
     announcer.follow(loaded.operation.mdns);
+    privileges::serving();
     announce(&banner::serving(&loaded.config, &shown, admin.listening(), args.json));
     notify::ready();
-    let forced_exit = run_until_stopped(&mut signals, args, &machine, (&admin, &announcer), control.as_ref())?;
+    let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;
     drop(control); // no requests from now on
     drop((http, page, watchdog, announcer));
     let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
     let (server, config) = admin.close();
     let exit = stop(server, &config);
+    privileges::finish();
     drop(forced_exit);
     Ok(exit)
 }

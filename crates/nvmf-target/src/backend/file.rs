@@ -53,6 +53,7 @@ pub use queue::logical_block_size;
 use work::Job;
 
 use super::blocking::BlockingPool;
+use super::opener::{DirectOpener, FileOpener};
 use super::{Backend, Channel, Geometry};
 
 /// Threads per backend for blocking calls: a slow medium does not delay others.
@@ -83,11 +84,24 @@ impl FileBackend {
     /// # Errors
     /// The file, the reason, and a remedy.
     pub fn open(options: &FileOptions) -> Result<Self, FileError> {
-        Self::open_within(options, Limits::default())
+        Self::open_by(options, &DirectOpener)
     }
 
+    /// [`FileBackend::open`] with another opener.
+    ///
+    /// # Errors
+    /// As [`FileBackend::open`].
+    pub fn open_by(options: &FileOptions, opener: &dyn FileOpener) -> Result<Self, FileError> {
+        Self::open_with(options, Limits::default(), opener)
+    }
+
+    #[cfg(test)]
     fn open_within(options: &FileOptions, limits: Limits) -> Result<Self, FileError> {
-        let medium = Arc::new(open::open(options, limits)?);
+        Self::open_with(options, limits, &DirectOpener)
+    }
+
+    fn open_with(options: &FileOptions, limits: Limits, opener: &dyn FileOpener) -> Result<Self, FileError> {
+        let medium = Arc::new(open::open(options, limits, opener)?);
         let threads =
             BlockingPool::start(THREADS).map_err(|source| FileError::System { path: options.path.clone(), source })?;
         Ok(Self { medium, threads: Arc::new(threads), resizing: Mutex::new(()) })

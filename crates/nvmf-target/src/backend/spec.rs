@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use super::file::FileError;
 use super::{
-    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, NullBackend, SizeError,
-    format_size, parse_size,
+    Backend, DelayBackend, Delays, DirectOpener, FileBackend, FileOpener, FileOptions, MemoryBackend, MemoryBudget,
+    NullBackend, SizeError, format_size, parse_size,
 };
 use crate::background::tracked::{SumsPlace, TrackedBackend, Tracking};
 
@@ -106,6 +106,20 @@ impl BackendSpec {
             Self::File { path, .. } => Some(path),
             Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.path(),
             Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => None,
+        }
+    }
+
+    /// All files that it opens: its file or device, and that of its checksums.
+    pub fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::File { path, .. } => vec![path.clone()],
+            Self::Delay { inner, .. } => inner.files(),
+            Self::Tracked { tracking, inner } => {
+                let path = inner.path().unwrap_or(Path::new(""));
+                let sums = tracking.sums.as_ref().map(|place| place.beside(path));
+                inner.files().into_iter().chain(sums).collect()
+            }
+            Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => Vec::new(),
         }
     }
 
@@ -276,6 +290,19 @@ fn parse_time(text: &str) -> Option<u64> {
 /// # Errors
 /// The reason, with a remedy.
 pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> Result<Arc<dyn Backend>, OpenError> {
+    open_by(spec, block_size, budget, &DirectOpener)
+}
+
+/// [`open`] with an opener of files and devices.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_by(
+    spec: &BackendSpec,
+    block_size: u32,
+    budget: &Arc<MemoryBudget>,
+    opener: &dyn FileOpener,
+) -> Result<Arc<dyn Backend>, OpenError> {
     let system = |source| OpenError::System { spec: spec.to_string(), source };
     Ok(match spec {
         BackendSpec::Memory(size) => {
@@ -292,14 +319,16 @@ pub fn open(spec: &BackendSpec, block_size: u32, budget: &Arc<MemoryBudget>) -> 
         }
         BackendSpec::File { path, size } => {
             let options = FileOptions { path: path.clone(), block_size, size: *size };
-            Arc::new(FileBackend::open(&options)?)
+            Arc::new(FileBackend::open_by(&options, opener)?)
         }
         BackendSpec::Tracked { tracking, inner } => {
-            let below = open(inner, block_size, budget)?;
+            let below = open_by(inner, block_size, budget, opener)?;
             let path = inner.path().unwrap_or(Path::new(""));
-            Arc::new(TrackedBackend::open(below, path, tracking).map_err(system)?)
+            Arc::new(TrackedBackend::open(below, path, tracking, opener).map_err(system)?)
         }
-        BackendSpec::Delay { delays, inner } => Arc::new(DelayBackend::new(open(inner, block_size, budget)?, *delays)),
+        BackendSpec::Delay { delays, inner } => {
+            Arc::new(DelayBackend::new(open_by(inner, block_size, budget, opener)?, *delays))
+        }
     })
 }
 

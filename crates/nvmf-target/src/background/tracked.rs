@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use super::channel::TrackedChannel;
 use super::sums::BLOCK;
-use super::sums::file::{OpenState, SumsFile, open_file};
+use super::sums::file::{OpenState, SumsFile, open_file_by};
 use super::sums::tracker::{Tracker, Worker};
-use crate::backend::{Backend, Channel, Geometry};
+use crate::backend::{Backend, Channel, FileOpener, Geometry};
 
 /// Tracked properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,15 +31,23 @@ pub enum SumsPlace {
 }
 
 impl SumsPlace {
-    /// The file for a namespace at `path`.
-    fn path(&self, path: &Path) -> io::Result<PathBuf> {
+    /// The file for a namespace in a regular file at `path`.
+    pub(crate) fn beside(&self, path: &Path) -> PathBuf {
         match self {
-            Self::At(place) => Ok(place.clone()),
-            Self::Beside if std::fs::metadata(path)?.is_file() => {
+            Self::At(place) => place.clone(),
+            Self::Beside => {
                 let mut beside = path.as_os_str().to_owned();
                 beside.push(".sums");
-                Ok(beside.into())
+                beside.into()
             }
+        }
+    }
+
+    /// The file for a namespace at `path`.
+    fn path(&self, path: &Path, opener: &dyn FileOpener) -> io::Result<PathBuf> {
+        match self {
+            Self::At(place) => Ok(place.clone()),
+            Self::Beside if opener.file_type(path)?.is_file() => Ok(self.beside(path)),
             Self::Beside => {
                 let message = "the checksums of a block device need a file: checksums = \"PATH\"";
                 Err(io::Error::new(ErrorKind::InvalidInput, message))
@@ -93,14 +101,20 @@ impl TrackedBackend {
     ///
     /// # Errors
     /// If the block size is not 4 KiB, or the sums file cannot be opened.
-    pub fn open(inner: Arc<dyn Backend>, path: &Path, tracking: &Tracking) -> io::Result<Self> {
+    pub fn open(
+        inner: Arc<dyn Backend>,
+        path: &Path,
+        tracking: &Tracking,
+        opener: &dyn FileOpener,
+    ) -> io::Result<Self> {
         let geometry = inner.geometry();
         if u64::from(geometry.block_size) != BLOCK {
             let message = "checksums and background trimming need a block size of 4096";
             return Err(io::Error::new(ErrorKind::InvalidInput, message));
         }
         let bytes = geometry.blocks * BLOCK;
-        let sums = tracking.sums.as_ref().map(|place| open_sums(&place.path(path)?, bytes)).transpose()?;
+        let sums = tracking.sums.as_ref();
+        let sums = sums.map(|place| open_sums(&place.path(path, opener)?, bytes, opener)).transpose()?;
         Self::track(inner, sums, tracking.trim)
     }
 
@@ -117,9 +131,9 @@ impl TrackedBackend {
 }
 
 /// Opens a sums file and logs its state.
-fn open_sums(path: &Path, bytes: u64) -> io::Result<SumsFile> {
+fn open_sums(path: &Path, bytes: u64, opener: &dyn FileOpener) -> io::Result<SumsFile> {
     let explain = |error: io::Error| io::Error::new(error.kind(), format!("the sums file {}: {error}", path.display()));
-    let storage = open_file(path).map_err(explain)?;
+    let storage = open_file_by(path, opener).map_err(explain)?;
     let (file, found) = SumsFile::open(Box::new(storage), bytes).map_err(explain)?;
     let (sums, ranges) = (path.display(), file.marked().len());
     match found {

@@ -183,6 +183,18 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ACTION", help_heading = "Administration")]
     pub(crate) seccomp: Option<String>,
 
+    /// User, by name or number, as which the server runs after its start, if root starts it [default: stays as it is]
+    #[arg(long, value_name = "USER", help_heading = "Administration")]
+    pub(crate) user: Option<String>,
+
+    /// Group in place of the user's own; needs --user
+    #[arg(long, value_name = "GROUP", help_heading = "Administration")]
+    pub(crate) group: Option<String>,
+
+    /// The helper process of a server that has given its privileges up; the server starts it
+    #[arg(long, hide = true)]
+    pub(crate) privileged_helper: bool,
+
     /// Address of the live page for browsers: a port of 127.0.0.1, an address, or unix:PATH; or none [default: none]
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) page: Option<String>,

@@ -65,6 +65,8 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
         ("log", "format", text(&args.log_format)),
         ("security", "secrets_file", args.secrets_file.as_deref().map(|file| Prefixed("credential:", file))),
         ("security", "seccomp", text(&args.seccomp)),
+        ("security", "user", text(&args.user)),
+        ("security", "group", text(&args.group)),
         ("discovery", "mdns", args.mdns.then_some(Set)),
         ("page", "listen", args.page.as_deref().map(|page| Prefixed("unix:", page))),
         ("page", "token_file", path(&args.page_token_file)),
@@ -108,6 +110,8 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         security: Security {
             secrets_file: text("--secrets-file", args.secrets_file.as_ref()),
             seccomp: text("--seccomp", args.seccomp.as_ref()),
+            user: text("--user", args.user.as_ref()),
+            group: text("--group", args.group.as_ref()),
             ..Security::default()
         },
         log: Log { format: text("--log-format", args.log_format.as_ref()), ..Log::default() },

@@ -191,6 +191,11 @@ section! {
         /// Handling of system calls that the server does not need: `kill` ends the server, `log` has the kernel log them (for finding the
         /// reason of a kill), `off` installs no seccomp filter.
         seccomp: text, "--seccomp", "`kill`", Restart;
+        /// User, by name or number, as which a server that root starts runs after its start ([privileges](operate/privileges.md)). Ignored
+        /// by a server that runs as this user already.
+        user: text, "--user", "stays as it is", Restart;
+        /// Group in place of the user's own, by name or number. Supplementary groups are removed.
+        group: text, "--group", "that of `user`", Restart;
     }
 }
 

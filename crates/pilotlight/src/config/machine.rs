@@ -37,7 +37,7 @@ impl Machine {
             id: machine_id(),
             socket: crate::admin::default_path(),
             state_file: state_file(std::env::var_os("STATE_DIRECTORY").as_deref()),
-            sector_size: pilotlight_nvmf_target::backend::logical_block_size,
+            sector_size: crate::privileges::files::sector_size,
         }
     }
 }

@@ -10,6 +10,7 @@ mod flags;
 mod keys;
 mod machine;
 mod moment;
+mod named;
 pub(crate) mod nqn;
 mod of_flags;
 mod operation;
@@ -23,8 +24,6 @@ mod tolerance;
 mod units;
 mod validate;
 
-use std::fs;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
@@ -34,6 +33,7 @@ pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minim
 pub(crate) use edit::Edit;
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
+pub(crate) use named::{Named, named_files};
 pub(crate) use of_flags::of_flags;
 pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{
@@ -47,6 +47,7 @@ pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
+use crate::privileges::files::open_text;
 use crate::{console, log};
 
 /// A namespace by the NQN of its subsystem and its NSID.
@@ -152,9 +153,8 @@ pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &M
 
 /// The text of a regular file. Reading a pipe could block, and SIGHUP reads the file again.
 pub(crate) fn text_of(path: &Path) -> Result<String, String> {
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32; // opening a FIFO would wait for its writer
     let message = |error: std::io::Error| cause(&error);
-    let file = fs::File::options().read(true).custom_flags(nonblock).open(path).map_err(message)?;
+    let file = open_text(path).map_err(message)?;
     let meta = file.metadata().map_err(message)?;
     if meta.is_dir() {
         return Err("is a directory; name the file in it".to_owned());

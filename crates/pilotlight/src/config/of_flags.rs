@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     /// Flags that have a key under another name, or none.
-    const OTHERS: [&str; 11] = [
+    const OTHERS: [&str; 12] = [
         "policy",
         "policy-set",
         "namespace",
@@ -72,6 +72,7 @@ mod tests {
         "json",
         "roots",
         "page-tick",
+        "privileged-helper",
     ];
 
     #[test]
@@ -82,6 +83,8 @@ mod tests {
             page_token_file: Some("token".to_owned()),
             log_format: Some("json".to_owned()),
             seccomp: Some("log".to_owned()),
+            user: Some("nobody".to_owned()),
+            group: Some("nogroup".to_owned()),
             secrets_file: Some("secrets".to_owned()),
             energy_shares: Some("equal".to_owned()),
             sensor: Some("modelled:machine.toml".to_owned()),

@@ -12,6 +12,7 @@ use super::{Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_du
 use crate::admin::group::Group;
 use crate::log;
 use crate::policies::{BudgetDomain, PolicyChoice};
+use crate::privileges::Account;
 use crate::seccomp::Seccomp;
 
 /// Reactors, what decides over them, and where the program takes requests.
@@ -55,6 +56,8 @@ pub(crate) struct Operation {
     pub(crate) mdns: bool,
     /// Handling of system calls that the server does not need; `None`: they kill it where the kernel has seccomp filters.
     pub(crate) seccomp: Option<Seccomp>,
+    /// The user as which the server runs after its start; `None`: the one that started it.
+    pub(crate) user: Option<Account>,
     /// How the log is written.
     pub(crate) log_format: log::Format,
     /// The live page; `None`: there is none.

@@ -33,7 +33,7 @@ pub(crate) struct Entry {
 impl Schedule {
     /// Reads a file.
     pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let text = std::fs::read_to_string(path);
+        let text = crate::privileges::files::read_text(path);
         let text = text.map_err(|error| format!("cannot read {}: {}", path.display(), super::cause(&error)))?;
         Self::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
     }

@@ -9,7 +9,7 @@ mod limits;
 mod network;
 mod operation;
 mod page;
-mod security;
+pub(super) mod security;
 mod subsystems;
 
 use std::fmt::Display;

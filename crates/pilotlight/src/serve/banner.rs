@@ -254,6 +254,7 @@ mod tests {
             mdns: false,
             log_format: crate::log::Format::default(),
             seccomp: None,
+            user: None,
             page: None,
             state_file: None,
         }

@@ -30,7 +30,7 @@ struct ThisMachine {
 pub(crate) struct Settings(Arc<Mutex<BTreeMap<KnobId, (Knob, u64)>>>);
 
 impl Settings {
-    fn note(&self, id: KnobId, setting: Option<(Knob, u64)>) {
+    pub(crate) fn note(&self, id: KnobId, setting: Option<(Knob, u64)>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match setting {
             Some(setting) => all.insert(id, setting),
@@ -121,7 +121,7 @@ impl KnobAccess {
         Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new() }
     }
 
-    pub(super) fn of(operation: &Operation) -> Self {
+    pub(crate) fn of(operation: &Operation) -> Self {
         let workers = operation.reactors.topology.workers();
         let hotplug = workers.filter(|_| operation.hotplug).collect();
         let roots = operation.roots.as_ref();
@@ -134,19 +134,40 @@ impl KnobAccess {
 }
 
 /// The knobs for the reactors on these CPUs. Nothing is changed.
-pub(super) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
+pub(crate) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
     let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
     list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
 }
 
-/// Starts setting knobs for the reactors on these CPUs, and for the drives of the namespaces. Missing knobs are logged at debug level,
-/// as most policies need none. Settings that a killed process has left are restored first.
+/// Starts setting knobs for the reactors on these CPUs, and for the drives of the namespaces ([`machine`]).
 pub(crate) fn open(
     config: &ServerConfig,
     cores: &[Option<u32>],
     reach: &KnobAccess,
     settings: &Settings,
 ) -> Arc<dyn Knobs> {
+    open_on(machine(config, cores, reach, settings), config, cores, &reach.roots)
+}
+
+/// [`open`] for a given machine, where it has knobs.
+pub(super) fn open_on(
+    machine: Option<Box<dyn Machine>>,
+    config: &ServerConfig,
+    cores: &[Option<u32>],
+    roots: &Roots,
+) -> Arc<dyn Knobs> {
+    let known = drives(roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
+    Arc::new(KnobsAndDrives::new(machine.and_then(|machine| actuate(machine, cores)), roots.clone(), known))
+}
+
+/// The machine with the knobs for the reactors on these CPUs, and for the drives of the namespaces, if it has any. Missing knobs are
+/// logged at debug level, as most policies need none. Settings that a killed process has left are restored first.
+pub(crate) fn machine(
+    config: &ServerConfig,
+    cores: &[Option<u32>],
+    reach: &KnobAccess,
+    settings: &Settings,
+) -> Option<Box<dyn Machine>> {
     let KnobAccess { roots, journals, hotplug } = reach;
     let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
     for (path, drive) in drives(roots, config) {
@@ -155,8 +176,7 @@ pub(crate) fn open(
             Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
         }
     }
-    let machine = open_in(roots, &changes::fresh_in(journals), &wanted, settings);
-    Arc::new(KnobsAndDrives::new(machine, roots.clone(), wanted.drives))
+    machine_in(roots, &changes::fresh_in(journals), &wanted, settings)
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
@@ -172,7 +192,7 @@ fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, 
     drives
 }
 
-fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Arc<dyn Knobs>> {
+fn machine_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Box<dyn Machine>> {
     put_leftovers_back(roots, journal.parent()?);
     let found = match find(roots, journal, wanted) {
         Ok(found) => found,
@@ -184,8 +204,11 @@ fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) 
     if found.list().is_empty() {
         return None;
     }
-    let machine = ThisMachine { found, refused: BTreeSet::new(), settings: settings.clone() };
-    match Actuation::start(Box::new(machine), &wanted.cpus) {
+    Some(Box::new(ThisMachine { found, refused: BTreeSet::new(), settings: settings.clone() }))
+}
+
+fn actuate(machine: Box<dyn Machine>, cores: &[Option<u32>]) -> Option<Arc<dyn Knobs>> {
+    match Actuation::start(machine, cores) {
         Ok(actuation) => Some(Arc::new(actuation)),
         Err(error) => {
             warn!("nothing of this machine will be set: cannot start a thread for it: {error}");

@@ -1,10 +1,12 @@
 //! Starts the target with what measures its power, and passes calls on to it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
+use pilotlight_nvmf_target::backend::{MemoryBudget, open_by};
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::{
@@ -16,11 +18,13 @@ use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
 use super::budget::{self, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;
 use super::knobs::{self, KnobAccess, Settings};
-use super::power::{self, Power};
+use super::power::{self, Meter, Power};
 use super::running::Running;
 use crate::config::{NamespaceTolerance, Operation, Priority, Reactors};
 use crate::metrics::PowerFacts;
 use crate::policies::{BudgetDomain, PolicyChoice};
+use crate::privileges;
+use crate::privileges::files::{Files, has_helper};
 use crate::status::report::{NameAndValue, PowerReport};
 
 /// A server with what measures its power.
@@ -30,9 +34,9 @@ struct MeteredServer {
     settings: Settings,
 }
 
-/// Starts the server that `config` and `operation` describe; returns the active policy too.
-pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
-    let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
+/// Opens the sensor of power, which can take privileges; `None` where there is none.
+pub(super) fn open_meter(operation: &Operation) -> anyhow::Result<Option<Meter>> {
+    let reach = KnobAccess::of(operation);
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
         return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
@@ -40,10 +44,25 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
     if meter.is_none() {
         power::log_missing_sensor(&operation.sensor, &reach.roots);
     }
+    Ok(meter)
+}
+
+/// Starts the server that `config` and `operation` describe; returns the active policy too.
+pub(super) fn start(
+    config: &ServerConfig,
+    operation: &Operation,
+    meter: Option<Meter>,
+) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
+    let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
     let settings = Settings::default();
-    let knobs = Some(knobs::open(config, cores, &reach, &settings));
+    let knobs = if has_helper() {
+        knobs::open_on(privileges::machine(&settings), config, cores, &reach.roots)
+    } else {
+        knobs::open(config, cores, &reach, &settings)
+    };
+    let knobs = Some(knobs);
     let options = RuntimeOptions { knobs, readings, ..options(operation) };
     let named = operation.caps.iter().map(|(of, _)| of).chain(operation.priorities.iter().map(|(of, _)| of));
     let named_hosts = named.filter_map(|of| match of {
@@ -51,7 +70,9 @@ pub(super) fn start(config: &ServerConfig, operation: &Operation) -> anyhow::Res
         Capped::Namespace { .. } => None,
     });
     let config = ServerConfig { named_hosts: named_hosts.collect(), ..config.clone() };
-    let server = Server::start_on(config, options).context("the server cannot start")?;
+    let memory = Arc::new(MemoryBudget::new(config.limits.namespace_memory()));
+    let opener = move |ns: &NamespaceConfig| open_by(&ns.backend, ns.block_size, &memory, &Files);
+    let server = Server::start_with(config, options, Box::new(opener)).context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     server.set_priorities(operation.priorities.clone());
     server.set_tolerances(by_name(&operation.tolerances));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -108,8 +108,8 @@ fn until(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// A server under a budget that it cannot meet, so that every knob has its lowest value; and whether it has a CPU quota.
-fn throttled(machine: &Machine) -> (Server, bool) {
-    let server = machine.serve(&["--policy=pass", "--policy-set=inner=governor"]);
+fn throttled(machine: &Machine, options: &[&str]) -> (Server, bool) {
+    let server = machine.serve(&[&["--policy=pass", "--policy-set=inner=governor"], options].concat());
     server.request(&["set", "budget", "5W", "--no-wait"]);
     let limit = |package, window| {
         machine.read(&format!("sys/class/powercap/intel-rapl:{package}/constraint_{window}_power_limit_uw"))
@@ -149,7 +149,7 @@ fn can_have_quota(machine: &Machine) -> bool {
 fn restore_after_kill_9_restores_every_byte() {
     let machine = Machine::new();
     let before = machine.tree();
-    let (mut server, has_quota) = throttled(&machine);
+    let (mut server, has_quota) = throttled(&machine, &[]);
     server.kill();
     let groups = machine.groups();
     assert_ne!(machine.tree(), before, "something other than `restore` has restored it");
@@ -163,10 +163,33 @@ fn restore_after_kill_9_restores_every_byte() {
 }
 
 #[test]
+fn the_helper_of_a_server_without_privileges_restores_every_byte() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: only root can give privileges up");
+    }
+    let machine = Machine::new();
+    // like /sys and /proc: the server's user reads what it measures
+    fs::set_permissions(machine.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let before = machine.tree();
+    let (mut server, has_quota) = throttled(&machine, &["--user=nobody"]);
+    let groups = machine.groups();
+    assert_eq!(groups.is_empty(), !has_quota);
+    assert_ne!(machine.tree(), before);
+    server.kill();
+    until("all settings as before", || machine.tree() == before);
+    until("no groups", || groups.iter().all(|group| !group.is_dir()));
+    drop(server);
+    let (mut server, _) = throttled(&machine, &["--user=nobody"]);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    assert_eq!(machine.tree(), before, "a server that stops waits for the restore");
+}
+
+#[test]
 fn the_next_server_after_kill_9_restores_every_byte() {
     let machine = Machine::new();
     let before = machine.tree();
-    let (mut server, _) = throttled(&machine);
+    let (mut server, _) = throttled(&machine, &[]);
     server.kill();
     let groups = machine.groups();
     assert_ne!(machine.tree(), before);

@@ -19,6 +19,7 @@ mod notify;
 mod page;
 mod policies;
 mod priorities;
+mod privileges;
 mod process;
 mod save;
 mod security;

@@ -1,9 +1,9 @@
 //! Opens a file or device exclusively and detects its capabilities.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags};
@@ -12,6 +12,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::FileOptions;
 use super::medium::{Deallocation, Medium, Traits, Way};
 use super::queue::{executes_force_unit_access, queue_attribute};
+use crate::backend::opener::{FileOpener, Opened};
 use crate::buffer::{BufferPool, MIN_BUFFER};
 
 /// Why a file or device cannot be opened, with a remedy.
@@ -120,13 +121,13 @@ impl Default for Limits {
     }
 }
 
-pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, FileError> {
+pub(super) fn open(options: &FileOptions, limits: Limits, opener: &dyn FileOpener) -> Result<Medium, FileError> {
     if options.block_size != 512 && options.block_size != 4096 {
         return Err(FileError::BlockSize { block_size: options.block_size });
     }
     let path = &options.path;
     let system = |source| FileError::System { path: path.clone(), source };
-    let (file, block_device) = open_alone(options)?;
+    let (file, block_device) = open_alone(options, opener)?;
     let traits = Traits {
         block_device,
         block_size: options.block_size,
@@ -145,11 +146,11 @@ pub(super) fn open(options: &FileOptions, limits: Limits) -> Result<Medium, File
 }
 
 /// Opens the file exclusively, and creates it if requested.
-fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
+fn open_alone(options: &FileOptions, opener: &dyn FileOpener) -> Result<(File, bool), FileError> {
     let path = &options.path;
     let system = |source| FileError::System { path: path.clone(), source };
-    let kind = match std::fs::metadata(path) {
-        Ok(metadata) => Some(metadata.file_type()),
+    let kind = match opener.file_type(path) {
+        Ok(kind) => Some(kind),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
         Err(error) => return Err(system(error)),
     };
@@ -160,11 +161,12 @@ fn open_alone(options: &FileOptions) -> Result<(File, bool), FileError> {
     if kind.is_none() && options.size.is_none() {
         return Err(FileError::Missing { path: path.clone() });
     }
-    let mut open = OpenOptions::new();
-    open.read(true).write(true).mode(0o600).create_new(kind.is_none());
-    // Without O_CREAT, O_EXCL on a device excludes other exclusive users, mounted file systems included.
-    open.custom_flags(if block_device { libc::O_EXCL } else { 0 });
-    let file = open.open(path).map_err(|error| match error.raw_os_error() {
+    let opened = match kind {
+        None => Opened::NewFile,
+        Some(_) if block_device => Opened::Device,
+        Some(_) => Opened::File,
+    };
+    let file = opener.open(path, opened).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => FileError::InUse { path: path.clone() },
         _ => system(error),
     })?;

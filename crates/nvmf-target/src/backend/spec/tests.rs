@@ -114,6 +114,15 @@ fn properties_of_specifications() {
 }
 
 #[test]
+fn all_files_of_a_specification_are_listed() {
+    let files = |spec: &str| spec.parse::<BackendSpec>().expect("valid").files();
+    assert_eq!(files("mem:1MiB"), Vec::<PathBuf>::new());
+    assert_eq!(files("delay:1ms:file:/a?size=1MiB"), [PathBuf::from("/a")]);
+    assert_eq!(files("checked,trim:file:/a"), ["/a", "/a.sums"].map(PathBuf::from));
+    assert_eq!(files("checked=/b:file:/a"), ["/a", "/b"].map(PathBuf::from));
+}
+
+#[test]
 fn backends_are_opened() {
     let budget = Arc::new(MemoryBudget::unlimited());
     let try_open = |text: &str, block_size| {

@@ -11,9 +11,9 @@
 //! Bad blocks are stored so that reads of them fail after a restart, too. In marked ranges they are valid only after a
 //! clean close: otherwise they may have been written again, and the ranges are summed again without a report.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -23,6 +23,7 @@ use super::format::{
     BAD_AT, FormatError, HEADER_STEP, Header, Layout, PLACE, PLACES, Pass, RECORD, decode_bad, decode_record,
     encode_bad, encode_record,
 };
+use crate::backend::opener::{DirectOpener, FileOpener, Opened};
 
 /// Storage of a sums file: a file, or a model in tests.
 pub trait Storage: Send + Sync {
@@ -86,7 +87,18 @@ impl Storage for File {
 /// # Errors
 /// The system's error, or that another process has it open.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    open_file_by(path, &DirectOpener)
+}
+
+/// [`open_file`] with another opener.
+///
+/// # Errors
+/// As [`open_file`].
+pub fn open_file_by(path: &Path, opener: &dyn FileOpener) -> io::Result<File> {
+    let file = match opener.open(path, Opened::File) {
+        Err(error) if error.kind() == ErrorKind::NotFound => opener.open(path, Opened::NewFile),
+        opened => opened,
+    }?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -97,7 +109,10 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     // make the directory entry durable
     if let Some(folder) = path.parent() {
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-        File::open(folder)?.sync_all()?;
+        match File::open(folder) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {} // of another user, whose process has synchronised it
+            opened => opened?.sync_all()?,
+        }
     }
     Ok(file)
 }

@@ -14,7 +14,7 @@ fn open(folder: &Path, bytes: u64, tracking: &Tracking) -> TrackedBackend {
     let path = folder.join("disk");
     let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes) };
     let inner = Arc::new(FileBackend::open(&options).expect("a file"));
-    TrackedBackend::open(inner, &path, tracking).expect("it opens")
+    TrackedBackend::open(inner, &path, tracking, &crate::backend::DirectOpener).expect("it opens")
 }
 
 fn checked() -> Tracking {

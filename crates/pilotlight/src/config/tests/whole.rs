@@ -136,6 +136,8 @@ authenticate_discovery = true
 hashes = ["sha384", "sha512"]
 dh_groups = ["ffdhe3072", "ffdhe4096"]
 seccomp = "log"
+user = "nobody"
+group = "nogroup"
 
 [page]
 listen = "9809"

@@ -23,6 +23,7 @@ use crate::config::tolerance::{NamespaceTolerance, parse_tolerance};
 use crate::config::units::{format_duration, parse_duration};
 use crate::log;
 use crate::policies::{BudgetDomain, ChoicePart, InvalidChoice, PolicyChoice, users_of};
+use crate::privileges::files::read_text;
 use crate::seccomp::Seccomp;
 
 /// The most reactors of a test.
@@ -82,6 +83,7 @@ impl Checker<'_> {
             energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
             log_format: self.parsed(draft.log.format.as_ref(), log::Format::parse).unwrap_or_default(),
             seccomp: self.parsed(draft.security.seccomp.as_ref(), Seccomp::parse),
+            user: self.account(&draft.security),
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.discovery.mdns,
             page: None,
@@ -168,8 +170,7 @@ impl Checker<'_> {
         let base = self.base;
         self.parsed(written, |file| {
             let path = base.join(file);
-            let text =
-                std::fs::read_to_string(&path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))?;
+            let text = read_text(&path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))?;
             let is_wrong = pilotlight_policy::build("pass", &[("profile", &text)]).is_err();
             let wrong =
                 || format!("{}: this is no profile of a machine; `pilotlab profile cpu` makes one", path.display());

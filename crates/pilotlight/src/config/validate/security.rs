@@ -9,6 +9,8 @@ use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use super::Checker;
 use crate::config::keys::Security;
 use crate::config::problem::{Problem, Text};
+use crate::privileges::Account;
+use crate::privileges::files::or_text_by_helper;
 
 /// Prefix of the name of a credential of systemd, in place of a path.
 const CREDENTIAL: &str = "credential:";
@@ -34,17 +36,25 @@ impl Checker<'_> {
         AuthenticationConfig { hosts, policy, for_discovery: draft.authenticate_discovery }
     }
 
+    /// The user as which the server is to run.
+    pub(super) fn account(&mut self, draft: &Security) -> Option<Account> {
+        let group = draft.group.as_ref();
+        let Some(user) = &draft.user else {
+            let group = group?;
+            self.problem(Problem::warning(&group.at, "has no effect without `user`".to_owned()));
+            return None;
+        };
+        let found = Account::find(&user.value, group.map(|group| group.value.as_str()));
+        found.map_err(|wrong| self.problem(Problem::error(&user.at, wrong))).ok()
+    }
+
     fn secrets(&mut self, file: &Text) -> BTreeMap<String, HostSecrets> {
-        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-        let path = match (file.value.strip_prefix(CREDENTIAL), &credentials) {
-            (None, _) => self.base.join(&file.value),
-            (Some(name), Some(directory)) => directory.join(name),
-            (Some(_), None) => {
-                let what = "systemd has passed no credentials to this process";
-                let help = "add LoadCredential= to the unit, or give the path of a file";
-                self.problem(Problem::error(&file.at, what).help(help));
-                return Default::default();
-            }
+        let credentials = credentials();
+        let Some(path) = secrets_path(&file.value, self.base, credentials.as_deref()) else {
+            let what = "systemd has passed no credentials to this process";
+            let help = "add LoadCredential= to the unit, or give the path of a file";
+            self.problem(Problem::error(&file.at, what).help(help));
+            return Default::default();
         };
         match load(&path, credentials.as_deref()) {
             Ok(hosts) => hosts,
@@ -71,8 +81,22 @@ impl Checker<'_> {
     }
 }
 
+/// The folder of systemd's credentials.
+pub(in crate::config) fn credentials() -> Option<PathBuf> {
+    std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from)
+}
+
+/// The path of a file of secrets; `None` for a credential without a folder of credentials.
+pub(in crate::config) fn secrets_path(written: &str, base: &Path, credentials: Option<&Path>) -> Option<PathBuf> {
+    match written.strip_prefix(CREDENTIAL) {
+        None => Some(base.join(written)),
+        Some(name) => credentials.map(|directory| directory.join(name)),
+    }
+}
+
 fn load(path: &Path, credentials: Option<&Path>) -> Result<BTreeMap<String, HostSecrets>, String> {
-    let hosts = secrets_file::load(path, credentials).map_err(|error| error.to_string())?;
+    let hosts = secrets_file::load_by(path, credentials, |path| or_text_by_helper(secrets_file::open_file(path), path))
+        .map_err(|error| error.to_string())?;
     let pair = |(nqn, secrets): (String, secrets_file::HostSecrets)| {
         let refused = |why: &str| Err(format!("{}: host {nqn} has {why}", path.display()));
         match secrets {

@@ -37,6 +37,10 @@ fn until_it_is(file: &Path, wanted: &str) {
     }
 }
 
+fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Arc<dyn Knobs>> {
+    actuate(machine_in(roots, journal, wanted, settings)?, &wanted.cpus)
+}
+
 #[test]
 fn reactors_are_set_by_cpu_and_restored() {
     let (folder, roots, max) = machine();

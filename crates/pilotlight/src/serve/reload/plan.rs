@@ -31,6 +31,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         metrics,
         page,
         seccomp,
+        user,
         // they change while the server runs
         policy: _,
         goals: _,
@@ -60,6 +61,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         ("metrics.listen", *metrics != wanted.metrics),
         ("page", *page != wanted.page),
         ("security.seccomp", *seccomp != wanted.seccomp),
+        ("security.user", *user != wanted.user),
     ];
     name(&differs)
 }

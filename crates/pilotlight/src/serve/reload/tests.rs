@@ -147,6 +147,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         mdns: false,
         log_format: crate::log::Format::default(),
         seccomp: None,
+        user: None,
         page: None,
         state_file: None,
     }

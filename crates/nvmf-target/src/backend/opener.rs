@@ -1,0 +1,50 @@
+//! Opens the files and devices of namespaces: directly, or with the help of a process that has more rights.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// What is opened, always for reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opened {
+    /// An existing file.
+    File,
+    /// A block device, without other exclusive users; mounted file systems are such users.
+    Device,
+    /// A file that does not exist yet, for its owner only.
+    NewFile,
+}
+
+/// Opens files and devices.
+pub trait FileOpener: Send + Sync {
+    /// The type of the file at `path`; symbolic links are followed.
+    ///
+    /// # Errors
+    /// As of stat(2).
+    fn file_type(&self, path: &Path) -> io::Result<FileType>;
+
+    /// Opens the file or device at `path`; symbolic links are followed, except for a new file.
+    ///
+    /// # Errors
+    /// As of open(2).
+    fn open(&self, path: &Path, opened: Opened) -> io::Result<File>;
+}
+
+/// Opens files and devices with the rights of this process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DirectOpener;
+
+impl FileOpener for DirectOpener {
+    fn file_type(&self, path: &Path) -> io::Result<FileType> {
+        std::fs::metadata(path).map(|metadata| metadata.file_type())
+    }
+
+    fn open(&self, path: &Path, opened: Opened) -> io::Result<File> {
+        let mut open = OpenOptions::new();
+        open.read(true).write(true).mode(0o600).create_new(opened == Opened::NewFile);
+        // Without O_CREAT, O_EXCL on a device excludes other exclusive users, mounted file systems included.
+        open.custom_flags(if opened == Opened::Device { libc::O_EXCL } else { 0 });
+        open.open(path)
+    }
+}
