@@ -19,7 +19,7 @@ if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
 fi
 # A package for tests has the program that the other tests built: features of the whole workspace.
 selection=(-p pilotlight)
-[[ $profile != dev ]] || selection=(--workspace --bins --examples)
+[[ $profile != dev ]] || selection=(--workspace --bins --example speed) # an example, so that features of tests are on
 cargo build --locked "${selection[@]}" --profile "$profile" >&2
 rm -rf "$pages" "$docs"
 mkdir -p "$pages" "$docs"
