@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs every fuzz target for SECONDS and fails on a crash: fuzz/run.sh SECONDS
+# Runs every fuzz target for SECONDS, as many at once as there are CPUs, and fails on a crash: fuzz/run.sh SECONDS [TARGET...]
 # New inputs go to a scratch directory; the committed corpus is only read. See README.md.
 set -eu
 
-seconds=${1:?usage: fuzz/run.sh SECONDS}
+seconds=${1:?usage: fuzz/run.sh SECONDS [TARGET...]}
+shift
 root=$(cd "$(dirname "$0")/.." && pwd)
 cd "$root"
 
@@ -16,14 +17,20 @@ if ! cargo fuzz --version >/dev/null 2>&1; then
     cargo install cargo-fuzz --locked
 fi
 
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-for target in $(cargo +nightly fuzz list); do
-    echo "fuzzing $target for $seconds s"
-    mkdir -p "$scratch/$target"
-    if ! cargo +nightly fuzz run "$target" "$scratch/$target" "fuzz/corpus/$target" -- \
-        -max_total_time="$seconds" -max_len=4096 -timeout=10 -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1; then
-        echo "FAILED $target: the input is in fuzz/artifacts/$target/; cargo +nightly fuzz run $target INPUT repeats it" >&2
-        exit 1
-    fi
-done
+# One target, whose output is printed when it is over.
+if [ $# = 1 ]; then
+    scratch=$(mktemp -d)
+    trap 'rm -rf "$scratch"' EXIT
+    mkdir "$scratch/new"
+    status=0
+    cargo +nightly fuzz run "$1" "$scratch/new" "fuzz/corpus/$1" -- -max_total_time="$seconds" -max_len=4096 -timeout=10 \
+        -rss_limit_mb=2048 -verbosity=0 -print_final_stats=1 >"$scratch/output" 2>&1 || status=$?
+    { echo "fuzzing $1 for $seconds s" && cat "$scratch/output"; } >&2
+    [ $status = 0 ] && exit
+    echo "FAILED $1: the input is in fuzz/artifacts/$1/; cargo +nightly fuzz run $1 INPUT repeats it" >&2
+    exit 1
+fi
+
+cargo +nightly fuzz build
+[ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
+printf '%s\n' "$@" | xargs -P "$(nproc)" -n 1 "$root/fuzz/run.sh" "$seconds"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the Debian package and prints its path.
 #
-#   packaging/build-deb.sh [PROFILE]     of cargo: release (default), ci, dev
+#   packaging/build-deb.sh [PROFILE]     of cargo: release (default), dev
 #
 # The package needs at least the C library of the build machine: build on the oldest Debian to support. VERSION in the environment is the
 # package's version (default: the workspace's and revision 1).
@@ -17,10 +17,13 @@ docs=target/package/docs
 if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
   cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: a quarter of the build time
 fi
-cargo build --locked -p pilotlight --profile "$profile" >&2
+# A package for tests has the program that the other tests built: features of the whole workspace.
+selection=(-p pilotlight)
+[[ $profile != dev ]] || selection=(--workspace --bins --example speed) # an example, so that features of tests are on
+cargo build --locked "${selection[@]}" --profile "$profile" >&2
 rm -rf "$pages" "$docs"
 mkdir -p "$pages" "$docs"
-PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked -p pilotlight --bins pages >&2
+PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked --workspace --bin pilotlight pages >&2
 # The operator's documents and their linked files, in the same folders so that the links work.
 (
   shopt -s nullglob

@@ -194,6 +194,29 @@ pilotlight status | grep -E '^policy +static' || fail "the saved policy is not t
 systemctl stop pilotlight.service
 no_drop_in pilotlight.service
 
+step "a credential of systemd: only the host with the secret connects"
+HOST=nqn.2024-05.org.example:host
+secrets() { (umask 077; echo "$HOST dhchap_key DHHC-1:00:$1" >"/etc/pilotlight/$2"); }
+secrets AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQHMnzFi: secrets
+secrets AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgJvwX3v: other
+drop_in pilotlight.service <<'CONF'
+[Service]
+LoadCredential=secrets:/etc/pilotlight/secrets
+CONF
+cp /etc/pilotlight/pilotlight.toml /tmp/pilotlight.toml
+printf '\n[security]\nsecrets_file = "credential:secrets"\n' >>/etc/pilotlight/pilotlight.toml
+systemctl start pilotlight.service
+load() { pilotlight load --yield --rw randread --number_ios 10 --nqn "$NQN" --hostnqn "$HOST" "$@" >/tmp/load 2>&1; }
+load --secrets-file /etc/pilotlight/secrets || fail "no authentication with the credential: $(cat /tmp/load)"
+! load --secrets-file /etc/pilotlight/other || fail 'authentication with another secret'
+! load || fail 'a host with a secret is served without authentication'
+grep -q 'requires authentication' /tmp/load || fail "the reason is missing: $(cat /tmp/load)"
+score pilotlight.service 15
+systemctl stop pilotlight.service
+cp /tmp/pilotlight.toml /etc/pilotlight/pilotlight.toml
+rm /etc/pilotlight/secrets /etc/pilotlight/other
+no_drop_in pilotlight.service
+
 step "power.conf: a CPU quota for a budget"
 mkdir -p /etc/systemd/system/pilotlight.service.d
 cp /usr/share/doc/pilotlight/power.conf /etc/systemd/system/pilotlight.service.d/

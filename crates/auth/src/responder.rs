@@ -97,6 +97,12 @@ impl Responder {
         matches!(self.status(), Status::Authenticated(_))
     }
 
+    /// Whether a transaction is in progress, or has failed.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
     /// Takes the data of an Authentication Send. The command completes with success in any case: a failure is what the next
     /// Authentication Receive gets.
     pub fn on_send(&mut self, data: &[u8]) -> Option<Work> {

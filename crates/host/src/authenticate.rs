@@ -9,7 +9,7 @@ use crate::connection::Connection;
 use crate::error::HostError;
 
 /// Space for a message.
-const MESSAGE_BYTES: usize = 4096;
+pub(crate) const MESSAGE_BYTES: usize = 4096;
 
 /// Authenticates the queue; `t_id` is unique among the queues of the controller.
 pub(crate) fn authenticate(connection: &mut Connection, config: &Arc<Config>, t_id: u16) -> Result<(), HostError> {

@@ -14,7 +14,7 @@ use pilotlight_nvme::log::lid;
 use pilotlight_tls::ClientConfig;
 use zerocopy::IntoBytes;
 
-use crate::authenticate::authenticate;
+use crate::authenticate::{MESSAGE_BYTES, authenticate};
 use crate::clock;
 use crate::connection::{Connection, Handshake, Sizes};
 use crate::error::HostError;
@@ -51,7 +51,7 @@ pub struct ConnectOptions {
     pub timeout_ms: u64,
     /// Limits of the sockets of I/O queues.
     pub socket_limits: SocketLimits,
-    /// Secrets and policy, for a target that requires authentication.
+    /// Secrets and policy, for a target that requires authentication. The NQNs above take the place of those in it.
     pub authentication: Option<Arc<Config>>,
     /// The key, for a target that requires TLS.
     pub tls: Option<TlsOptions>,
@@ -335,9 +335,11 @@ impl Controller {
     pub fn open_queue(&self, spec: &QueueSpec) -> Result<Connection, HostError> {
         self.check_limits(spec)?;
         let timeout_ms = self.options.timeout_ms;
-        let sizes = Sizes { depth: spec.depth, max_io: spec.max_io.max(1024), buffers: spec.buffers, timeout_ms };
+        // Each command has a buffer until the queue is authenticated: its messages must be read.
+        let sizes = Sizes { depth: spec.depth, max_io: MESSAGE_BYTES as u32, buffers: Buffers::PerCommand, timeout_ms };
         let mut connection = self.open(&sizes, spec.qid)?;
         connect_queue(&mut connection, &self.options, spec.qid, spec.depth + 1, 0, self.cntlid)?;
+        connection.queue().set_buffers(spec.max_io.max(1024), spec.buffers);
         let in_capsule = self.info.in_capsule;
         connection.queue().amend(|terms| terms.in_capsule = in_capsule);
         Ok(connection)
@@ -422,7 +424,8 @@ fn connect_queue(
     connection.queue().amend(|terms| terms.success_flag = off);
     if completed.result as u32 & authreq::ATR != 0 {
         let config = options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
-        authenticate(connection, config, qid)?;
+        let (hostnqn, subnqn) = (options.hostnqn.clone(), options.subnqn.clone());
+        authenticate(connection, &Arc::new(Config { hostnqn, subnqn, ..(**config).clone() }), qid)?;
     }
     Ok(completed.result as u16)
 }

@@ -112,23 +112,32 @@ impl Queue {
     /// A queue for up to `depth` commands of up to `max_io` bytes each.
     #[must_use]
     pub fn new(terms: Terms, depth: u16, max_io: u32, buffers: Buffers) -> Self {
-        let (depth_n, max_io) = (usize::from(depth), max_io as usize);
-        let (stride, len) = match buffers {
-            Buffers::PerCommand => (max_io, max_io * depth_n),
-            Buffers::Shared => (0, max_io),
-        };
-        Self {
+        let depth_n = usize::from(depth);
+        let mut queue = Self {
             terms,
             receiver: Receiver::new(terms.digests, terms.hpda),
             transmit: Transmit::with_capacity(depth_n * 256, depth_n * 8),
             outstanding: OutstandingR2ts::new(depth_n * terms.max_r2t.min(16) as usize),
             slots: vec![FREE; depth_n],
             free: (0..depth).rev().collect(),
-            arena: vec![0; len],
-            max_io,
-            stride,
+            arena: Vec::new(),
+            max_io: 0,
+            stride: 0,
             in_flight: 0,
-        }
+        };
+        queue.set_buffers(max_io, buffers);
+        queue
+    }
+
+    /// Replaces the buffers. No command may be in flight.
+    pub(crate) fn set_buffers(&mut self, max_io: u32, buffers: Buffers) {
+        assert_eq!(self.in_flight, 0, "commands use their buffers");
+        self.max_io = max_io as usize;
+        let (stride, len) = match buffers {
+            Buffers::PerCommand => (self.max_io, self.max_io * self.slots.len()),
+            Buffers::Shared => (0, self.max_io),
+        };
+        (self.stride, self.arena) = (stride, vec![0; len]);
     }
 
     /// Commands that were issued and have not completed.

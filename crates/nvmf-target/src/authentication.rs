@@ -120,6 +120,12 @@ impl Authenticator {
         }))
     }
 
+    /// The configuration of the host's side, and the exchange of a queue.
+    #[cfg(test)]
+    pub(crate) fn both_sides(&self, host: &HostKey, subnqn: &str) -> (Arc<Config>, Exchange) {
+        (self.of(host, subnqn).expect("a secret"), self.exchange(host, subnqn).expect("a secret"))
+    }
+
     /// A first exchange with this host; `None` if it has no secret.
     pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str) -> Option<Exchange> {
         let config = self.of(host, subnqn)?;
@@ -159,6 +165,11 @@ pub(crate) enum Progress {
 }
 
 impl Exchange {
+    /// Whether messages of an exchange are outstanding.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.responder.is_busy()
+    }
+
     /// Takes a message of the host.
     pub(crate) fn on_message(&mut self, message: &[u8], authenticator: &Authenticator) -> Received {
         if let Some(config) = authenticator.of(&self.host, &self.subnqn) {

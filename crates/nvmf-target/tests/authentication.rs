@@ -188,11 +188,15 @@ fn receive(connection: &mut Connection) -> Result<Vec<u8>, HostError> {
     connection.execute("Authentication Receive", sqe, &[], &mut message).map(|_| message)
 }
 
-/// Authenticates the queue again.
-fn again(connection: &mut Connection, host_secret: Secret, t_id: u16) -> Status {
+fn initiator(host_secret: Secret) -> Initiator {
     let (hostnqn, subnqn, sequence) = (HOST.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(7)));
     let config = Config { hostnqn, subnqn, host_secret, controller_secret: None, policy: small(), sequence };
-    let mut initiator = Initiator::new(Arc::new(config));
+    Initiator::new(Arc::new(config))
+}
+
+/// Authenticates the queue again.
+fn again(connection: &mut Connection, host_secret: Secret, t_id: u16) -> Status {
+    let mut initiator = initiator(host_secret);
     let reply = reply(connection, &mut initiator, t_id);
     assert_eq!(status(send(connection, &reply)), Status::SUCCESS);
     let last = receive(connection);
@@ -217,7 +221,12 @@ fn queues_authenticate_again_and_end_if_that_fails() {
     assert_eq!(again(&mut queue, secret(1), 51), Status::SUCCESS);
     controller.keep_alive().unwrap();
     queue.execute("Read", Sqe::block_io(opcode::READ, 1, 0, 1), &[], &mut [0; 4096]).unwrap();
-    assert_eq!(again(controller.admin(), secret(3), 52), Status::AUTHENTICATION_REQUIRED);
+    // too soon after the last one: refused, and the queue is served as before
+    let soon = send(controller.admin(), &initiator(secret(1)).start(52));
+    assert_eq!(status(soon), Status::COMMAND_INTERRUPTED);
+    controller.keep_alive().unwrap();
+    let mut controller = Controller::connect(options(&server, HOST, Some((secret(1), None)))).unwrap();
+    assert_eq!(again(controller.admin(), secret(3), 53), Status::AUTHENTICATION_REQUIRED);
     let after = controller.keep_alive();
     assert!(!matches!(after, Ok(()) | Err(HostError::Status { .. })), "{after:?}");
 }
@@ -229,10 +238,7 @@ fn a_delayed_result_has_no_effect_before_its_time() {
         assert!(Controller::connect(options(&server, HOST, Some((secret(3), None)))).is_err());
     }
     let (mut admin, _) = unauthenticated(&server, NQN);
-    let (hostnqn, subnqn, sequence) = (HOST.to_owned(), NQN.to_owned(), Arc::new(SequenceNumbers::new(7)));
-    let host_secret = secret(3);
-    let config = Config { hostnqn, subnqn, host_secret, controller_secret: None, policy: small(), sequence };
-    let reply = reply(&mut admin, &mut Initiator::new(Arc::new(config)), 1);
+    let reply = reply(&mut admin, &mut initiator(secret(3)), 1);
     let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, reply.len() as u32);
     let start = Instant::now();
     let _send = admin.submit(sqe, &reply, 0).unwrap();

@@ -62,6 +62,8 @@ Examples:
                                                                 bursts of 400 k for 200 ms
   pilotlight load --trace usr_0.csv.gz --speed 10               a trace, ten times as fast
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one with timestamps in seconds
+  pilotlight load --hostnqn nqn.2024-05.com.example:host-1 --secrets-file secrets --runtime 10
+                                                                authenticated (DH-HMAC-CHAP)
 
 Exit codes:
   0  all commands succeeded and all blocks were verified
@@ -115,6 +117,11 @@ pub(crate) struct LoadArgs {
     /// The host's NQN
     #[arg(long, value_name = "NQN", value_parser = host_nqn, help_heading = "Target")]
     hostnqn: Option<String>,
+
+    /// File with this host's secrets, closed to other users, in the format of the server's: `HOSTNQN dhchap_key SECRET`, and to
+    /// authenticate the target too `HOSTNQN dhchap_ctrl_key SECRET`
+    #[arg(long, value_name = "FILE", help_heading = "Target")]
+    secrets_file: Option<PathBuf>,
 
     /// Request header digests
     #[arg(long, help_heading = "Target")]

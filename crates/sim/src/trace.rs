@@ -133,12 +133,18 @@ impl Record {
 pub(crate) struct Recorder<'a> {
     out: Option<&'a mut dyn Write>,
     waiting: Vec<Record>,
+    /// Waiting records from which on they are sorted. Twice those that the last sorting left, or each of many small steps would sort
+    /// them all: with 24,000 requests in flight that took three quarters of the time of an audited run.
+    limit: usize,
     failed: Option<io::Error>,
 }
 
+/// The least records to sort.
+const MIN_SORTED: usize = 4096;
+
 impl<'a> Recorder<'a> {
     pub(crate) fn new(out: Option<&'a mut dyn Write>) -> Self {
-        Self { out, waiting: Vec::new(), failed: None }
+        Self { out, waiting: Vec::new(), limit: MIN_SORTED, failed: None }
     }
 
     #[inline]
@@ -151,7 +157,7 @@ impl<'a> Recorder<'a> {
     /// Writes the records before `until_ns`; no earlier ones follow.
     pub(crate) fn settle(&mut self, until_ns: u64) {
         let Some(out) = &mut self.out else { return };
-        if self.waiting.len() < 4096 && until_ns != u64::MAX {
+        if self.waiting.len() < self.limit && until_ns != u64::MAX {
             return;
         }
         self.waiting.sort_unstable();
@@ -161,6 +167,7 @@ impl<'a> Recorder<'a> {
                 self.failed.get_or_insert(error);
             }
         }
+        self.limit = MIN_SORTED.max(2 * self.waiting.len());
     }
 
     pub(crate) fn finish(mut self) -> io::Result<()> {

@@ -1,5 +1,9 @@
 [[ $PEER == pilotlight ]] || die "authenticate: only against pilotlight"
 
+# DH_GROUPS: groups, each of which the server allows alone once.
+GUEST_ENV="DH_GROUPS='${DH_GROUPS=ffdhe3072 ffdhe4096}'"
+[[ $DH_GROUPS != *8192* ]] || TIMEOUT_S=400
+
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
 case_before() {
@@ -10,14 +14,24 @@ case_before() {
 
 reloads() { cat "$OUT"/server*.log | grep -c 'configuration read again' || true; }
 
-# host_secrets HOSTNQN KEY [CONTROLLER_KEY]: the secrets of this host, in force on return.
-host_secrets() {
+reload() {
   local before
   before=$(reloads)
-  { echo "$1 dhchap_key $2"; [[ -z ${3:-} ]] || echo "$1 dhchap_ctrl_key $3"; } >"$OUT/secrets"
   kill -HUP "$(peer_pid)"
   until [[ $(reloads) -gt $before ]]; do
     [[ -e /proc/$(peer_pid) ]] || die "the server has ended"
     sleep 0.05
   done
+}
+
+# host_secrets HOSTNQN KEY [CONTROLLER_KEY]: the secrets of this host, in force on return.
+host_secrets() {
+  { echo "$1 dhchap_key $2"; [[ -z ${3:-} ]] || echo "$1 dhchap_ctrl_key $3"; } >"$OUT/secrets"
+  reload
+}
+
+# host_group GROUP: the only one that the server allows.
+host_group() {
+  sed -i "/^dh_groups/d; s/^secrets_file.*/&\ndh_groups = [\"$1\"]/" "$OUT/server.toml"
+  reload
 }

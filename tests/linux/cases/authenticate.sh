@@ -1,4 +1,4 @@
-# In-band authentication (DH-HMAC-CHAP) with the kernel as host: one way and both ways, each hash function, wrong and missing secrets, secrets
+# In-band authentication (DH-HMAC-CHAP) with the kernel as host: one way and both ways, each hash function, the groups of DH_GROUPS, wrong and missing secrets, secrets
 # replaced under a connection. A kernel without it is refused cleanly.
 HOST=$(cat /etc/nvme/hostnqn)
 for module in dh_generic hmac sha256_generic sha512_generic nvme-auth; do modprobe -q "$module" || true; done
@@ -49,3 +49,14 @@ host secrets "$HOST" "$(key 1)"
 expect "read" dd if="$NAMESPACE" of=/dev/null bs=64k count=4 iflag=direct
 expect "disconnect" nvme disconnect -n "$NQN"
 refuse "connect with the old secret" connect --dhchap-secret="$first"
+
+# The server allows one group at a time. A power of a large one takes seconds in the guest.
+host secrets "$HOST" "$first"
+for group in $DH_GROUPS; do
+  step "group $group"
+  host group "$group"
+  expect "connect" connect --dhchap-secret="$first"
+  within 10 "its namespace" any_namespace
+  expect "read" dd if="$NAMESPACE" of=/dev/null bs=64k count=4 iflag=direct
+  expect "disconnect" nvme disconnect -n "$NQN"
+done

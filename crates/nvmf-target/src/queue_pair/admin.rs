@@ -402,7 +402,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Checks the keep-alive timeout and sets the next deadline.
     pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
-        self.deadline_ns = u64::MAX;
+        self.deadline_ns = self.authentication_due_ns();
         let Role::Admin(admin) = &mut self.role else { return };
         admin.report_traffic(cx.now_ns);
         if admin.controller.expired(cx.now_ns) {
@@ -415,7 +415,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Advances the deadline after a possible change of the keep-alive timeout.
     pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
-        self.deadline_ns = self.deadline_ns.min(self.delayed_until_ns());
+        self.deadline_ns = self.deadline_ns.min(self.authentication_due_ns());
         let Role::Admin(admin) = &self.role else { return };
         if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {
             self.deadline_ns = self.deadline_ns.min(cx.now_ns + (kato_ns / 4).max(1_000_000));

@@ -18,14 +18,19 @@ use crate::command::{Direction, Plan, Work};
 
 /// Maximum bytes of a message, and space for one: the longest of DH-HMAC-CHAP, a Reply in the group FFDHE8192, has 1,168.
 const MAX_MESSAGE: u32 = 4096;
+/// The least time between two starts of re-authentication of a queue, in nanoseconds: each costs up to two powers in a group. Hosts do it
+/// after a change of secrets, at most.
+pub(super) const MIN_REAUTHENTICATION_NS: u64 = 10_000_000_000;
 
 /// Authentication of a queue.
 pub(super) struct Authentication {
     exchange: Exchange,
     /// The Authentication Send that waits for a time.
     delayed: Option<Delayed>,
-    /// Time limit of the first exchange, or for receiving the reason of a failure, in nanoseconds.
+    /// Time limit of the exchange in progress, or for receiving the reason of a failure, in nanoseconds; `u64::MAX` for none.
     deadline_ns: u64,
+    /// When the host may start a re-authentication, in nanoseconds.
+    next_start_ns: u64,
     has_failed: bool,
 }
 
@@ -39,7 +44,20 @@ struct Delayed {
 
 impl Authentication {
     pub(super) fn new(exchange: Exchange, deadline_ns: u64) -> Self {
-        Self { exchange, delayed: None, deadline_ns, has_failed: false }
+        Self { exchange, delayed: None, deadline_ns, next_start_ns: 0, has_failed: false }
+    }
+
+    /// Whether the host may send a message at `now_ns`. Limits the duration of a re-authentication that begins.
+    fn may_send(&mut self, now_ns: u64, timeout_ns: u64) -> bool {
+        if self.exchange.is_busy() || self.exchange.progress() != Progress::Authenticated {
+            return true;
+        }
+        if now_ns < self.next_start_ns {
+            return false;
+        }
+        self.next_start_ns = now_ns + MIN_REAUTHENTICATION_NS;
+        self.deadline_ns = now_ns + timeout_ns;
+        true
     }
 }
 
@@ -110,6 +128,13 @@ impl<T: Transport> QueuePair<T> {
         };
         let slot = queue.slots.get(index);
         let Some(message) = slot.buffer.take() else { return self.complete(index, 0, cx) };
+        if !authentication.may_send(cx.now_ns, cx.shared.limits.connect_timeout_ns) {
+            slot.len = 0;
+            slot.fail(Status::COMMAND_INTERRUPTED); // to be sent again later
+            cx.memory.free(&mut queue.quota, message);
+            return self.complete(index, 0, cx);
+        }
+        self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
         let received = authentication.exchange.on_message(&message[..slot.len as usize], &cx.shared.authenticator);
         slot.len = 0;
         let generation = slot.generation;
@@ -141,10 +166,11 @@ impl<T: Transport> QueuePair<T> {
         self.resume_delayed(cx);
     }
 
-    /// When the delayed Authentication Send is completed, in nanoseconds; `u64::MAX` for none.
-    pub(super) fn delayed_until_ns(&self) -> u64 {
-        let delayed = self.authentication.as_ref().and_then(|authentication| authentication.delayed.as_ref());
-        delayed.map_or(u64::MAX, |delayed| delayed.at_ns)
+    /// When the delayed Authentication Send is completed or the time for an exchange is over, in nanoseconds; `u64::MAX` for neither.
+    pub(super) fn authentication_due_ns(&self) -> u64 {
+        let Some(authentication) = &self.authentication else { return u64::MAX };
+        let delayed_ns = authentication.delayed.as_ref().map_or(u64::MAX, |delayed| delayed.at_ns);
+        authentication.deadline_ns.min(delayed_ns)
     }
 
     /// Completes the delayed Authentication Send if its time has come.
@@ -195,10 +221,15 @@ impl<T: Transport> QueuePair<T> {
 
     /// Opens the queue once the host is authenticated, and ends the connection once that has failed.
     fn note_progress(&mut self, cx: &mut Cx) {
-        let Some(authentication) = &self.authentication else { return };
+        let Some(authentication) = &mut self.authentication else { return };
         match authentication.exchange.progress() {
             Progress::Running => {}
-            Progress::Authenticated => self.open_gate(cx),
+            Progress::Authenticated => {
+                if !authentication.exchange.is_busy() {
+                    authentication.deadline_ns = u64::MAX;
+                }
+                self.open_gate(cx);
+            }
             Progress::Failed { failure, is_reported } => {
                 self.close_gate(failure, cx);
                 if is_reported {
@@ -237,12 +268,11 @@ impl<T: Transport> QueuePair<T> {
         self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
     }
 
-    /// Handles the deadline of a queue that is not authenticated; returns whether it is one.
+    /// Handles the deadline of a queue that is not authenticated, or authenticates again; returns whether nothing else is due.
     pub(super) fn check_authentication(&mut self, cx: &mut Cx) -> bool {
         self.resume_delayed(cx);
-        let Some(authentication) = self.authentication.as_ref().filter(|_| self.gate == Gate::Authenticate) else {
-            return false;
-        };
+        let is_served = matches!(self.gate, Gate::Open | Gate::Authenticate);
+        let Some(authentication) = self.authentication.as_ref().filter(|_| is_served) else { return false };
         if authentication.deadline_ns <= cx.now_ns {
             if !authentication.has_failed {
                 let host = self.host().map(|host| host.hostnqn.as_str());
@@ -251,7 +281,62 @@ impl<T: Transport> QueuePair<T> {
             self.lost(cx);
             return true;
         }
-        self.deadline_ns = authentication.deadline_ns.min(self.delayed_until_ns());
+        if self.gate == Gate::Open {
+            return false;
+        }
+        self.deadline_ns = self.authentication_due_ns();
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_auth::{Initiator, Policy, Secret, SecretLen, Session, Status as Standing, Step, kernel_random};
+
+    use super::*;
+    use crate::authentication::{AuthenticationConfig, Authenticator, HostSecrets};
+    use crate::ids::HostKey;
+
+    /// A queue that has authenticated, and the same host's side for the next time.
+    fn authenticated() -> (Authentication, Authenticator, Initiator) {
+        let secret = Secret::generate(None, SecretLen::Bytes32, &mut kernel_random).unwrap();
+        let host = HostKey { hostid: [1; 16], hostnqn: "nqn.2024-05.com.example:host".to_owned(), subsystem: 0 };
+        let hosts = [(host.hostnqn.clone(), HostSecrets { host: secret, controller: None })].into();
+        let policy = Policy { groups: vec![pilotlight_auth::Group::Null], ..Policy::default() };
+        let authenticator = Authenticator::new(AuthenticationConfig { hosts, policy, for_discovery: false });
+        let (config, exchange) = authenticator.both_sides(&host, "nqn.2024-05.com.example:disks");
+        let mut authentication = Authentication::new(exchange, 60);
+        let mut initiator = Initiator::new(config.clone());
+        let mut message = initiator.start(1);
+        while !matches!(initiator.status(), Standing::Authenticated(Session { .. })) {
+            if let Received::Check(work) = authentication.exchange.on_message(&message, &authenticator) {
+                authentication.exchange.on_checked(work.run(&mut kernel_random));
+            }
+            let mut answer = vec![0; 4096];
+            authentication.exchange.take_message(&mut answer).unwrap();
+            let mut step = initiator.on_receive(&answer);
+            while let Step::Compute(work) = step {
+                step = initiator.on_done(work.run(&mut kernel_random));
+            }
+            if let Step::Send(next) = step {
+                message = next;
+            }
+        }
+        (authentication, authenticator, Initiator::new(config))
+    }
+
+    #[test]
+    fn a_reauthentication_has_a_time_limit_and_a_least_interval() {
+        let (mut authentication, authenticator, mut initiator) = authenticated();
+        assert!(authentication.may_send(1000, 60));
+        assert_eq!(authentication.deadline_ns, 1060);
+        authentication.exchange.on_message(&initiator.start(2), &authenticator);
+        assert!(authentication.exchange.is_busy());
+        assert!(authentication.may_send(1050, 60), "the rest of the exchange");
+        assert_eq!(authentication.deadline_ns, 1060, "does not extend the time");
+        let (mut other, ..) = authenticated();
+        assert!(other.may_send(1000, 60));
+        assert!(!other.may_send(1000 + MIN_REAUTHENTICATION_NS - 1, 60));
+        assert!(other.may_send(1000 + MIN_REAUTHENTICATION_NS, 60));
     }
 }

@@ -1,8 +1,11 @@
 //! The target of `pilotlight load`: its address, how to connect to it, and the subsystem where none is named.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
+use pilotlight_auth::{Config, Policy, SequenceNumbers, kernel_random, secrets_file};
 use pilotlight_host::{ConnectOptions, discover};
 use pilotlight_nvme::pdu::Digests;
 
@@ -14,12 +17,36 @@ impl LoadArgs {
         if let Some(hostnqn) = &self.hostnqn {
             options.hostnqn.clone_from(hostnqn);
         }
+        if let Some(file) = &self.secrets_file {
+            options.authentication = Some(Arc::new(authentication(file, &options.hostnqn)?));
+        }
         options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };
         options.handshake.max_r2t = self.max_r2t.max(1);
         options.disable_sq_flow = !self.sq_flow;
         options.kato_ms = u32::try_from(self.keep_alive_tmo / 1_000_000).context("--keep-alive-tmo is too long")?;
         Ok(options)
     }
+}
+
+/// The secrets of this host. Without the controller's only the host is authenticated.
+fn authentication(file: &Path, hostnqn: &str) -> anyhow::Result<Config> {
+    let secrets = secrets_file::load(file, None).context("--secrets-file")?.remove(hostnqn).unwrap_or_default();
+    let host_secret = secrets.host.with_context(|| {
+        format!(
+            "--secrets-file {}: no dhchap_key for {hostnqn}; add one, or name the host with --hostnqn",
+            file.display()
+        )
+    })?;
+    let mut start = [0; 4];
+    kernel_random(&mut start).map_err(|_| anyhow!("the kernel has no random bytes"))?;
+    Ok(Config {
+        hostnqn: hostnqn.to_owned(),
+        subnqn: String::new(), // that of the connection
+        host_secret,
+        controller_secret: secrets.controller,
+        policy: Policy::default(),
+        sequence: Arc::new(SequenceNumbers::new(u32::from_le_bytes(start))),
+    })
 }
 
 fn resolve(target: &str) -> anyhow::Result<SocketAddr> {

@@ -80,6 +80,7 @@ cases! {
     hosts: "hosts", "6.12";
     authenticate: "authenticate", "6.12";
     authenticate_on_6_1: "authenticate", "6.1";
+    authenticate_on_backports: "authenticate", "backports";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";

@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -93,4 +93,46 @@ fn secrets_are_replaced_by_sighup_and_a_refused_file_leaves_the_old_ones() {
     first.keep_alive().unwrap();
     connect(&server, &secret(2)).unwrap();
     assert!(matches!(connect(&server, &secret(1)), Err(HostError::Authentication(_))));
+}
+
+#[test]
+fn load_authenticates_with_a_file_of_secrets_one_way_and_both_ways() {
+    let dir = tempfile::tempdir().unwrap();
+    let (secrets, wrong) = (dir.path().join("secrets"), dir.path().join("wrong"));
+    write_secret(&secrets, secret(1).to_text().as_str());
+    write_secret(&wrong, secret(3).to_text().as_str());
+    let with_controller = |path: &Path, key: &Secret| {
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        writeln!(file, "{HOST} dhchap_ctrl_key {}", key.to_text().as_str()).unwrap();
+    };
+    with_controller(&secrets, &secret(2));
+    let (file, socket) = (dir.path().join("server.toml"), dir.path().join("control.sock"));
+    let configuration = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = {socket:?}\n[security]\nsecrets_file = \"secrets\"\n\
+         authenticate_discovery = true\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         namespace = [{{ nsid = 1, backend = \"mem:1MiB\" }}]\n"
+    );
+    fs::write(&file, configuration).unwrap();
+    let server = Server::start(&["--config", file.to_str().unwrap()]);
+    let load = |hostnqn: &str, file: &Path| {
+        let (target, file) = (server.address().to_string(), file.to_str().unwrap());
+        let host = ["--hostnqn", hostnqn, "--secrets-file", file];
+        let output = run(&[&["load", "--yield", "--target", &target, "--number_ios", "10"], &host[..]].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(load(HOST, &secrets).0, Some(0), "both ways: {}", load(HOST, &secrets).1);
+    let one_way = dir.path().join("one-way");
+    write_secret(&one_way, secret(1).to_text().as_str());
+    assert_eq!(load(HOST, &one_way).0, Some(0), "{}", load(HOST, &one_way).1);
+    let (code, message) = load(HOST, &wrong);
+    assert!(code == Some(1) && message.contains("authentication"), "{message}");
+    let other_controller = dir.path().join("other-controller");
+    write_secret(&other_controller, secret(1).to_text().as_str());
+    with_controller(&other_controller, &secret(4));
+    assert_eq!(load(HOST, &other_controller).0, Some(1), "the target has another secret than expected");
+    let (code, message) = load("nqn.2024-05.com.example:other", &secrets);
+    assert!(code == Some(2) && message.contains("no dhchap_key for nqn.2024-05.com.example:other"), "{message}");
+    fs::set_permissions(&secrets, fs::Permissions::from_mode(0o640)).unwrap();
+    let (code, message) = load(HOST, &secrets);
+    assert!(code == Some(2) && message.contains("chmod 600"), "{message}");
 }

@@ -1,6 +1,22 @@
 //! Requests as JSON, and the refusals of invalid ones.
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
+
+#[expect(unreachable_pub, reason = "it is the library of the fuzz targets that exports it")]
+#[path = "../../../../../fuzz/src/control.rs"]
+mod control;
+
+/// Replays the corpus of the fuzz target `control`: `fuzz/README.md`.
+#[test]
+fn the_corpus_passes() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/control");
+    let inputs = fs::read_dir(directory).expect("the corpus is part of the repository");
+    let checked = inputs.map(|input| control::check(&fs::read(input.unwrap().path()).unwrap())).count();
+    assert!(checked >= 20, "only {checked} inputs found");
+}
 
 #[test]
 fn requests_survive_a_round_trip() {
