@@ -11,6 +11,7 @@ use std::fmt;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use subtle::ConstantTimeEq as _;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -184,6 +185,15 @@ impl ConfiguredPsk {
         Ok(accepted)
     }
 }
+
+/// In constant time.
+impl PartialEq for ConfiguredPsk {
+    fn eq(&self, other: &Self) -> bool {
+        self.transform == other.transform && bool::from(self.key.ct_eq(&other.key))
+    }
+}
+
+impl Eq for ConfiguredPsk {}
 
 /// The longest context of HKDF-Expand-Label in bytes.
 const MAX_CONTEXT: usize = 255;

@@ -5,21 +5,21 @@
 //! `sendmsg`. [`Connection::execute`] and [`Connection::wait`] poll until one command has completed.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, Flags, IcReq, IcResp, MAX_PDA, PduType, TermReq};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
+use pilotlight_tls::ClientConfig;
+use rustix::event::PollFlags;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::clock;
 use crate::error::{HostError, Violation};
+use crate::link::{Deadline, Link, wait_for};
 use crate::queue::{Buffers, Completed, Queue, Terms, Transfer};
 use crate::socket_limits::{Pieces, SocketLimits};
 use crate::transmit::MAX_SLICES;
@@ -112,7 +112,7 @@ pub struct Sizes {
 /// A queue pair on a TCP connection.
 #[derive(Debug)]
 pub struct Connection {
-    fd: OwnedFd,
+    link: Link,
     queue: Queue,
     timeout_ms: u64,
     /// Completions received while waiting for another command, with their data.
@@ -127,10 +127,15 @@ impl Connection {
     ///
     /// # Errors
     /// The target is unreachable, refuses, or violates the protocol.
-    pub fn open(addr: SocketAddr, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
+    pub fn open(
+        addr: SocketAddr,
+        tls: Option<&ClientConfig>,
+        handshake: &Handshake,
+        sizes: &Sizes,
+    ) -> Result<Self, HostError> {
         let timeout = Duration::from_millis(sizes.timeout_ms);
         let stream = TcpStream::connect_timeout(&addr, timeout).map_err(|e| unreachable_target(addr, e))?;
-        Self::over(stream, handshake, sizes)
+        Self::over(stream, tls, handshake, sizes)
     }
 
     /// Like [`Connection::open`], with limits of the socket; `seed` is for the random lengths of pieces.
@@ -139,40 +144,48 @@ impl Connection {
     /// As [`Connection::open`], and if the system refuses the size of a buffer.
     pub fn open_limited(
         addr: SocketAddr,
-        socket_limits: &SocketLimits,
-        seed: u64,
+        tls: Option<&ClientConfig>,
+        (socket_limits, seed): (&SocketLimits, u64),
         handshake: &Handshake,
         sizes: &Sizes,
     ) -> Result<Self, HostError> {
         let timeout = Duration::from_millis(sizes.timeout_ms);
         let stream = socket_limits.connect(addr, timeout).map_err(|e| unreachable_target(addr, e))?;
         let pieces = socket_limits.piece.map(|most| Pieces::new(most, seed));
-        Ok(Self { pieces, ..Self::over(stream, handshake, sizes)? })
+        Ok(Self { pieces, ..Self::over(stream, tls, handshake, sizes)? })
     }
 
-    /// Exchanges ICReq and ICResp on an open TCP connection.
+    /// Exchanges ICReq and ICResp on an open TCP connection, after a TLS handshake if there is a configuration for one.
     ///
     /// # Errors
     /// As [`Connection::open`].
-    pub fn over(mut stream: TcpStream, handshake: &Handshake, sizes: &Sizes) -> Result<Self, HostError> {
-        let timeout = Duration::from_millis(sizes.timeout_ms);
-        let setup = |e| HostError::io("cannot set up the socket", e);
-        stream.set_nodelay(true).map_err(setup)?;
-        stream.set_read_timeout(Some(timeout)).map_err(setup)?;
-        stream.set_write_timeout(Some(timeout)).map_err(setup)?;
-        let request = handshake.request();
-        stream.write_all(request.as_bytes()).map_err(|e| HostError::io("cannot send ICReq", e))?;
-        let response = read_icresp(&mut stream, sizes.timeout_ms)?;
+    pub fn over(
+        stream: TcpStream,
+        tls: Option<&ClientConfig>,
+        handshake: &Handshake,
+        sizes: &Sizes,
+    ) -> Result<Self, HostError> {
+        let mut link = Link::new(stream, tls, sizes.timeout_ms)?;
+        let deadline = Deadline::new("ICReq", sizes.timeout_ms);
+        link.send_all(handshake.request().as_bytes(), deadline)?;
+        let response = receive_icresp(&mut link, deadline)?;
         let terms = handshake.accept(&response)?;
-        stream.set_nonblocking(true).map_err(setup)?;
         Ok(Self {
-            fd: stream.into(),
+            link,
             queue: Queue::new(terms, sizes.depth, sizes.max_io, sizes.buffers),
             timeout_ms: sizes.timeout_ms,
             stash: VecDeque::new(),
             scratch: Vec::new(),
             pieces: None,
         })
+    }
+
+    /// Uses other TLS keys for what is sent from now on, for tests of a target.
+    ///
+    /// # Errors
+    /// The session has failed.
+    pub fn update_key(&mut self) -> Result<(), HostError> {
+        self.link.update_key()
     }
 
     /// The queue pair.
@@ -188,12 +201,7 @@ impl Connection {
     /// The connection is closed. After a violation an H2CTermReq is sent.
     #[inline]
     pub fn poll(&mut self, scratch: &mut [u8], done: impl FnMut(Completed, &[u8])) -> Result<usize, HostError> {
-        let received = match rustix::net::recv(&self.fd, &mut *scratch, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => return Err(HostError::Closed("waiting for responses")),
-            Ok((n, _)) => n,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(e) => return Err(HostError::io("receiving failed", e)),
-        };
+        let received = self.link.receive(scratch)?;
         if received > 0
             && let Err(e) = self.queue.receive(&scratch[..received], done)
         {
@@ -217,19 +225,15 @@ impl Connection {
                 None => transmit.slices(arena, &mut slices),
                 Some(pieces) => transmit.piece(arena, pieces.next_len(), &mut slices),
             };
-            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match rustix::net::sendmsg(&self.fd, &slices[..n], &mut SendAncillaryBuffer::default(), flags) {
-                Ok(sent) => self.queue.transmit.consume(sent),
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(HostError::Closed("sending commands")),
-                Err(e) => return Err(HostError::io("sending failed", e)),
+            match self.link.send(&slices[..n])? {
+                Some(sent) => self.queue.transmit.consume(sent),
+                None => return Ok(()),
             }
             if self.pieces.is_some() {
                 return Ok(());
             }
         }
-        Ok(())
+        self.link.flush()
     }
 
     /// Starts a command that writes `out` or reads `read_len` bytes.
@@ -320,14 +324,9 @@ impl Connection {
         let polled = self.poll(&mut scratch, |c, data| stash.push_back((c, data.to_vec())));
         self.scratch = scratch;
         self.stash = stash;
-        if polled? == 0 && ms > 0 && self.queue.transmit.is_empty() {
-            let held = self.queue.has_held_r2ts();
-            let timeout = Timespec { tv_sec: 0, tv_nsec: if held { 0 } else { ms.min(999) as i64 * 1_000_000 } };
-            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-            match rustix::event::poll(&mut fds, Some(&timeout)) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(e) => return Err(HostError::io("waiting for the socket failed", e)),
-            }
+        let is_waiting = polled? == 0 && self.queue.transmit.is_empty() && !self.link.has_buffered();
+        if is_waiting && ms > 0 && !self.link.wants_write() && !self.queue.has_held_r2ts() {
+            wait_for(self.link.as_fd(), PollFlags::IN, ms.min(999) * 1_000_000)?;
         }
         self.flush()
     }
@@ -343,13 +342,13 @@ impl Connection {
             reserved: [0; 10],
         };
         // best effort: the connection closes anyway
-        let _ = rustix::net::send(&self.fd, term.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = self.link.send(&[IoSlice::new(term.as_bytes())]);
     }
 }
 
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.link.as_fd()
     }
 }
 
@@ -358,21 +357,21 @@ fn unreachable_target(addr: SocketAddr, error: io::Error) -> HostError {
 }
 
 /// The first PDU of a connection: 128 bytes of ICResp, or a termination request.
-fn read_icresp(stream: &mut TcpStream, timeout_ms: u64) -> Result<[u8; 128], HostError> {
+fn receive_icresp(link: &mut Link, deadline: Deadline) -> Result<[u8; 128], HostError> {
     let mut response = [0u8; 128];
-    let failed = |e: io::Error| match e.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => HostError::Closed("waiting for ICResp"),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            HostError::Timeout { what: "ICReq", after_ms: timeout_ms }
+    let failed = |error| match error {
+        HostError::Closed(_) => HostError::Closed("waiting for ICResp"),
+        HostError::Io { cause, .. } if cause.kind() == io::ErrorKind::ConnectionReset => {
+            HostError::Closed("waiting for ICResp")
         }
-        _ => HostError::io("cannot read ICResp", e),
+        error => error,
     };
-    stream.read_exact(&mut response[..TermReq::LEN]).map_err(failed)?;
+    link.receive_all(&mut response[..TermReq::LEN], deadline).map_err(failed)?;
     if response[0] == PduType::C2HTermReq as u8
         && let Ok((term, _)) = TermReq::read_from_prefix(&response)
     {
         return Err(HostError::Terminated { fes: term.fes.get(), fei: term.fei.get() });
     }
-    stream.read_exact(&mut response[TermReq::LEN..]).map_err(failed)?;
+    link.receive_all(&mut response[TermReq::LEN..], deadline).map_err(failed)?;
     Ok(response)
 }

@@ -11,6 +11,7 @@ use pilotlight_nvme::fabrics::{
 };
 use pilotlight_nvme::feature::fid;
 use pilotlight_nvme::log::lid;
+use pilotlight_tls::ClientConfig;
 use zerocopy::IntoBytes;
 
 use crate::authenticate::authenticate;
@@ -18,6 +19,7 @@ use crate::clock;
 use crate::connection::{Connection, Handshake, Sizes};
 use crate::error::HostError;
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, u64_at};
+use crate::link::TlsOptions;
 use crate::queue::Buffers;
 use crate::socket_limits::SocketLimits;
 
@@ -51,6 +53,8 @@ pub struct ConnectOptions {
     pub socket_limits: SocketLimits,
     /// Secrets and policy, for a target that requires authentication.
     pub authentication: Option<Arc<Config>>,
+    /// The key, for a target that requires TLS.
+    pub tls: Option<TlsOptions>,
 }
 
 impl ConnectOptions {
@@ -69,11 +73,17 @@ impl ConnectOptions {
             timeout_ms: 10_000,
             socket_limits: SocketLimits::default(),
             authentication: None,
+            tls: None,
         }
     }
 }
 
 impl ConnectOptions {
+    /// What the host offers in a TLS handshake; `None` without TLS.
+    pub(crate) fn tls_config(&self) -> Result<Option<ClientConfig>, HostError> {
+        self.tls.as_ref().map(|tls| tls.config(&self.hostnqn, &self.subnqn)).transpose()
+    }
+
     /// The options of host `number` of a run; hosts other than 0 have their own NQN and identifier.
     pub(crate) fn for_host(&self, number: u16) -> Self {
         let mut this = self.clone();
@@ -133,7 +143,7 @@ impl Controller {
             buffers: Buffers::PerCommand,
             timeout_ms: options.timeout_ms,
         };
-        let mut admin = Connection::open(options.addr, &options.handshake, &sizes)?;
+        let mut admin = Connection::open(options.addr, options.tls_config()?.as_ref(), &options.handshake, &sizes)?;
         let cntlid = connect_queue(&mut admin, &options, 0, entries, options.kato_ms, CNTLID_DYNAMIC)?;
         let cap = get_property(&mut admin, property::CAP, true)?;
         Ok(Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) })
@@ -335,10 +345,12 @@ impl Controller {
 
     fn open(&self, sizes: &Sizes, qid: u16) -> Result<Connection, HostError> {
         let ConnectOptions { addr, handshake, socket_limits, .. } = &self.options;
+        let tls = self.options.tls_config()?;
         if *socket_limits == SocketLimits::default() {
-            return Connection::open(*addr, handshake, sizes);
+            return Connection::open(*addr, tls.as_ref(), handshake, sizes);
         }
-        Connection::open_limited(*addr, socket_limits, u64::from(self.cntlid) << 16 | u64::from(qid), handshake, sizes)
+        let seed = u64::from(self.cntlid) << 16 | u64::from(qid);
+        Connection::open_limited(*addr, tls.as_ref(), (socket_limits, seed), handshake, sizes)
     }
 
     fn check_limits(&self, spec: &QueueSpec) -> Result<(), HostError> {

@@ -56,6 +56,12 @@ pub enum HostError {
     /// The target requires authentication.
     #[error("the target requires authentication: give the host its secret")]
     AuthenticationRequired,
+    /// The TLS handshake has failed.
+    #[error("TLS: {0}")]
+    Tls(pilotlight_tls::Failure),
+    /// The TLS session has failed.
+    #[error("{0}")]
+    TlsSession(pilotlight_tls::SessionError),
     /// Fatal status of the controller.
     #[error("fatal controller status (CSTS.CFS): reset the controller")]
     ControllerFatal,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random};
 
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
@@ -32,12 +33,25 @@ pub struct AuthenticationConfig {
     pub policy: Policy,
     /// Whether these hosts also authenticate themselves to the discovery service.
     pub for_discovery: bool,
+    /// Pre-shared keys of TLS by host NQN: only these hosts can connect with TLS.
+    pub tls_keys: BTreeMap<String, ConfiguredPsk>,
+    /// Whether a host with a key of TLS is also admitted without TLS.
+    pub allows_plain: bool,
+    /// Whether keys are accepted as libnvme before 1.16 derives them.
+    pub accepts_old_libnvme: bool,
 }
 
 impl AuthenticationConfig {
     /// Whether a queue of this host has to authenticate.
     fn requires(&self, host: &HostKey) -> bool {
         self.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || self.for_discovery)
+    }
+
+    /// Whether this host is refused without TLS.
+    fn requires_tls(&self, host: &HostKey) -> bool {
+        !self.allows_plain
+            && self.tls_keys.contains_key(&host.hostnqn)
+            && (host.subsystem != DISCOVERY || self.for_discovery)
     }
 
     /// What this and `later` require together: secrets of both, those of `later` where both have one.
@@ -49,6 +63,10 @@ impl AuthenticationConfig {
         }
         strict.policy.require_bidirectional |= self.policy.require_bidirectional;
         strict.for_discovery |= self.for_discovery;
+        for (host, key) in &self.tls_keys {
+            strict.tls_keys.entry(host.clone()).or_insert_with(|| key.clone());
+        }
+        strict.allows_plain &= self.allows_plain;
         strict
     }
 }
@@ -73,8 +91,13 @@ impl Authenticator {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    fn config(&self) -> Arc<AuthenticationConfig> {
+    pub(crate) fn config(&self) -> Arc<AuthenticationConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether this host is refused without TLS.
+    pub(crate) fn requires_tls(&self, host: &HostKey) -> bool {
+        self.config().requires_tls(host)
     }
 
     /// Whether a queue of this host has to authenticate.

@@ -27,10 +27,14 @@ pub const DISCOVERY_PORT: u16 = 8009;
 /// Configuration of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Addresses to accept connections on; port 0 takes any free port.
+    /// Addresses to accept connections without TLS on; port 0 takes any free port.
     pub listeners: Vec<SocketAddr>,
+    /// Addresses to accept connections with TLS on.
+    pub tls_listeners: Vec<SocketAddr>,
     /// Address (IP or name) and port in the discovery log, instead of the one a host connected to: for servers behind NAT.
     pub advertise: Option<(String, u16)>,
+    /// Ditto for connections with TLS.
+    pub tls_advertise: Option<(String, u16)>,
     /// Other discovery services (address or name, and port) that the discovery log refers to.
     pub referrals: Vec<(String, u16)>,
     /// The subsystems.
@@ -59,7 +63,9 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
+            tls_listeners: Vec::new(),
             advertise: None,
+            tls_advertise: None,
             referrals: Vec::new(),
             subsystems: Vec::new(),
             cores: vec![0],

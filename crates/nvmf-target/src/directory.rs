@@ -37,22 +37,40 @@ struct Place {
 /// Addresses and referrals.
 #[derive(Clone, Debug, Default)]
 struct Reach {
-    addresses: Vec<SocketAddr>,
-    advertise: Option<(String, u16)>,
+    endpoints: Vec<Endpoint>,
+    advertised: Advertised,
     referrals: Vec<(String, u16)>,
 }
 
+/// A listening address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address.
+    pub address: SocketAddr,
+    /// Whether connections begin with a TLS handshake.
+    pub is_tls: bool,
+}
+
+/// Addresses (IP or name) and ports in the discovery log, instead of those that hosts connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// For connections without TLS.
+    pub plain: Option<(String, u16)>,
+    /// For connections with TLS.
+    pub tls: Option<(String, u16)>,
+}
+
 impl Directory {
-    /// The subsystems of `config` with these identities, on a server listening on `addresses`.
-    pub(crate) fn new(config: &ServerConfig, identities: &[Arc<Subsystem>], addresses: &[SocketAddr]) -> Self {
+    /// The subsystems of `config` with these identities, on a server listening on `endpoints`.
+    pub(crate) fn new(config: &ServerConfig, identities: &[Arc<Subsystem>], endpoints: &[Endpoint]) -> Self {
         let place = |(subsystem, config): (&Arc<Subsystem>, &crate::config::SubsystemConfig)| Place {
             subsystem: Arc::clone(subsystem),
             allowed_hosts: config.allowed_hosts.clone(),
             is_removed: false,
         };
         let reach = Reach {
-            addresses: addresses.to_vec(),
-            advertise: config.advertise.clone(),
+            endpoints: endpoints.to_vec(),
+            advertised: Advertised { plain: config.advertise.clone(), tls: config.tls_advertise.clone() },
             referrals: config.referrals.clone(),
         };
         let places = identities.iter().zip(&config.subsystems).map(place).collect();
@@ -138,9 +156,9 @@ impl Directory {
         self
     }
 
-    /// With another advertised address and other referrals.
-    pub(crate) fn with_reach(mut self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) -> Self {
-        (self.reach.advertise, self.reach.referrals) = (advertise, referrals);
+    /// With other advertised addresses and other referrals.
+    pub(crate) fn with_reach(mut self, advertised: Advertised, referrals: Vec<(String, u16)>) -> Self {
+        (self.reach.advertised, self.reach.referrals) = (advertised, referrals);
         self.update_log();
         self
     }
@@ -148,9 +166,11 @@ impl Directory {
     /// Updates the discovery log.
     fn update_log(&mut self) {
         let mut log = DiscoveryLog::default();
-        for &address in &self.reach.addresses {
+        for endpoint in &self.reach.endpoints {
+            let advertised = &self.reach.advertised;
+            let advertise = if endpoint.is_tls { &advertised.tls } else { &advertised.plain };
             for place in self.places.iter().filter(|place| !place.is_removed) {
-                log.add(place.subsystem.nqn(), &place.allowed_hosts, address, self.reach.advertise.as_ref());
+                log.add(place.subsystem.nqn(), &place.allowed_hosts, *endpoint, advertise.as_ref());
             }
         }
         self.reach.referrals.iter().for_each(|referral| log.add_referral(referral));
@@ -177,7 +197,8 @@ mod tests {
         let subsystems: Vec<_> = nqns.iter().map(|nqn| subsystem(nqn)).collect();
         let identities: Vec<_> = subsystems.iter().map(|config| Arc::new(Subsystem::new(config))).collect();
         let config = ServerConfig { subsystems, ..ServerConfig::default() };
-        Directory::new(&config, &identities, &config.listeners)
+        let endpoints: Vec<_> = config.listeners.iter().map(|&address| Endpoint { address, is_tls: false }).collect();
+        Directory::new(&config, &identities, &endpoints)
     }
 
     #[test]
@@ -195,9 +216,9 @@ mod tests {
     fn the_generation_of_the_log_counts_changes() {
         let generation = |directory: &Directory| directory.log().page("h", None)[0];
         let first = directory(&["a"]);
-        let same = first.clone().with_reach(None, Vec::new());
+        let same = first.clone().with_reach(Advertised::default(), Vec::new());
         assert_eq!(generation(&same), generation(&first));
-        let referring = same.with_reach(None, vec![("192.0.2.9".into(), 8009)]);
+        let referring = same.with_reach(Advertised::default(), vec![("192.0.2.9".into(), 8009)]);
         assert_eq!(generation(&referring), generation(&first) + 1);
         assert_eq!(referring.log().page("h", None).len(), 3072);
         let closed = referring.clone().with_allowed_hosts(0, &["other".into()]);
@@ -208,7 +229,7 @@ mod tests {
         assert!(!removed.log().has_changed_for("h"), "not listed before");
         assert!(removed.log().has_changed_for("other"));
         assert!(
-            !removed.with_reach(None, vec![("192.0.2.9".into(), 8009)]).log().has_changed_for("other"),
+            !removed.with_reach(Advertised::default(), vec![("192.0.2.9".into(), 8009)]).log().has_changed_for("other"),
             "no change"
         );
     }

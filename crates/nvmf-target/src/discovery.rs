@@ -1,12 +1,14 @@
 //! The discovery log: the subsystems of a host and their addresses (Base 5.16.1.23).
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use pilotlight_nvme::fabrics::{DISCOVERY_NQN, nqn_field};
 use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
+
+use crate::directory::Endpoint;
 
 const TRTYPE_TCP: u8 = 3;
 /// A referral to another discovery service.
@@ -14,6 +16,10 @@ const SUBTYPE_REFERRAL: u8 = 1;
 const SUBTYPE_NVM: u8 = 2;
 /// "Not required" would be 2, but older versions of nvme-cli fail on it.
 const TREQ_NOT_SPECIFIED: u8 = 0;
+/// A secure channel is required.
+const TREQ_REQUIRED: u8 = 1;
+/// Security type of TSAS for TCP: TLS 1.3 (TCP 3.1).
+const SECTYPE_TLS_1_3: u8 = 2;
 const CNTLID_DYNAMIC: u16 = 0xffff;
 /// Largest admin queue that Connect accepts, in entries.
 pub(crate) const ADMIN_QUEUE_ENTRIES: u16 = 128;
@@ -37,13 +43,18 @@ struct Record {
 }
 
 impl DiscoveryLog {
-    /// Adds the subsystem `nqn` at `address`, or at the advertised address and port.
-    pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], address: SocketAddr, advertise: Option<&(String, u16)>) {
+    /// Adds the subsystem `nqn` at `endpoint`, or at the advertised address and port.
+    pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], endpoint: Endpoint, advertise: Option<&(String, u16)>) {
+        let address = endpoint.address;
         let (traddr, family, port) = match advertise {
             Some((host, port)) => (host.clone(), host.parse().unwrap_or(address.ip()), *port),
             None => (address.ip().to_string(), address.ip(), address.port()),
         };
-        let entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
+        let mut entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
+        if endpoint.is_tls {
+            entry.treq = TREQ_REQUIRED;
+            entry.tsas[0] = SECTYPE_TLS_1_3;
+        }
         let known = |record: &Record| record.entry.as_bytes() == entry.as_bytes();
         if self.records.iter().any(known) {
             return; // several listeners behind one advertised address
@@ -154,9 +165,13 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
 mod tests {
     use super::*;
 
+    fn plain(address: &str) -> Endpoint {
+        Endpoint { address: address.parse().expect("an address"), is_tls: false }
+    }
+
     fn log() -> DiscoveryLog {
         let mut log = DiscoveryLog::default();
-        let address = "192.0.2.7:4420".parse().expect("an address");
+        let address = plain("192.0.2.7:4420");
         log.add("nqn.2014-08.org.example:open", &[], address, None);
         log.add("nqn.2014-08.org.example:closed", &["nqn.2014-08.org.example:friend".into()], address, None);
         log
@@ -184,7 +199,7 @@ mod tests {
     #[test]
     fn a_wildcard_listener_reports_the_connected_address() {
         let mut log = DiscoveryLog::default();
-        log.add("nqn.2014-08.org.example:a", &[], "[::]:4420".parse().expect("an address"), None);
+        log.add("nqn.2014-08.org.example:a", &[], plain("[::]:4420"), None);
         let page = log.page("h", Some("::ffff:192.0.2.9".parse().expect("an address")));
         assert_eq!(page[1024 + 1], 1, "IPv4");
         assert_eq!(&page[1024 + 512..1024 + 522], b"192.0.2.9\0");
@@ -193,7 +208,7 @@ mod tests {
     #[test]
     fn the_advertised_address_replaces_the_real_one() {
         let mut log = log();
-        let address = "10.0.0.1:4420".parse().expect("an address");
+        let address = plain("10.0.0.1:4420");
         log.add("nqn.2014-08.org.example:c", &[], address, Some(&("storage.example".into(), 14420)));
         let page = log.page("h", None);
         let record = &page[2048..];
@@ -205,12 +220,22 @@ mod tests {
     fn an_advertised_address_has_its_family_and_is_listed_once() {
         let mut log = DiscoveryLog::default();
         for listener in ["10.0.0.1:4420", "10.0.0.2:4420"] {
-            let address = listener.parse().expect("an address");
+            let address = plain(listener);
             log.add("nqn.2014-08.org.example:a", &[], address, Some(&("2001:db8::1".into(), 4420)));
         }
         let page = log.page("h", None);
         assert_eq!(page.len(), 2048);
         assert_eq!(page[1024 + 1], 2, "IPv6");
+    }
+
+    /// TREQ and the security type at offset 768 (TCP 3.1).
+    #[test]
+    fn an_entry_says_that_tls_is_required() {
+        let mut log = log();
+        log.add("nqn.2014-08.org.example:open", &[], Endpoint { is_tls: true, ..plain("192.0.2.7:4421") }, None);
+        let page = log.page("h", None);
+        let [plain, tls] = [1024, 2048].map(|at| (page[at + 3], page[at + 768], &page[at + 32..at + 37]));
+        assert_eq!((plain, tls), ((0, 0, &b"4420\0"[..]), (1, 2, &b"4421\0"[..])));
     }
 
     /// Literal offsets from the specification (Base 5.1.12.3.1).

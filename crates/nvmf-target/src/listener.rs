@@ -1,4 +1,5 @@
-//! Accepts connections and distributes them round robin over the I/O threads.
+//! Accepts connections and distributes them round robin over the I/O threads, those of TLS listeners after their handshake
+//! ([`crate::handshakes`]).
 //!
 //! One OS thread waits in the kernel for all listeners, so that an idle server uses no CPU for it and reactors do not poll
 //! listening sockets.
@@ -7,14 +8,35 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use pilotlight_reactor::Sender;
+use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use crate::directory::Endpoint;
+use crate::handshakes::Handshakes;
 use crate::message::Message;
 use crate::refusals::RefusalReason;
 use crate::shared::Shared;
+use crate::stream::Accepted;
+
+/// A listening socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// Whether its connections begin with a TLS handshake.
+    pub is_tls: bool,
+}
+
+impl Listener {
+    /// Its address.
+    pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
+        Ok(Endpoint { address: self.socket.local_addr()?, is_tls: self.is_tls })
+    }
+}
 
 /// A running acceptor. Dropping it stops accepting.
 pub struct Acceptor {
@@ -23,23 +45,23 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts on `listeners` and distributes to `threads`.
+    /// Accepts on `listeners`; connections of TLS listeners go to `handshakes`.
     ///
     /// # Errors
     /// If no thread or descriptor is available.
     pub fn start(
-        listeners: Vec<TcpListener>,
-        threads: Arc<[Sender<Message>]>,
-        shared: Arc<Shared>,
+        listeners: Vec<Listener>,
+        distributor: Arc<Distributor>,
+        handshakes: Option<Arc<Handshakes>>,
     ) -> io::Result<Self> {
         for listener in &listeners {
-            listener.set_nonblocking(true)?;
+            listener.socket.set_nonblocking(true)?;
         }
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let stopped = Arc::clone(&stop);
         let join = std::thread::Builder::new()
             .name("acceptor".into())
-            .spawn(move || Distributor { threads, shared, next: 0 }.run(&listeners, &stopped))?;
+            .spawn(move || Accepting { distributor, handshakes }.run(&listeners, &stopped))?;
         Ok(Self { stop, join: Some(join) })
     }
 
@@ -58,16 +80,16 @@ impl Drop for Acceptor {
     }
 }
 
-struct Distributor {
-    threads: Arc<[Sender<Message>]>,
-    shared: Arc<Shared>,
-    next: usize,
+/// The acceptor's thread.
+struct Accepting {
+    distributor: Arc<Distributor>,
+    handshakes: Option<Arc<Handshakes>>,
 }
 
-impl Distributor {
-    fn run(&mut self, listeners: &[TcpListener], stop: &OwnedFd) {
+impl Accepting {
+    fn run(&self, listeners: &[Listener], stop: &OwnedFd) {
         loop {
-            let mut fds: Vec<PollFd> = listeners.iter().map(|l| PollFd::new(l, PollFlags::IN)).collect();
+            let mut fds: Vec<PollFd> = listeners.iter().map(|l| PollFd::new(&l.socket, PollFlags::IN)).collect();
             fds.push(PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN));
             match poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -84,9 +106,9 @@ impl Distributor {
         }
     }
 
-    fn accept_all(&mut self, listener: &TcpListener) {
+    fn accept_all(&self, listener: &Listener) {
         loop {
-            match listener.accept() {
+            match listener.socket.accept() {
                 Ok((socket, peer)) => {
                     let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
                     if let Err(error) = ready {
@@ -94,7 +116,7 @@ impl Distributor {
                         tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
                     }
-                    self.distribute(socket.into(), peer);
+                    self.pass_on(socket.into(), peer, listener.is_tls);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -107,16 +129,41 @@ impl Distributor {
         }
     }
 
-    fn distribute(&mut self, socket: OwnedFd, peer: SocketAddr) {
-        if !self.shared.connection_opened() {
-            self.shared.refusals.note(RefusalReason::TooManyConnections);
+    fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, is_tls: bool) {
+        let shared = &self.distributor.shared;
+        if !shared.connection_opened() {
+            shared.refusals.note(RefusalReason::TooManyConnections);
             tracing::warn!(%peer, reason = "too many connections (limits.max_connections)", "connection refused");
             return;
         }
-        let mut message = Message::Accept(socket, peer);
+        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns() };
+        match self.handshakes.as_ref().filter(|_| is_tls) {
+            Some(handshakes) => handshakes.begin(accepted),
+            None => self.distributor.distribute(accepted),
+        }
+    }
+}
+
+/// Distributes connections over the I/O threads.
+pub struct Distributor {
+    threads: Arc<[Sender<Message>]>,
+    pub(crate) shared: Arc<Shared>,
+    next: AtomicUsize,
+}
+
+impl Distributor {
+    /// To `threads`.
+    #[must_use]
+    pub fn new(threads: Arc<[Sender<Message>]>, shared: Arc<Shared>) -> Self {
+        Self { threads, shared, next: AtomicUsize::new(0) }
+    }
+
+    /// Passes a connection to the next I/O thread, and closes it if none takes it.
+    pub(crate) fn distribute(&self, accepted: Accepted) {
+        let peer = accepted.peer;
+        let mut message = Message::Accept(accepted);
         for _ in 0..self.threads.len() {
-            let thread = self.next % self.threads.len();
-            self.next += 1;
+            let thread = self.next.fetch_add(1, Relaxed) % self.threads.len();
             match self.threads[thread].send(message) {
                 Ok(()) => return,
                 Err(returned) => message = returned,

@@ -4,8 +4,6 @@
 //! in its next poll, so that nothing is lost and nothing blocks.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use pilotlight_nvme::Status;
@@ -20,6 +18,7 @@ use crate::ids::HostKey;
 use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::refusals::RefusalReason;
+use crate::stream::{Accepted, Stream};
 use crate::tcp::Connection;
 use crate::views::{ViewId, Views};
 
@@ -49,9 +48,9 @@ pub enum NamespaceChange {
 /// A message to an I/O thread.
 pub enum Message {
     /// Serve this connection.
-    Accept(OwnedFd, SocketAddr),
+    Accept(Accepted),
     /// Serve this connection, accepted by another I/O thread that serves a different class.
-    HandOver(OwnedFd, Box<Connection>),
+    HandOver(Stream, Box<Connection>),
     /// An I/O queue requests to join the controller at `admin`.
     Attach {
         /// The admin queue's connection.

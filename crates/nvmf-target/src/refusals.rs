@@ -19,13 +19,15 @@ pub enum RefusalReason {
     NotDrained,
     /// Another invalid parameter of Connect, or an invalid command.
     InvalidConnect,
+    /// A failed TLS handshake.
+    TlsHandshake,
     /// Another temporary condition.
     Busy,
 }
 
 impl RefusalReason {
     /// All values in order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TooManyConnections,
         Self::HostNotAllowed,
         Self::NoSuchSubsystem,
@@ -33,6 +35,7 @@ impl RefusalReason {
         Self::NoQueueMemory,
         Self::NotDrained,
         Self::InvalidConnect,
+        Self::TlsHandshake,
         Self::Busy,
     ];
 
@@ -47,6 +50,7 @@ impl RefusalReason {
             Self::NoQueueMemory => "no-queue-memory",
             Self::NotDrained => "not-drained",
             Self::InvalidConnect => "invalid-connect",
+            Self::TlsHandshake => "tls-handshake",
             Self::Busy => "busy",
         }
     }

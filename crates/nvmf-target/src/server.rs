@@ -28,11 +28,12 @@ use crate::background::control::Class;
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::directory::Directory;
+use crate::directory::{Advertised, Directory, Endpoint};
+use crate::handshakes::HandshakeThread;
 pub use crate::ids::DISCOVERY;
 use crate::latency::LatencyMeter;
 use crate::lease::Leased;
-use crate::listener::Acceptor;
+use crate::listener::{Acceptor, Distributor};
 use crate::message::{Message, NamespaceChange};
 use crate::shared::{Entry, Namespace, State, Storage};
 pub use crate::shared::{Shared, ThreadLimits};
@@ -59,8 +60,10 @@ pub struct Server {
     shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
     acceptor: Acceptor,
+    _tls: Option<HandshakeThread>,
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     changes: Changes,
     priorities: Priorities,
     /// Serves [`Shared::utilization`].
@@ -103,7 +106,7 @@ impl Server {
         mut options: RuntimeOptions,
         opener: Box<Opener>,
     ) -> Result<Self, StartError> {
-        let Assembled { listeners, addresses, shared, inboxes, threads } = Assembled::new(config, &opener)?;
+        let Assembled { listeners, endpoints, shared, inboxes, threads } = Assembled::new(config, &opener)?;
         if BackgroundKnobs::are_offered(&shared.background) {
             options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared))));
             options.readings = Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared))));
@@ -120,17 +123,22 @@ impl Server {
         }
         announce(&shared, &inboxes)?;
         let utilization = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
-        let authentication = Worker::start(&shared, Arc::clone(&inboxes), cpus)?;
+        let authentication = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
         let failure_log = FailureLog::start(&shared)?;
         let notices = Notices::start(&shared, runtime.plant_notice())?;
-        let acceptor = Acceptor::start(listeners, Arc::clone(&inboxes), Arc::clone(&shared))?;
+        let distributor = Arc::new(Distributor::new(Arc::clone(&inboxes), Arc::clone(&shared)));
+        let has_tls = endpoints.iter().any(|endpoint| endpoint.is_tls);
+        let tls = has_tls.then(|| HandshakeThread::start(Arc::clone(&distributor), cpus)).transpose()?;
+        let acceptor = Acceptor::start(listeners, distributor, tls.as_ref().map(HandshakeThread::handshakes))?;
         let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
         Ok(Self {
             shared,
             threads: inboxes,
             acceptor,
+            _tls: tls,
             runtime,
-            addresses,
+            addresses: of_kind(&endpoints, false),
+            tls_addresses: of_kind(&endpoints, true),
             changes,
             priorities: Priorities::default(),
             _utilization: utilization,
@@ -148,10 +156,16 @@ impl Server {
         self.shared.authenticator.set(authentication);
     }
 
-    /// The listening addresses.
+    /// The listening addresses without TLS.
     #[must_use]
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The listening addresses with TLS.
+    #[must_use]
+    pub fn tls_addrs(&self) -> &[SocketAddr] {
+        &self.tls_addresses
     }
 
     /// Sets the policy for cores and I/O threads. Without one, every core polls and I/O threads do not move.
@@ -267,9 +281,9 @@ impl Server {
         Ok(ending)
     }
 
-    /// Sets the advertised address and the referrals of the discovery log.
-    pub fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
-        self.changes.set_discovery(advertise, referrals);
+    /// Sets the advertised addresses and the referrals of the discovery log.
+    pub fn set_discovery(&self, advertised: Advertised, referrals: Vec<(String, u16)>) {
+        self.changes.set_discovery(advertised, referrals);
     }
 
     /// Resizes a namespace to `blocks`, or for `None` to the size of its medium. Hosts are notified of a change when every I/O
@@ -280,6 +294,10 @@ impl Server {
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.changes.resize(nqn, nsid, blocks)
     }
+}
+
+fn of_kind(endpoints: &[Endpoint], is_tls: bool) -> Vec<SocketAddr> {
+    endpoints.iter().filter(|endpoint| endpoint.is_tls == is_tls).map(|endpoint| endpoint.address).collect()
 }
 
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without

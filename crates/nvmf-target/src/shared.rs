@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::caps::{Caps, Limit};
 use crate::classes::Placement;
 use crate::config::ServerConfig;
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
-use crate::directory::Directory;
+use crate::directory::{Directory, Endpoint};
 use crate::discovery::DiscoveryLog;
 use crate::failure_bell::FailureBell;
 use crate::ids::HostKey;
@@ -148,9 +148,9 @@ fn views_of(subsystems: &[Entry]) -> Views {
 
 impl Shared {
     /// The state of a server with these subsystems, without classes and the limits of namespaces.
-    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> io::Result<Self> {
+    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, endpoints: &[Endpoint]) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
-        let directory = Arc::new(Directory::new(&config, &identities, addresses));
+        let directory = Arc::new(Directory::new(&config, &identities, endpoints));
         let views = Arc::new(views_of(&subsystems));
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,

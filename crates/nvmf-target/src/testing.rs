@@ -23,6 +23,7 @@ use crate::latency::batch::Clock;
 use crate::message::{Message, Outbox};
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
+use crate::stream::Accepted;
 use crate::thread::{TargetThread, ThreadParts, Usage};
 use pilotlight_reactor::HistogramSnapshot;
 
@@ -141,7 +142,8 @@ impl Bench {
         }
         if self.shared.connection_opened() {
             let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            self.inbox.send(Message::Accept(theirs, from)).map_err(|_| io::ErrorKind::QuotaExceeded)?;
+            let accepted = Accepted { stream: theirs.into(), peer: from, accepted_ns: self.now_ns };
+            self.inbox.send(Message::Accept(accepted)).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         }
         Ok(Peer { socket: ours })
     }

@@ -6,6 +6,7 @@
 //! so an idle connection costs little. Between polls it can wait in the kernel (`thread/wait.rs`).
 
 mod background;
+mod encrypted;
 mod end;
 mod hand_over;
 mod poll;
@@ -13,7 +14,7 @@ mod socket;
 mod wait;
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
@@ -35,7 +36,9 @@ use crate::namespaces::Namespaces;
 use crate::queue_pair::{CONTROLLER_ENDED, Cx};
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stream::{Accepted, Stream};
 use crate::tcp::Connection;
+use crate::tls::TlsPeer;
 use crate::views::ViewId;
 use socket::{Resources, SCRATCH, Socket, readable};
 
@@ -208,8 +211,8 @@ impl TargetThread {
 
     fn on_message(&mut self, message: Message, now_ns: u64) {
         match message {
-            Message::Accept(socket, peer) => self.accept(socket, peer, now_ns),
-            Message::HandOver(socket, conn) => self.take_over(socket, conn, now_ns),
+            Message::Accept(accepted) => self.accept(accepted, now_ns),
+            Message::HandOver(stream, conn) => self.take_over(stream, conn, now_ns),
             Message::Attach { admin, qid, queue } => {
                 let known = self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_attach(qid, queue, cx));
                 let result = known.unwrap_or(Err(CONTROLLER_ENDED));
@@ -319,25 +322,30 @@ impl TargetThread {
         }
     }
 
-    fn accept(&mut self, socket: OwnedFd, peer: SocketAddr, now_ns: u64) {
+    fn accept(&mut self, accepted: Accepted, now_ns: u64) {
         if self.draining {
             return;
         }
-        let local = rustix::net::getsockname(&socket).ok().and_then(|name| SocketAddr::try_from(name).ok());
+        let Accepted { stream, peer, accepted_ns } = accepted;
+        let local = rustix::net::getsockname(&stream.fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
         let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
-        let conn = Connection::new(now_ns, timeout_ns, peer, local.map(|address| address.ip()));
-        self.serve(socket, conn);
+        let mut conn = Connection::new(accepted_ns, timeout_ns, peer, local.map(|address| address.ip()));
+        let tls = stream.tls.as_ref().map(|session| TlsPeer::parse(session.identity()));
+        conn.pair.set_tls(tls.map(|peer| peer.expect("the key was found by the NQNs in its identity")));
+        if let Some(address) = self.serve(stream, conn) {
+            self.settle(address.index, now_ns); // bytes may have arrived with the end of the TLS handshake
+        }
     }
 
     /// Adds a connection; returns its address.
-    fn serve(&mut self, socket: OwnedFd, conn: Connection) -> Option<ConnAddr> {
+    fn serve(&mut self, stream: Stream, conn: Connection) -> Option<ConnAddr> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
             self.deadlines.push(u64::MAX);
             self.sockets.len() as u32 - 1
         });
         let data = epoll::EventData::new_u64(u64::from(index));
-        if let Err(error) = epoll::add(&self.resources.epoll, &socket, data, readable()) {
+        if let Err(error) = epoll::add(&self.resources.epoll, &stream.fd, data, readable()) {
             let reason = "cannot add its socket to epoll";
             tracing::warn!(peer = %conn.pair.peer(), reason, %error, "connection refused");
             self.free.push(index);
@@ -348,7 +356,8 @@ impl TargetThread {
         let address = ConnAddr { thread: self.id, index, serial: self.serial };
         self.deadlines[index as usize] = conn.pair.deadline_ns();
         self.sockets[index as usize] = Some(Box::new(Socket {
-            fd: Some(socket),
+            fd: Some(stream.fd),
+            tls: stream.tls,
             conn,
             address,
             interest: readable(),
@@ -411,7 +420,7 @@ impl TargetThread {
         self.in_progress = self.in_progress + now - before;
         if socket.conn.pair.is_over() {
             self.reap(index, now_ns);
-        } else if socket.conn.pair.has_waiting() && !socket.listed {
+        } else if (socket.conn.pair.has_waiting() || socket.has_buffered()) && !socket.listed {
             socket.listed = true;
             self.waiting.push(index);
         }
@@ -426,6 +435,7 @@ impl TargetThread {
         let (now, before) = socket.recount();
         self.in_progress = self.in_progress + now - before;
         if socket.fd.take().is_some() {
+            socket.tls = None;
             self.resources.shared.connection_closed();
         }
         if !socket.conn.pair.is_drained() {

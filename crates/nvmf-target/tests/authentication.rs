@@ -37,7 +37,7 @@ fn small() -> Policy {
 /// Authentication of [`HOST`] with these secrets, and of no other host.
 fn authentication(host: Secret, controller: Option<Secret>) -> AuthenticationConfig {
     let hosts = [(HOST.to_owned(), HostSecrets { host, controller })].into();
-    AuthenticationConfig { hosts, policy: small(), for_discovery: false }
+    AuthenticationConfig { hosts, policy: small(), ..AuthenticationConfig::default() }
 }
 
 fn server(authentication: AuthenticationConfig) -> Server {
@@ -96,7 +96,7 @@ fn a_host_without_the_secret_or_with_another_is_refused() {
 /// An admin queue that has connected as [`HOST`] and not authenticated.
 fn unauthenticated(server: &Server, subnqn: &str) -> (Connection, u32) {
     let sizes = Sizes { depth: 31, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
-    let mut admin = Connection::open(server.local_addrs()[0], &Handshake::default(), &sizes).unwrap();
+    let mut admin = Connection::open(server.local_addrs()[0], None, &Handshake::default(), &sizes).unwrap();
     let connect = ConnectCmd { recfmt: 0, qid: 0, sqsize: 31, cattr: 0, kato_ms: 0 };
     let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, subnqn, HOST);
     let result = admin.execute("Connect", connect.encode(), data.as_bytes(), &mut []).unwrap();
@@ -249,7 +249,7 @@ fn an_io_queue_serves_nothing_before_it_has_authenticated() {
     let mut controller = Controller::connect(options.clone()).unwrap();
     controller.set_queue_count(1).unwrap();
     let sizes = Sizes { depth: 4, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
-    let mut queue = Connection::open(server.local_addrs()[0], &Handshake::default(), &sizes).unwrap();
+    let mut queue = Connection::open(server.local_addrs()[0], None, &Handshake::default(), &sizes).unwrap();
     let connect = ConnectCmd { recfmt: 0, qid: 1, sqsize: 4, cattr: 0, kato_ms: 0 };
     let data = ConnectData::new(options.hostid, controller.cntlid(), NQN, HOST);
     let result = queue.execute("Connect", connect.encode(), data.as_bytes(), &mut []).unwrap();

@@ -11,6 +11,7 @@ use pilotlight_nvme::command::opcode::{admin, io};
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_nvme::feature::{DISCOVERY_CHANGED, async_event, fid};
 use pilotlight_nvme::log::lid;
+use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{Server, SubsystemConfig};
 
 const OTHER: &str = "nqn.2026-01.test:other";
@@ -78,14 +79,16 @@ fn hosts_get_changes_of_referrals_and_of_the_advertised_address() {
     let target = memory_target();
     let mut host = Watcher::new(&target, FRIEND);
     let before = host.generation();
-    target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
+    target.server.set_discovery(Advertised::default(), vec![("10.0.0.2".into(), 8009)]);
     let entries = host.wait_for_change();
     assert_eq!(names(&entries), [(2, NQN), (1, DISCOVERY_NQN)]);
     assert_eq!((entries[1].traddr.as_str(), entries[1].trsvcid.as_str()), ("10.0.0.2", "8009"));
     assert_eq!(host.generation(), before + 1);
-    target.server.set_discovery(None, vec![("10.0.0.2".into(), 8009)]);
+    target.server.set_discovery(Advertised::default(), vec![("10.0.0.2".into(), 8009)]);
     assert!(!host.has_event() && host.generation() == before + 1, "nothing has changed");
-    target.server.set_discovery(Some(("storage.example.com".into(), 4420)), Vec::new());
+    target
+        .server
+        .set_discovery(Advertised { plain: Some(("storage.example.com".into(), 4420)), tls: None }, Vec::new());
     assert_eq!(host.wait_for_change()[0].traddr, "storage.example.com");
     assert_eq!(host.generation(), before + 2);
     target.stop();

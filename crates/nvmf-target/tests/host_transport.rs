@@ -140,7 +140,7 @@ fn damage_on_the_way_to_the_host_is_detected() {
     // sent to the host: ICResp (128 bytes), Connect's response (28), C2HData (28 + 4096 + 4)
     for (at, in_data) in [(128 + 28 + 28 + 1000, true), (128 + 28 + 12, false), (128 + 28 + 28 + 4096, true)] {
         let controller = Controller::connect(options.clone()).expect("a controller");
-        let mut queue = Connection::open(flipping_proxy(target.addr, at), &handshake, &sizes).expect("connected");
+        let mut queue = Connection::open(flipping_proxy(target.addr, at), None, &handshake, &sizes).expect("connected");
         let data = ConnectData::new(options.hostid, controller.cntlid(), NQN, &options.hostnqn);
         let cid = queue.submit(command.encode(), zerocopy::IntoBytes::as_bytes(&data), 0).expect("submitted");
         assert!(queue.wait(cid, "Connect", &mut []).expect("answered").status.is_success());

@@ -24,4 +24,4 @@ mod wire;
 pub use config::{ClientConfig, Hash, Psk, PskError, ServerConfig};
 pub use error::{Alert, Failure, SessionError};
 pub use handshake::{Handshake, Step};
-pub use session::{MAX_WRITE, Session};
+pub use session::{MAX_WRITE, SESSION_BYTES, Session};

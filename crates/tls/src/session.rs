@@ -19,6 +19,8 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Buffer in s2n-tls, so that one write is sent with one system call. With one record to spare, as it is flushed when less than a
 /// whole record has room.
 pub(crate) const SEND_BUFFER: u32 = (MAX_WRITE + RECORD + 5 * RECORD_OVERHEAD) as u32;
+/// Approximate memory of a session in bytes: the buffer of writes, that of s2n-tls for sending, one record and received bytes there.
+pub const SESSION_BYTES: usize = MAX_WRITE + SEND_BUFFER as usize + 3 * RECORD;
 /// Bytes beyond the caller's buffer that one read receives at most, for records without data.
 const READ_SLACK: usize = 2 * RECORD;
 
@@ -32,6 +34,8 @@ pub struct Session {
     /// Accepted bytes that are not sent yet.
     stage: Box<[u8]>,
     staged: Range<usize>,
+    /// The last read emptied the socket: what is buffered is the beginning of a record.
+    is_read_blocked: bool,
     /// How reading ended: `Ok` by close_notify.
     end: Option<Result<(), SessionError>>,
     is_end_reported: bool,
@@ -46,6 +50,7 @@ impl Session {
             identity,
             stage: vec![0; MAX_WRITE].into(),
             staged: 0..0,
+            is_read_blocked: false,
             end: None,
             is_end_reported: false,
             is_closed: false,
@@ -69,7 +74,7 @@ impl Session {
     pub fn has_buffered(&self) -> bool {
         let conn = self.wire.conn_ref();
         let has_end = self.end.is_some() && !self.is_end_reported;
-        has_end || self.end.is_none() && conn.peek_len() + conn.peek_buffered_len() > 0
+        has_end || self.end.is_none() && !self.is_read_blocked && conn.peek_len() + conn.peek_buffered_len() > 0
     }
 
     /// Whether accepted bytes wait for the socket to become writable: then [`flush`](Self::flush).
@@ -92,12 +97,14 @@ impl Session {
     /// `WouldBlock`, or the reason for the end.
     pub fn read_vectored(&mut self, socket: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, SessionError> {
         let mut total = 0;
+        self.is_read_blocked = false;
         for buffer in buffers {
             if self.end.is_some() {
                 break;
             }
             let (bytes, end) = self.fill(socket.as_fd(), buffer);
             total += bytes;
+            self.is_read_blocked = matches!(end, Some(Err(SessionError::WouldBlock)));
             match end {
                 Some(Err(SessionError::WouldBlock)) if total == 0 => return Err(SessionError::WouldBlock),
                 Some(Err(SessionError::WouldBlock)) => break,

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype, nqn_from_field};
 use pilotlight_nvme::{Cqe, Sqe, Status};
+use pilotlight_tls::SESSION_BYTES;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
 
@@ -143,11 +144,26 @@ impl<T: Transport> QueuePair<T> {
         let subsystem = find_subsystem(subnqn, cx).ok_or(ConnectRefusal::SUBNQN)?;
         admit(subsystem, hostnqn, cx)?;
         let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
+        self.check_tls(&host, subnqn, cx)?;
         if cmd.qid == 0 {
             self.connect_admin(cid, cmd, host, data.cntlid.get(), cx)
         } else {
             self.connect_io(cid, cmd, host, data.cntlid.get(), cx)
         }
+    }
+
+    /// Checks that a key of TLS is that of this host and subsystem, and that a host with a key uses TLS.
+    fn check_tls(&self, host: &HostKey, subnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
+        match &self.tls {
+            Some(peer) if *peer.hostnqn != *host.hostnqn || *peer.subnqn != *subnqn => Err(ConnectRefusal::TLS_OTHER),
+            None if cx.shared.authenticator.requires_tls(host) => Err(ConnectRefusal::TLS_REQUIRED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the TLS session, charged with the queue.
+    fn tls_bytes(&self) -> usize {
+        if self.tls.is_some() { SESSION_BYTES } else { 0 }
     }
 
     fn connect_admin(
@@ -163,7 +179,8 @@ impl<T: Transport> QueuePair<T> {
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1)
             + AdminQueue::bytes(cx.shared.limits.max_io_queues)
-            + exchange_bytes(&host, cx);
+            + exchange_bytes(&host, cx)
+            + self.tls_bytes();
         let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
@@ -195,7 +212,7 @@ impl<T: Transport> QueuePair<T> {
         if association.host.hostid != host.hostid {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx);
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx) + self.tls_bytes();
         let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });

@@ -58,6 +58,7 @@ use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
+use crate::tls::TlsPeer;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
@@ -196,6 +197,8 @@ pub struct QueuePair<T> {
     authentication: Option<Box<Authentication>>,
     /// Time limit of Connect and authentication, in nanoseconds.
     login_deadline_ns: u64,
+    /// The NQNs of its TLS key.
+    tls: Option<Box<TlsPeer>>,
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -216,7 +219,13 @@ impl<T: Transport> QueuePair<T> {
             gate: Gate::Open,
             authentication: None,
             login_deadline_ns: deadline_ns,
+            tls: None,
         }
+    }
+
+    /// The connection has TLS with the key of this host and subsystem.
+    pub fn set_tls(&mut self, peer: Option<TlsPeer>) {
+        self.tls = peer.map(Box::new);
     }
 
     /// The host's address.

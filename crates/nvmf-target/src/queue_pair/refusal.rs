@@ -73,6 +73,16 @@ impl ConnectRefusal {
         "HOSTNQN: this host is not allowed (allowed_hosts, --allow-host)",
     )
     .as_reason(RefusalReason::HostNotAllowed);
+    pub(super) const TLS_OTHER: Self = Self::status(
+        Status::CONNECT_INVALID_HOST.dnr(),
+        "HOSTNQN or SUBNQN: the TLS key of this connection belongs to another host or subsystem",
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
+    pub(super) const TLS_REQUIRED: Self = Self::status(
+        Status::CONNECT_INVALID_HOST.dnr(),
+        "HOSTNQN: this host has a TLS key and must connect with TLS (security.allow_plain admits it without)",
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const NO_CNTLID_LEFT: Self =
         Self::busy("every controller identifier is in use (controller_ids of the subsystem)");
     pub(super) const NO_ANSWER: Self = Self::busy("timeout waiting for an I/O thread");

@@ -11,7 +11,9 @@ use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
+use crate::directory::Endpoint;
 use crate::latency::batch::Clock;
+use crate::listener::Listener;
 use crate::message::{Message, Outbox};
 use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::{TargetThread, ThreadParts};
@@ -23,8 +25,8 @@ const BACKLOG: i32 = 4096;
 
 /// The parts of a server that is not running yet.
 pub(crate) struct Assembled {
-    pub(crate) listeners: Vec<TcpListener>,
-    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) inboxes: Arc<[Sender<Message>]>,
     pub(crate) threads: Vec<TargetThread>,
@@ -33,12 +35,14 @@ pub(crate) struct Assembled {
 impl Assembled {
     /// Opens the configured addresses and namespaces, and creates the I/O threads.
     pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let listeners = config.listeners.iter().map(|&address| listen(address)).collect::<Result<Vec<_>, _>>()?;
-        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>()?;
+        let plain = config.listeners.iter().map(|&address| (address, false));
+        let all = plain.chain(config.tls_listeners.iter().map(|&address| (address, true)));
+        let listeners = all.map(|(address, is_tls)| listen(address, is_tls)).collect::<Result<Vec<_>, _>>()?;
+        let endpoints = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(shared(config, subsystems, &addresses)?);
+        let shared = Arc::new(shared(config, subsystems, &endpoints)?);
         let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
         let thread = |(id, inbox)| {
@@ -53,7 +57,7 @@ impl Assembled {
             })
         };
         let threads = ends.into_iter().enumerate().map(thread).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { listeners, addresses, shared, inboxes, threads })
+        Ok(Self { listeners, endpoints, shared, inboxes, threads })
     }
 }
 
@@ -97,18 +101,18 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
     Ok(())
 }
 
-fn listen(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let listener = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
+fn listen(address: SocketAddr, is_tls: bool) -> Result<Listener, StartError> {
+    let socket = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
     // The standard library uses a backlog of 128. Beyond it the kernel drops connection attempts, and a host retries after a
     // second.
-    let widened = rustix::net::listen(&listener, BACKLOG).map_err(io::Error::from);
+    let widened = rustix::net::listen(&socket, BACKLOG).map_err(io::Error::from);
     widened.map_err(|source| StartError::Listen { address, source })?;
-    Ok(listener)
+    Ok(Listener { socket, is_tls })
 }
 
 /// The shared state, with classes and the limits of namespaces.
-fn shared(config: ServerConfig, subsystems: Vec<Entry>, addresses: &[SocketAddr]) -> Result<Shared, StartError> {
-    let shared = Shared::new(config, subsystems, addresses)?;
+fn shared(config: ServerConfig, subsystems: Vec<Entry>, endpoints: &[Endpoint]) -> Result<Shared, StartError> {
+    let shared = Shared::new(config, subsystems, endpoints)?;
     shared.add_configured_limits();
     shared.update_classes(&[]);
     Ok(shared)

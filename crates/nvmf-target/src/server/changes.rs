@@ -27,7 +27,7 @@ use super::{Draining, Entry, Opener, ServerError, Shared, State, Storage, added,
 use crate::acks::{Ack, Acks};
 use crate::backend::{Backend, Geometry};
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
-use crate::directory::{Directory, MAX_PLACES};
+use crate::directory::{Advertised, Directory, MAX_PLACES};
 use crate::lease::Closed;
 use crate::message::{Message, NamespaceChange};
 use crate::subsystem::Subsystem;
@@ -145,9 +145,9 @@ impl Changes {
     }
 
     /// As [`super::Server::set_discovery`].
-    pub fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
+    pub fn set_discovery(&self, advertised: Advertised, referrals: Vec<(String, u16)>) {
         let _one_at_a_time = self.begin();
-        self.change_directory(|directory| directory.with_reach(advertise, referrals));
+        self.change_directory(|directory| directory.with_reach(advertised, referrals));
     }
 
     /// As [`super::Server::resize_namespace`].

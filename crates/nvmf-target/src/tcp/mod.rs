@@ -29,6 +29,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, IcReq, IcResp, MAX_PDA, PduType, TermReq};
+use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -94,6 +95,30 @@ impl Connection {
             return;
         }
         self.pair.transport.inbound.keep(rest);
+    }
+
+    /// Handles the result of a receive: `in_place` bytes at most went to [`Connection::body_target`], the others to `scratch` after
+    /// `kept` bytes.
+    #[inline(always)]
+    pub fn on_received(
+        &mut self,
+        received: Result<usize, Errno>,
+        in_place: usize,
+        (scratch, kept): (&[u8], usize),
+        cx: &mut Cx,
+    ) {
+        match received {
+            Ok(0) => self.pair.lost(cx),
+            Ok(bytes) => {
+                let in_place = in_place.min(bytes);
+                if in_place > 0 {
+                    self.on_body(in_place, cx);
+                }
+                self.on_bytes(&scratch[..kept + bytes - in_place], cx);
+            }
+            Err(Errno::AGAIN | Errno::INTR) => self.on_bytes(&scratch[..kept], cx),
+            Err(_) => self.pair.lost(cx),
+        }
     }
 
     /// Handles the PDUs in `bytes`, and keeps the beginning of an incomplete one.

@@ -1,11 +1,10 @@
 //! Passing a connection to another I/O thread at Connect, because of its class (`classes.rs`).
 
-use std::os::fd::OwnedFd;
-
 use rustix::event::epoll;
 
 use super::TargetThread;
 use crate::message::Message;
+use crate::stream::Stream;
 use crate::tcp::Connection;
 
 impl TargetThread {
@@ -21,16 +20,16 @@ impl TargetThread {
         if let Err(error) = epoll::delete(&self.resources.epoll, &fd) {
             tracing::debug!(%error, "cannot remove a socket from epoll");
         }
-        self.resources.out.send(to, Message::HandOver(fd, Box::new(socket.conn)));
+        self.resources.out.send(to, Message::HandOver(Stream { fd, tls: socket.tls }, Box::new(socket.conn)));
     }
 
     /// Accepts a passed connection, and handles its Connect.
     #[cold]
-    pub(super) fn take_over(&mut self, socket: OwnedFd, conn: Box<Connection>, now_ns: u64) {
+    pub(super) fn take_over(&mut self, stream: Stream, conn: Box<Connection>, now_ns: u64) {
         if self.draining {
             return self.resources.shared.connection_closed();
         }
-        let Some(address) = self.serve(socket, *conn) else { return };
+        let Some(address) = self.serve(stream, *conn) else { return };
         self.with(address, now_ns, |socket, cx| socket.conn.pair.take_over(cx));
     }
 }

@@ -161,6 +161,9 @@ impl TargetThread {
             let Some(socket) = self.sockets[index as usize].as_mut() else { continue };
             socket.listed = false;
             socket.conn.pair.refill();
+            if socket.has_buffered() {
+                moved |= socket.read_buffered(&mut self.resources, now_ns);
+            }
             let address = socket.address;
             moved |= socket.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
             self.settle(index, now_ns);

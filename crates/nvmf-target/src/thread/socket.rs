@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use pilotlight_tls::Session;
 use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -30,6 +31,8 @@ pub(super) const SCRATCH: usize = 256 * 1024;
 /// A connection and its socket.
 pub(super) struct Socket {
     pub(super) fd: Option<OwnedFd>,
+    /// The TLS session on it.
+    pub(super) tls: Option<Box<Session>>,
     pub(super) conn: Connection,
     pub(super) address: ConnAddr,
     /// Epoll interest.
@@ -64,6 +67,14 @@ pub(super) fn readable() -> epoll::EventFlags {
 }
 
 impl Resources {
+    /// Bytes that a read may take now; `None` without memory for in-capsule data: then level-triggered epoll signals again. A command
+    /// takes more memory than its bytes: data of 512 bytes takes a page, for Compare two.
+    #[inline]
+    pub(super) fn room(&self) -> Option<usize> {
+        let room = (self.memory.in_capsule_room() / 16).min(SCRATCH);
+        (room > MAX_CAPSULE).then_some(room)
+    }
+
     pub(super) fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
         Cx {
             now_ns,
@@ -118,13 +129,12 @@ impl Socket {
 
     /// Reads once and handles the bytes.
     pub(super) fn read(&mut self, res: &mut Resources, now_ns: u64) {
-        let Some(fd) = &self.fd else { return };
-        // Without memory for in-capsule data nothing is read; level-triggered epoll signals again. A command takes more memory
-        // than its bytes: data of 512 bytes takes a page, for Compare two.
-        let room = (res.memory.in_capsule_room() / 16).min(SCRATCH);
-        if room <= MAX_CAPSULE {
+        if self.tls.is_some() {
+            self.read_encrypted(res, now_ns);
             return;
         }
+        let Some(fd) = &self.fd else { return };
+        let Some(room) = res.room() else { return };
         let mut scratch = std::mem::take(&mut res.scratch);
         let kept = self.conn.take_kept(&mut scratch);
         let mut in_place = 0;
@@ -157,23 +167,15 @@ impl Socket {
         };
         let mut cx = res.cx(now_ns, self.address);
         cx.sample = sample;
-        match received {
-            Ok(0) => self.conn.pair.lost(&mut cx),
-            Ok(bytes) => {
-                let in_place = in_place.min(bytes);
-                if in_place > 0 {
-                    self.conn.on_body(in_place, &mut cx);
-                }
-                self.conn.on_bytes(&scratch[..kept + bytes - in_place], &mut cx);
-            }
-            Err(Errno::AGAIN | Errno::INTR) => self.conn.on_bytes(&scratch[..kept], &mut cx),
-            Err(_) => self.conn.pair.lost(&mut cx),
-        }
+        self.conn.on_received(received, in_place, (&scratch, kept), &mut cx);
         res.scratch = scratch;
     }
 
     /// Sends queued responses until all are sent or the socket blocks.
     pub(super) fn flush(&mut self, res: &mut Resources, now_ns: u64) {
+        if self.tls.is_some() {
+            return self.flush_encrypted(res, now_ns);
+        }
         let Some(fd) = &self.fd else { return };
         while !self.conn.pair.transport.tx.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
@@ -211,12 +213,18 @@ impl Socket {
         }
     }
 
-    fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
+    pub(super) fn watch(&mut self, res: &Resources, interest: epoll::EventFlags) {
         let Some(fd) = self.fd.as_ref().filter(|_| self.interest != interest) else { return };
         let data = epoll::EventData::new_u64(u64::from(self.address.index));
         if epoll::modify(&res.epoll, fd, data, interest).is_ok() {
             self.interest = interest;
         }
+    }
+
+    /// Whether received bytes are in the TLS session, which epoll does not signal.
+    #[inline]
+    pub(super) fn has_buffered(&self) -> bool {
+        self.tls.as_ref().is_some_and(|session| session.has_buffered())
     }
 
     /// Whether the peer has closed its side.

@@ -1,0 +1,33 @@
+//! The socket of a connection, with its TLS session if it has one.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+
+use pilotlight_tls::Session;
+
+/// A socket, encrypted or not.
+#[derive(Debug)]
+pub struct Stream {
+    /// The socket, nonblocking.
+    pub fd: OwnedFd,
+    /// The session on it.
+    pub tls: Option<Box<Session>>,
+}
+
+impl From<OwnedFd> for Stream {
+    /// Without TLS.
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd, tls: None }
+    }
+}
+
+/// An accepted connection, after its TLS handshake.
+#[derive(Debug)]
+pub struct Accepted {
+    /// Its socket.
+    pub stream: Stream,
+    /// The host's address.
+    pub peer: SocketAddr,
+    /// When it was accepted, in nanoseconds of the reactors' clock: its time limit for ICReq begins then.
+    pub accepted_ns: u64,
+}

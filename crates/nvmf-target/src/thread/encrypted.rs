@@ -1,0 +1,90 @@
+//! Reads and sends of a connection with TLS.
+//!
+//! A session holds bytes of its own: decrypted or received ones, which epoll does not signal, so that the connection is listed for the
+//! next poll while it [has some](Socket::has_buffered); and accepted ones that the socket has not taken, so that the socket is watched
+//! for space while there are some.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use pilotlight_tls::SessionError;
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::socket::{Resources, Socket, readable};
+use crate::tcp::tx::MAX_SLICES;
+
+/// The error of a socket in place of a session's; a reason other than the peer's orderly end is logged.
+#[cold]
+fn errno(error: &SessionError, socket: &Socket) -> Errno {
+    match error {
+        SessionError::WouldBlock => Errno::AGAIN,
+        error => {
+            let host = socket.conn.pair.host().map(|host| host.hostnqn.as_str());
+            tracing::warn!(host, peer = %socket.conn.pair.peer(), reason = %error, "TLS connection lost");
+            Errno::CONNRESET
+        }
+    }
+}
+
+impl Socket {
+    /// Reads bytes that the session holds; returns whether there were any.
+    pub(super) fn read_buffered(&mut self, res: &mut Resources, now_ns: u64) -> bool {
+        self.read_encrypted(res, now_ns)
+    }
+
+    /// Reads once and handles the bytes; returns whether there were any.
+    pub(super) fn read_encrypted(&mut self, res: &mut Resources, now_ns: u64) -> bool {
+        let (Some(fd), Some(session), Some(room)) = (&self.fd, &mut self.tls, res.room()) else { return false };
+        let mut scratch = std::mem::take(&mut res.scratch);
+        let kept = self.conn.take_kept(&mut scratch);
+        let mut in_place = 0;
+        let received = match self.conn.body_target().filter(|_| kept == 0) {
+            Some(target) => {
+                in_place = target.len();
+                session.read_vectored(fd, &mut [IoSliceMut::new(target), IoSliceMut::new(&mut scratch[..room])])
+            }
+            None => session.read(fd, &mut scratch[kept..room]),
+        };
+        let received = received.map_err(|error| errno(&error, self));
+        self.conn.on_received(received, in_place, (&scratch, kept), &mut res.cx(now_ns, self.address));
+        res.scratch = scratch;
+        received != Err(Errno::AGAIN)
+    }
+
+    /// Sends queued responses until all are sent or the socket blocks.
+    pub(super) fn flush_encrypted(&mut self, res: &mut Resources, now_ns: u64) {
+        match self.send_all(res, now_ns) {
+            Ok(()) if self.conn.blocked => {
+                self.conn.blocked = false;
+                self.watch(res, readable());
+            }
+            Ok(()) => {}
+            Err(SessionError::WouldBlock) => {
+                self.conn.blocked = true;
+                self.watch(res, readable() | epoll::EventFlags::OUT);
+            }
+            Err(error) => {
+                errno(&error, self);
+                self.conn.pair.lost(&mut res.cx(now_ns, self.address));
+            }
+        }
+    }
+
+    /// Sends queued responses, and then the announcement of the end if the connection is closing.
+    fn send_all(&mut self, res: &mut Resources, now_ns: u64) -> Result<(), SessionError> {
+        let (Some(fd), Some(session)) = (&self.fd, &mut self.tls) else { return Ok(()) };
+        while !self.conn.pair.transport.tx.is_empty() {
+            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+            let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
+            let bytes = session.write_vectored(fd, &slices[..used])?;
+            self.conn.on_sent(bytes, &mut res.cx(now_ns, self.address));
+        }
+        session.flush(fd)?;
+        if self.conn.pair.is_closing() && !self.shut {
+            session.close(fd)?;
+            self.shut = true;
+            let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
+        }
+        Ok(())
+    }
+}
