@@ -15,8 +15,9 @@ TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic
   tls nvme-keyring gcm ctr ghash-generic aes_generic)
-# TLS needs newer programs than the guest's release has: an archive of its own, /tls in the guest, with a C library of its own.
-TLS_SUITE=trixie
+# TLS needs newer programs than the guest's release has: archives of their own, /tls in the guest, with a C library of their own. Those of
+# Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing has newer ones.
+TLS_SUITES=(trixie forky)
 TLS_TOOLS=(nvme-cli ktls-utils keyutils)
 TLS_PROGRAMS=(usr/sbin/nvme usr/sbin/tlshd usr/bin/keyctl)
 
@@ -42,16 +43,17 @@ copy_program() {
     while read -r library; do install -D -m 755 "$library" "$dir/usr/lib/$(basename "$library")"; done
 }
 
-# prepare_tls: /tls/bin has the programs, started under their own loader and libraries in /tls/lib.
+# prepare_tls SUITE: tls-SUITE.cpio, in which /tls/bin has the programs, started under their own loader and libraries in /tls/lib.
 prepare_tls() {
-  local stamp dir=$CACHE/tls closure program from=$CACHE/tls.unpacked
-  stamp="tls 1 $TLS_SUITE ${TLS_TOOLS[*]} ${TLS_PROGRAMS[*]}"
-  [[ $refresh == no && $(cat "$CACHE/tls.stamp" 2>/dev/null) == "$stamp" ]] && return
-  update_lists "$TLS_SUITE"
-  closure=$(apt_for "$TLS_SUITE" apt-get -s install --no-install-recommends "${TLS_TOOLS[@]}" | awk '/^Inst /{print $2}')
+  local suite=$1 archive=$CACHE/tls-$1 dir=$CACHE/tls from=$CACHE/tls.unpacked stamp closure program
+  stamp="tls 1 ${TLS_TOOLS[*]} ${TLS_PROGRAMS[*]}"
+  [[ $refresh == no && $(cat "$archive.stamp" 2>/dev/null) == "$stamp" ]] && return
+  rm -f "$CACHE/apt/$suite/updated" # its packages of a week ago may be gone
+  update_lists "$suite"
+  closure=$(apt_for "$suite" apt-get -s install --no-install-recommends "${TLS_TOOLS[@]}" | awk '/^Inst /{print $2}')
   rm -rf "$dir" "$from"
   # shellcheck disable=SC2086 # a list of package names
-  unpack "$TLS_SUITE" "$from" $closure
+  unpack "$suite" "$from" $closure
   mkdir -p "$dir"/tls/{bin,lib,programs}
   cp -L "$from/usr/lib64/ld-linux-x86-64.so.2" "$dir/tls/lib/"
   for program in "${TLS_PROGRAMS[@]}"; do
@@ -62,10 +64,10 @@ prepare_tls() {
     printf '#!/bin/sh\nexec /tls/lib/ld-linux-x86-64.so.2 --argv0 %s --library-path /tls/lib /tls/programs/%s "$@"\n' "$program" "$program" >"$dir/tls/bin/$program"
     chmod +x "$dir/tls/bin/$program"
   done
-  pack "$dir" >"$CACHE/tls.cpio"
+  pack "$dir" >"$archive.cpio"
   rm -rf "$dir" "$from"
-  echo "$stamp" >"$CACHE/tls.stamp"
-  say "TLS: archive of $(($(stat -c %s "$CACHE/tls.cpio") / 1048576)) MiB"
+  echo "$stamp" >"$archive.stamp"
+  say "TLS of $suite: archive of $(($(stat -c %s "$archive.cpio") / 1048576)) MiB"
 }
 
 # The part of the guest that is the same for all kernels.
@@ -165,4 +167,4 @@ flock 9                                # one prepare at a time; the tests may ru
 prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
 prepare_fio
-prepare_tls
+for suite in "${TLS_SUITES[@]}"; do prepare_tls "$suite"; done

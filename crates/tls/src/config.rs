@@ -29,6 +29,14 @@ pub enum Hash {
 }
 
 impl Hash {
+    /// Length of its digests in bytes.
+    pub(crate) fn digest_len(self) -> usize {
+        match self {
+            Self::Sha256 => 32,
+            Self::Sha384 => 48,
+        }
+    }
+
     /// Code and name of its cipher suite (RFC 8446, appendix B.4).
     pub(crate) fn cipher_suite(self) -> ([u8; 2], &'static str) {
         match self {
@@ -176,18 +184,21 @@ impl<F: Fn(&[u8]) -> Option<Psk>> Select<F> {
         if !hello.has_tls13() {
             return Err(Failure::NoTls13);
         }
-        let first = hello.identities().next().ok_or(Failure::NoPsk)?;
+        let (first, _) = hello.identities().next().ok_or(Failure::NoPsk)?;
         if !hello.has_dhe_mode() {
             return Err(Failure::NoDhe);
         }
         let mut failure = None;
-        for identity in hello.identities().take(MAX_IDENTITIES) {
+        for (identity, binder) in hello.identities().take(MAX_IDENTITIES) {
             let Some(psk) = (self.0)(identity).filter(|psk| psk.identity() == identity) else { continue };
             let (code, needed) = psk.hash.cipher_suite();
-            if hello.has_cipher_suite(code) {
+            if !hello.has_cipher_suite(code) {
+                failure = Some(Failure::NoCommonCipher { needed });
+            } else if binder != psk.hash.digest_len() {
+                failure = Some(Failure::BinderHash);
+            } else {
                 return Ok(psk);
             }
-            failure = Some(Failure::NoCommonCipher { needed });
         }
         let offered = hello.identities().take(MAX_IDENTITIES).count();
         Err(failure.unwrap_or_else(|| Failure::unknown_identity(first, offered)))

@@ -45,6 +45,12 @@ pub enum Failure {
     /// The identity is configured, but the peer has another key for it (the binder does not match).
     #[error("the client has another key for its identity: configure the same pre-shared key on both sides")]
     WrongKey,
+    /// The client has computed the binder of the key with another hash than the key's.
+    #[error(
+        "the client's TLS library uses another hash for this pre-shared key than the key's, as GnuTLS before 3.8.11 does with SHA-384: \
+         update it there, or use a key of SHA-256 (`gen-tls-key --hmac=1`)"
+    )]
+    BinderHash,
     /// The peer does not offer the cipher suite that belongs to the hash of the PSK.
     #[error("no common cipher suite: {needed} is needed for the hash of this pre-shared key")]
     NoCommonCipher {
@@ -109,7 +115,7 @@ impl Failure {
     /// key are answered alike, so that the existing identities cannot be found out (RFC 8446, appendix E.6).
     pub(crate) fn alert(&self) -> Option<Alert> {
         match self {
-            Self::UnknownIdentity { .. } | Self::WrongKey => Some(Alert::DECRYPT_ERROR),
+            Self::UnknownIdentity { .. } | Self::WrongKey | Self::BinderHash => Some(Alert::DECRYPT_ERROR),
             Self::NoTls13 => Some(Alert::PROTOCOL_VERSION),
             Self::NoPsk | Self::NoDhe | Self::NoCommonCipher { .. } => Some(Alert::HANDSHAKE_FAILURE),
             _ => None,
