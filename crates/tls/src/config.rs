@@ -12,7 +12,8 @@ use s2n_tls::security::Policy;
 
 use crate::error::Failure;
 use crate::hello::Hello;
-use crate::session::SEND_BUFFER;
+use crate::secrets;
+use crate::user::SEND_BUFFER;
 
 /// TLS 1.3 only; AES-128-GCM, AES-256-GCM and ChaCha20, which [`Hash::cipher_suite`] excludes; P-256, X25519, P-384, P-521.
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3-2023";
@@ -34,6 +35,14 @@ impl Hash {
         match self {
             Self::Sha256 => 32,
             Self::Sha384 => 48,
+        }
+    }
+
+    /// Length of its cipher suite's keys in bytes.
+    pub(crate) fn key_len(self) -> usize {
+        match self {
+            Self::Sha256 => 16,
+            Self::Sha384 => 32,
         }
     }
 
@@ -110,7 +119,10 @@ impl fmt::Debug for Psk {
 /// The first configuration or key of a process initializes s2n-tls, which reads the system's certificates although none is used: before
 /// files become unreachable.
 #[derive(Clone)]
-pub struct ServerConfig(Config);
+pub struct ServerConfig {
+    config: Config,
+    prefers_kernel: bool,
+}
 
 impl ServerConfig {
     /// `lookup` gets an identity that a client offers and returns its key. It is called in [`Handshake::step`](crate::Handshake::step)
@@ -118,11 +130,26 @@ impl ServerConfig {
     /// the process, as C code calls it.
     #[must_use]
     pub fn new(lookup: impl Fn(&[u8]) -> Option<Psk> + Send + Sync + 'static) -> Self {
-        Self(build(|builder| builder.set_client_hello_callback(Select(lookup)).map(drop)))
+        let config = build(|builder| builder.set_client_hello_callback(Select(lookup)).map(drop));
+        Self { config, prefers_kernel: false }
+    }
+
+    /// As [`new`](Self::new), but sessions are in the kernel if it has TLS ([Kernel TLS](crate#kernel-tls)).
+    #[must_use]
+    pub fn with_kernel(lookup: impl Fn(&[u8]) -> Option<Psk> + Send + Sync + 'static) -> Self {
+        let config = build(|builder| {
+            secrets::enable(builder)?;
+            builder.set_client_hello_callback(Select(lookup)).map(drop)
+        });
+        Self { config, prefers_kernel: true }
     }
 
     pub(crate) fn config(&self) -> Config {
-        self.0.clone()
+        self.config.clone()
+    }
+
+    pub(crate) fn prefers_kernel(&self) -> bool {
+        self.prefers_kernel
     }
 }
 
@@ -136,6 +163,7 @@ impl fmt::Debug for ServerConfig {
 #[derive(Clone)]
 pub struct ClientConfig {
     config: Config,
+    prefers_kernel: bool,
     psks: Vec<Psk>,
 }
 
@@ -143,7 +171,18 @@ impl ClientConfig {
     /// Offers these keys, the preferred one first.
     #[must_use]
     pub fn new(psks: Vec<Psk>) -> Self {
-        Self { config: build(|_| Ok(())), psks }
+        Self { config: build(|_| Ok(())), prefers_kernel: false, psks }
+    }
+
+    /// As [`new`](Self::new), but sessions are in the kernel if it has TLS ([Kernel TLS](crate#kernel-tls)). A server that sends session
+    /// tickets ends them.
+    #[must_use]
+    pub fn with_kernel(psks: Vec<Psk>) -> Self {
+        Self { config: build(secrets::enable), prefers_kernel: true, psks }
+    }
+
+    pub(crate) fn prefers_kernel(&self) -> bool {
+        self.prefers_kernel
     }
 
     pub(crate) fn config(&self) -> Config {

@@ -101,8 +101,13 @@ impl Failure {
             (_, Some(first)) if first != HANDSHAKE_RECORD && first != ALERT_RECORD => Self::NotTls { first },
             (ErrorType::ConnectionClosed, _) => Self::Closed,
             _ if error.name() == "S2N_ERR_BAD_PSK_BINDER" => Self::WrongKey,
-            _ => Self::Protocol { name: error.name(), message: error.message() },
+            _ => Self::library(&error),
         }
+    }
+
+    /// An error of s2n-tls without a variant of its own.
+    pub(crate) fn library(error: &Error) -> Self {
+        Self::Protocol { name: error.name(), message: error.message() }
     }
 
     /// The identity as printable text.
@@ -138,17 +143,42 @@ pub enum SessionError {
     /// The peer ended the session with an alert.
     #[error("the peer ended the TLS session: {0}")]
     Alert(Alert),
+    /// The keys must change, which a session in the kernel cannot do.
+    #[error(
+        "the keys of kernel TLS must change (KeyUpdate), which is not possible here: close the connection, and connect again"
+    )]
+    KeyUpdate,
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(ErrorKind),
     /// A record that could not be decrypted, or a message that the protocol does not allow.
     #[error("the TLS session failed: {message} ({name})")]
     Protocol {
-        /// Name of the error in s2n-tls.
+        /// Name of the error in s2n-tls or in the kernel.
         name: &'static str,
-        /// Its description there.
+        /// Its description.
         message: &'static str,
     },
+}
+
+/// Why a session is not in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kernel TLS ({option}: {error}){}", if *.kind == ErrorKind::NotFound { ": load the modules `tls` and `gcm`" } else { "" })]
+pub struct KernelRefusal {
+    option: &'static str,
+    error: String,
+    kind: ErrorKind,
+}
+
+impl KernelRefusal {
+    pub(crate) fn new(option: &'static str, error: &std::io::Error) -> Self {
+        Self { option, error: error.to_string(), kind: error.kind() }
+    }
+
+    /// s2n-tls has not given the secrets.
+    pub(crate) fn secrets() -> Self {
+        Self::new("secrets", &ErrorKind::Unsupported.into())
+    }
 }
 
 impl SessionError {
@@ -169,6 +199,7 @@ impl SessionError {
 pub struct Alert(pub u8);
 
 impl Alert {
+    pub(crate) const CLOSE_NOTIFY: Self = Self(0);
     pub(crate) const HANDSHAKE_FAILURE: Self = Self(40);
     pub(crate) const DECRYPT_ERROR: Self = Self(51);
     pub(crate) const PROTOCOL_VERSION: Self = Self(70);
