@@ -95,14 +95,21 @@ impl Failure {
         if let Some(failure) = error.application_error().and_then(|error| error.downcast_ref::<Self>()) {
             return failure.clone();
         }
-        match (error.kind(), wire.first()) {
+        match (error.kind(), Self::not_tls(wire)) {
             (ErrorType::IOError, _) => Self::Io(std::io::Error::from(error).kind()),
             (ErrorType::Alert, _) => Self::Alert(Alert(wire.conn_ref().alert().unwrap_or_default())),
-            (_, Some(first)) if first != HANDSHAKE_RECORD && first != ALERT_RECORD => Self::NotTls { first },
+            (_, Some(failure)) => failure,
             (ErrorType::ConnectionClosed, _) => Self::Closed,
             _ if error.name() == "S2N_ERR_BAD_PSK_BINDER" => Self::WrongKey,
             _ => Self::library(&error),
         }
+    }
+
+    /// That the first byte is of something else. (s2n-tls finds out only when it has a record of the length that it reads there, which
+    /// an ICReq does not fill.)
+    pub(crate) fn not_tls(wire: &Wire) -> Option<Self> {
+        let first = wire.first().filter(|first| ![HANDSHAKE_RECORD, ALERT_RECORD].contains(first))?;
+        Some(Self::NotTls { first })
     }
 
     /// An error of s2n-tls without a variant of its own.

@@ -87,9 +87,13 @@ impl Handshake {
             None => negotiate(),
         };
         match polled {
-            Poll::Pending => match wire.blocked() {
-                Direction::Read => Step::WantRead,
-                Direction::Write => Step::WantWrite,
+            Poll::Pending => match (Failure::not_tls(wire), wire.blocked()) {
+                (Some(failure), _) => {
+                    self.wire = None;
+                    Step::Failed(failure)
+                }
+                (None, Direction::Read) => Step::WantRead,
+                (None, Direction::Write) => Step::WantWrite,
             },
             Poll::Ready(Ok(())) => self.finish(socket),
             Poll::Ready(Err(error)) => self.fail(error, socket),

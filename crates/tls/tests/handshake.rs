@@ -84,8 +84,13 @@ fn server_end(bytes: &[u8]) -> (Failure, Vec<u8>) {
 
 #[test]
 fn plain_bytes_are_recognized() {
-    let ic_req = [0, 0, 128, 0, 128, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let (failure, sent) = server_end(&ic_req);
+    let ic_req = [&[0, 0, 128, 0, 128, 0, 0, 0][..], &[0; 120]].concat();
+    let (client, socket) = UnixStream::pair().expect("socket pair");
+    send_plain(&client, &ic_req);
+    let mut server = Handshake::server(&server_of(vec![])).expect("server");
+    let Step::Failed(failure) = server.step(&socket) else { panic!("the client waits for the server") };
+    assert_eq!(failure, Failure::NotTls { first: 0 });
+    let (failure, sent) = server_end(&ic_req[..16]);
     assert_eq!(failure, Failure::NotTls { first: 0 });
     assert!(failure.to_string().contains("plain NVMe/TCP"), "{failure}");
     assert_eq!(sent, [], "TLS is not sent to a peer without TLS");
