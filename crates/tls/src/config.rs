@@ -11,6 +11,7 @@ use s2n_tls::error::Error;
 use s2n_tls::security::Policy;
 
 use crate::error::Failure;
+use crate::hash::Hash;
 use crate::hello::Hello;
 use crate::secrets;
 use crate::user::SEND_BUFFER;
@@ -19,41 +20,6 @@ use crate::user::SEND_BUFFER;
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3-2023";
 /// Identities of one ClientHello that are looked up, so that a client cannot cause thousands of lookups.
 const MAX_IDENTITIES: usize = 16;
-
-/// The hash of a PSK, which determines the cipher suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hash {
-    /// `TLS_AES_128_GCM_SHA256`.
-    Sha256,
-    /// `TLS_AES_256_GCM_SHA384`.
-    Sha384,
-}
-
-impl Hash {
-    /// Length of its digests in bytes.
-    pub(crate) fn digest_len(self) -> usize {
-        match self {
-            Self::Sha256 => 32,
-            Self::Sha384 => 48,
-        }
-    }
-
-    /// Length of its cipher suite's keys in bytes.
-    pub(crate) fn key_len(self) -> usize {
-        match self {
-            Self::Sha256 => 16,
-            Self::Sha384 => 32,
-        }
-    }
-
-    /// Code and name of its cipher suite (RFC 8446, appendix B.4).
-    pub(crate) fn cipher_suite(self) -> ([u8; 2], &'static str) {
-        match self {
-            Self::Sha256 => ([0x13, 0x01], "TLS_AES_128_GCM_SHA256"),
-            Self::Sha384 => ([0x13, 0x02], "TLS_AES_256_GCM_SHA384"),
-        }
-    }
-}
 
 /// A PSK that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

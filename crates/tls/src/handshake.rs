@@ -7,8 +7,9 @@ use std::task::{Poll, Waker};
 use s2n_tls::enums::{Blinding, Mode};
 use s2n_tls::error::Error;
 
-use crate::config::{ClientConfig, Hash, Psk, ServerConfig};
+use crate::config::{ClientConfig, Psk, ServerConfig};
 use crate::error::Failure;
+use crate::hash::Hash;
 use crate::kernel;
 use crate::secrets::Secrets;
 use crate::session::Session;

@@ -3,8 +3,8 @@
 use std::io::{Error, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 
-use crate::config::Hash;
 use crate::error::{Alert, KernelRefusal, SessionError};
+use crate::hash::Hash;
 use crate::secrets::{Keys, Secrets};
 use crate::socket::{self, Side};
 

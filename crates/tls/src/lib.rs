@@ -24,6 +24,7 @@
 mod config;
 mod error;
 mod handshake;
+mod hash;
 mod hello;
 mod kernel;
 mod secrets;
@@ -32,8 +33,9 @@ mod socket;
 mod user;
 mod wire;
 
-pub use config::{ClientConfig, Hash, Psk, PskError, ServerConfig};
+pub use config::{ClientConfig, Psk, PskError, ServerConfig};
 pub use error::{Alert, Failure, KernelRefusal, SessionError};
 pub use handshake::{Handshake, Step};
+pub use hash::Hash;
 pub use session::Session;
 pub use user::{MAX_WRITE, SESSION_BYTES};

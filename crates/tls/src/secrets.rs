@@ -12,7 +12,7 @@ use s2n_tls::error::Error;
 use s2n_tls::ffi::s2n_connection;
 use zeroize::Zeroizing;
 
-use crate::config::Hash;
+use crate::hash::Hash;
 
 /// A secret, erased when it is dropped.
 type Secret = Zeroizing<Vec<u8>>;

@@ -3,8 +3,8 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 
-use crate::config::Hash;
 use crate::error::{KernelRefusal, SessionError};
+use crate::hash::Hash;
 use crate::kernel::KernelSession;
 use crate::user::UserSession;
 

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use libc::{c_int, c_void, cmsghdr, msghdr};
 use zeroize::Zeroize;
 
-use crate::config::Hash;
+use crate::hash::Hash;
 use crate::secrets::Keys;
 
 /// `TCP_ULP` of linux/tcp.h.
@@ -83,7 +83,8 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, option: c_int, value: &[u8])
 pub(crate) fn receive(socket: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>]) -> Result<(usize, Option<u8>)> {
     let mut control = Control([0; CONTROL]);
     // `IoSliceMut` has the layout of `iovec`.
-    let mut message = message(buffers.as_mut_ptr().cast(), buffers.len(), &mut control);
+    let mut message = message(buffers.as_mut_ptr().cast(), buffers.len());
+    add_control(&mut message, &mut control);
     let received = retried(|| {
         // SAFETY: the message points to buffers that are borrowed mutably here, and to `control`.
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) }
@@ -99,15 +100,14 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>]) ->
 
 /// Sends application data; returns how many bytes the kernel has taken.
 pub(crate) fn send(socket: BorrowedFd<'_>, buffers: &[IoSlice<'_>]) -> Result<usize> {
-    let mut message = message(buffers.as_ptr().cast_mut().cast(), buffers.len(), &mut Control([0; CONTROL]));
-    (message.msg_control, message.msg_controllen) = (std::ptr::null_mut(), 0);
-    send_message(socket, &message)
+    send_message(socket, &message(buffers.as_ptr().cast_mut().cast(), buffers.len()))
 }
 
 /// Sends a record of another type.
 pub(crate) fn send_record(socket: BorrowedFd<'_>, kind: u8, content: &[u8]) -> Result<usize> {
     let (mut control, buffers) = (Control([0; CONTROL]), [IoSlice::new(content)]);
-    let message = message(buffers.as_ptr().cast_mut().cast(), 1, &mut control);
+    let mut message = message(buffers.as_ptr().cast_mut().cast(), 1);
+    add_control(&mut message, &mut control);
     // SAFETY: `control` has room for a header with one byte of data, and is aligned for it.
     unsafe {
         let header: *mut cmsghdr = libc::CMSG_FIRSTHDR(&raw const message);
@@ -125,14 +125,17 @@ fn send_message(socket: BorrowedFd<'_>, message: &msghdr) -> Result<usize> {
     retried(|| unsafe { libc::sendmsg(socket.as_raw_fd(), message, flags) })
 }
 
-fn message(buffers: *mut libc::iovec, count: usize, control: &mut Control) -> msghdr {
+fn message(buffers: *mut libc::iovec, count: usize) -> msghdr {
     // SAFETY: a `msghdr` of zeros is valid.
     let mut message: msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = buffers;
     message.msg_iovlen = count as _;
+    message
+}
+
+fn add_control(message: &mut msghdr, control: &mut Control) {
     message.msg_control = (&raw mut control.0).cast::<c_void>();
     message.msg_controllen = CONTROL as _;
-    message
 }
 
 /// Repeats a system call that a signal interrupted.
