@@ -16,7 +16,8 @@
 //!
 //! Receives have a control buffer for the type of the record. A session in the kernel has the same keys until it ends: KeyUpdate ends it
 //! ([`SessionError::KeyUpdate`]), and so do other handshake messages, such as session tickets. It does not change its own keys after
-//! 2^24.5 full records either, as RFC 8446 (section 5.5) recommends and s2n-tls does in user space, nor does Linux's own NVMe/TCP.
+//! 2^24.5 full records either, as RFC 8446 (section 5.5) recommends and s2n-tls does in user space, nor does Linux's own NVMe/TCP. Linux
+//! as a host (6.12 and 7.3) takes a KeyUpdate for an error and connects again.
 //!
 //! s2n-tls gives the secrets to its callback for key logs (`secrets.rs`); its own kernel TLS would need its own sockets, and stay between
 //! the caller and the socket.

@@ -7,7 +7,11 @@ use std::io::{IoSlice, IoSliceMut, Write};
 use std::net::{Shutdown, TcpStream};
 
 use common::{advance, psk, read, tcp_pair, wait, wait_any, write_all};
+use pilotlight_counting_alloc::{CountingAlloc, thread_calls};
 use pilotlight_tls::{ClientConfig, Handshake, Hash, Psk, ServerConfig, Session, SessionError};
+
+#[global_allocator]
+static ALLOC: CountingAlloc = CountingAlloc;
 
 const IDENTITY: &[u8] = b"NVMe0R01 nqn.2014-08.org.example:host nqn.2014-08.org.example:storage";
 
@@ -209,4 +213,30 @@ fn a_full_socket_blocks_and_goes_on() {
     }
     assert!(received == sent, "other bytes were received");
     transfer(&mut kernel, &mut user, &chunk);
+}
+
+#[test]
+fn transfers_allocate_nothing() {
+    let Some((mut kernel, mut user)) = connect_in_kernel(Hash::Sha256, InKernel::Server, b"") else { return };
+    let data = pattern(10_000);
+    let mut buffer = vec![0; 10_000];
+    let mut round = |kernel: &mut End| {
+        write_all(&mut user.session, &user.socket, &data);
+        let (mut received, calls) = (0, thread_calls());
+        while received < data.len() {
+            match kernel.session.read(&kernel.socket, &mut buffer) {
+                Ok(bytes) => received += bytes,
+                Err(error) => assert_eq!(error, SessionError::WouldBlock),
+            }
+        }
+        let slices = [IoSlice::new(&data[..24]), IoSlice::new(&data[24..])];
+        assert_eq!(kernel.session.write_vectored(&kernel.socket, &slices), Ok(data.len()));
+        let calls = thread_calls() - calls;
+        let mut sent = 0;
+        while sent < data.len() {
+            sent += read(&mut user.session, &user.socket, &mut buffer).expect("data");
+        }
+        calls
+    };
+    assert_eq!((0..20).map(|_| round(&mut kernel)).sum::<u64>(), 0);
 }
