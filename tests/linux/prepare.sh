@@ -13,7 +13,13 @@ set -euo pipefail
 # Programs of the host and of the guest. fio needs 70 MB of libraries and has a separate archive.
 TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
-MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic)
+MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic
+  tls nvme-keyring gcm ctr ghash-generic aes_generic)
+# TLS needs newer programs than the guest's release has: archives of their own, /tls in the guest, with a C library of their own. Those of
+# Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing has newer ones.
+TLS_SUITES=(trixie forky)
+TLS_TOOLS=(nvme-cli ktls-utils keyutils)
+TLS_PROGRAMS=(usr/sbin/nvme usr/sbin/tlshd usr/bin/keyctl)
 
 prepare_tools() {
   local stamp="tools 1 ${TOOLS[*]}"
@@ -35,6 +41,33 @@ copy_program() {
   "$ROOT/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2" --library-path "$LIBRARY_PATH_IN_ROOT" --list "$program" |
     awk '/not found/{print "missing " $1 > "/dev/stderr"; exit 1} $3 ~ /^\//{print $3}' |
     while read -r library; do install -D -m 755 "$library" "$dir/usr/lib/$(basename "$library")"; done
+}
+
+# prepare_tls SUITE: tls-SUITE.cpio, in which /tls/bin has the programs, started under their own loader and libraries in /tls/lib.
+prepare_tls() {
+  local suite=$1 archive=$CACHE/tls-$1 dir=$CACHE/tls from=$CACHE/tls.unpacked stamp closure program
+  stamp="tls 1 ${TLS_TOOLS[*]} ${TLS_PROGRAMS[*]}"
+  [[ $refresh == no && $(cat "$archive.stamp" 2>/dev/null) == "$stamp" ]] && return
+  rm -f "$CACHE/apt/$suite/updated" # its packages of a week ago may be gone
+  update_lists "$suite"
+  closure=$(apt_for "$suite" apt-get -s install --no-install-recommends "${TLS_TOOLS[@]}" | awk '/^Inst /{print $2}')
+  rm -rf "$dir" "$from"
+  # shellcheck disable=SC2086 # a list of package names
+  unpack "$suite" "$from" $closure
+  mkdir -p "$dir"/tls/{bin,lib,programs}
+  cp -L "$from/usr/lib64/ld-linux-x86-64.so.2" "$dir/tls/lib/"
+  for program in "${TLS_PROGRAMS[@]}"; do
+    install "$from/$program" "$dir/tls/programs/"
+    "$dir/tls/lib/ld-linux-x86-64.so.2" --library-path "$from/usr/lib/x86_64-linux-gnu" --list "$from/$program" |
+      awk '/not found/{print "missing " $1 > "/dev/stderr"; exit 1} $3 ~ /^\// && $1 !~ /ld-linux/ {print $3}' | xargs install -m 755 -t "$dir/tls/lib"
+    program=${program##*/}
+    printf '#!/bin/sh\nexec /tls/lib/ld-linux-x86-64.so.2 --argv0 %s --library-path /tls/lib /tls/programs/%s "$@"\n' "$program" "$program" >"$dir/tls/bin/$program"
+    chmod +x "$dir/tls/bin/$program"
+  done
+  pack "$dir" >"$archive.cpio"
+  rm -rf "$dir" "$from"
+  echo "$stamp" >"$archive.stamp"
+  say "TLS of $suite: archive of $(($(stat -c %s "$archive.cpio") / 1048576)) MiB"
 }
 
 # The part of the guest that is the same for all kernels.
@@ -134,3 +167,4 @@ flock 9                                # one prepare at a time; the tests may ru
 prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
 prepare_fio
+for suite in "${TLS_SUITES[@]}"; do prepare_tls "$suite"; done

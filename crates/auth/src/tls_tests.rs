@@ -165,3 +165,30 @@ fn generated_configured_keys_are_valid() {
         assert_eq!((read.transform, &read.key), (key.transform, &key.key));
     }
 }
+
+#[test]
+fn the_older_derivation_gives_the_keys_of_debian_13() {
+    // In the kernel's keyring after `nvme check-tls-key --insert` of nvme-cli 2.13 with libnvme 1.13.
+    let host = "nqn.2014-08.org.nvmexpress:uuid:5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f";
+    let subsystem = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-4000-8000-000000000042";
+    let keys = [
+        (
+            "NVMeTLSkey-1:01:aXtkLWIV46/pzTFfAqXKwiI8a06sHB9vSc9vK6hkt/QSwfvw:",
+            "m1Tx34vxUci1j7jEEFoLmjy0qXJKICQic9e1yLmvHSc=",
+            "d04d6117e1dedf5b1700d2860ab48f12c7a2aa7dcc227045379e61a5c6416046",
+            "1496b06538da973795f1a27917f33186efb68f332b94765199fdcf85a950245b",
+        ),
+        (
+            "NVMeTLSkey-1:02:aE2FuY8DsyaASCHw3aWZz7fmfL1U0NnKj0wewQSlAcblhAc3xiylaaesVgvF+dQIYPMnPw==:",
+            "q5q+XBLYapZLJ/IOaHG8LwxHW0EDt4jKXOL3I0wDwCkpuswJawSDKb3wm6E6BAZs",
+            "6769be0dfb73c96470ba8fe70096d1cb34eefc40f842a933b29a0b83b56641c69b21efc17ab74c468201ac6452b1c0ee",
+            "8f7b9f7d1dd704a2778c36d0f9d0469dd33f877aa8125d38b0d60d286b251db1e3ee253d687ae93c78aa8793b703865d",
+        ),
+    ];
+    for (text, digest, key_v1, key_v0) in keys {
+        let configured = ConfiguredPsk::parse(text).expect("a valid key");
+        let [v1, v0] = configured.offer(host, subsystem, Derivation::LibnvmeBefore1_16).expect("short NQNs");
+        assert!(v1.identity().ends_with(digest), "{}", v1.identity());
+        assert_eq!((hex(v1.key()).as_str(), hex(v0.key()).as_str()), (key_v1, key_v0));
+    }
+}

@@ -11,32 +11,15 @@ use s2n_tls::error::Error;
 use s2n_tls::security::Policy;
 
 use crate::error::Failure;
+use crate::hash::Hash;
 use crate::hello::Hello;
-use crate::session::SEND_BUFFER;
+use crate::secrets;
+use crate::user::SEND_BUFFER;
 
 /// TLS 1.3 only; AES-128-GCM, AES-256-GCM and ChaCha20, which [`Hash::cipher_suite`] excludes; P-256, X25519, P-384, P-521.
 const POLICY: &str = "AWS-CRT-SDK-TLSv1.3-2023";
 /// Identities of one ClientHello that are looked up, so that a client cannot cause thousands of lookups.
 const MAX_IDENTITIES: usize = 16;
-
-/// The hash of a PSK, which determines the cipher suite.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hash {
-    /// `TLS_AES_128_GCM_SHA256`.
-    Sha256,
-    /// `TLS_AES_256_GCM_SHA384`.
-    Sha384,
-}
-
-impl Hash {
-    /// Code and name of its cipher suite (RFC 8446, appendix B.4).
-    pub(crate) fn cipher_suite(self) -> ([u8; 2], &'static str) {
-        match self {
-            Self::Sha256 => ([0x13, 0x01], "TLS_AES_128_GCM_SHA256"),
-            Self::Sha384 => ([0x13, 0x02], "TLS_AES_256_GCM_SHA384"),
-        }
-    }
-}
 
 /// A PSK that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +85,10 @@ impl fmt::Debug for Psk {
 /// The first configuration or key of a process initializes s2n-tls, which reads the system's certificates although none is used: before
 /// files become unreachable.
 #[derive(Clone)]
-pub struct ServerConfig(Config);
+pub struct ServerConfig {
+    config: Config,
+    prefers_kernel: bool,
+}
 
 impl ServerConfig {
     /// `lookup` gets an identity that a client offers and returns its key. It is called in [`Handshake::step`](crate::Handshake::step)
@@ -110,11 +96,26 @@ impl ServerConfig {
     /// the process, as C code calls it.
     #[must_use]
     pub fn new(lookup: impl Fn(&[u8]) -> Option<Psk> + Send + Sync + 'static) -> Self {
-        Self(build(|builder| builder.set_client_hello_callback(Select(lookup)).map(drop)))
+        let config = build(|builder| builder.set_client_hello_callback(Select(lookup)).map(drop));
+        Self { config, prefers_kernel: false }
+    }
+
+    /// As [`new`](Self::new), but sessions are in the kernel if it has TLS ([Kernel TLS](crate#kernel-tls)).
+    #[must_use]
+    pub fn with_kernel(lookup: impl Fn(&[u8]) -> Option<Psk> + Send + Sync + 'static) -> Self {
+        let config = build(|builder| {
+            secrets::enable(builder)?;
+            builder.set_client_hello_callback(Select(lookup)).map(drop)
+        });
+        Self { config, prefers_kernel: true }
     }
 
     pub(crate) fn config(&self) -> Config {
-        self.0.clone()
+        self.config.clone()
+    }
+
+    pub(crate) fn prefers_kernel(&self) -> bool {
+        self.prefers_kernel
     }
 }
 
@@ -128,6 +129,7 @@ impl fmt::Debug for ServerConfig {
 #[derive(Clone)]
 pub struct ClientConfig {
     config: Config,
+    prefers_kernel: bool,
     psks: Vec<Psk>,
 }
 
@@ -135,7 +137,18 @@ impl ClientConfig {
     /// Offers these keys, the preferred one first.
     #[must_use]
     pub fn new(psks: Vec<Psk>) -> Self {
-        Self { config: build(|_| Ok(())), psks }
+        Self { config: build(|_| Ok(())), prefers_kernel: false, psks }
+    }
+
+    /// As [`new`](Self::new), but sessions are in the kernel if it has TLS ([Kernel TLS](crate#kernel-tls)). A server that sends session
+    /// tickets ends them.
+    #[must_use]
+    pub fn with_kernel(psks: Vec<Psk>) -> Self {
+        Self { config: build(secrets::enable), prefers_kernel: true, psks }
+    }
+
+    pub(crate) fn prefers_kernel(&self) -> bool {
+        self.prefers_kernel
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -176,18 +189,21 @@ impl<F: Fn(&[u8]) -> Option<Psk>> Select<F> {
         if !hello.has_tls13() {
             return Err(Failure::NoTls13);
         }
-        let first = hello.identities().next().ok_or(Failure::NoPsk)?;
+        let (first, _) = hello.identities().next().ok_or(Failure::NoPsk)?;
         if !hello.has_dhe_mode() {
             return Err(Failure::NoDhe);
         }
         let mut failure = None;
-        for identity in hello.identities().take(MAX_IDENTITIES) {
+        for (identity, binder) in hello.identities().take(MAX_IDENTITIES) {
             let Some(psk) = (self.0)(identity).filter(|psk| psk.identity() == identity) else { continue };
             let (code, needed) = psk.hash.cipher_suite();
-            if hello.has_cipher_suite(code) {
+            if !hello.has_cipher_suite(code) {
+                failure = Some(Failure::NoCommonCipher { needed });
+            } else if binder != psk.hash.digest_len() {
+                failure = Some(Failure::BinderHash);
+            } else {
                 return Ok(psk);
             }
-            failure = Some(Failure::NoCommonCipher { needed });
         }
         let offered = hello.identities().take(MAX_IDENTITIES).count();
         Err(failure.unwrap_or_else(|| Failure::unknown_identity(first, offered)))

@@ -45,6 +45,12 @@ pub enum Failure {
     /// The identity is configured, but the peer has another key for it (the binder does not match).
     #[error("the client has another key for its identity: configure the same pre-shared key on both sides")]
     WrongKey,
+    /// The client has computed the binder of the key with another hash than the key's.
+    #[error(
+        "the client's TLS library uses another hash for this pre-shared key than the key's, as GnuTLS before 3.8.11 does with SHA-384: \
+         update it there, or use a key of SHA-256 (`gen-tls-key --hmac=1`)"
+    )]
+    BinderHash,
     /// The peer does not offer the cipher suite that belongs to the hash of the PSK.
     #[error("no common cipher suite: {needed} is needed for the hash of this pre-shared key")]
     NoCommonCipher {
@@ -89,14 +95,26 @@ impl Failure {
         if let Some(failure) = error.application_error().and_then(|error| error.downcast_ref::<Self>()) {
             return failure.clone();
         }
-        match (error.kind(), wire.first()) {
+        match (error.kind(), Self::not_tls(wire)) {
             (ErrorType::IOError, _) => Self::Io(std::io::Error::from(error).kind()),
             (ErrorType::Alert, _) => Self::Alert(Alert(wire.conn_ref().alert().unwrap_or_default())),
-            (_, Some(first)) if first != HANDSHAKE_RECORD && first != ALERT_RECORD => Self::NotTls { first },
+            (_, Some(failure)) => failure,
             (ErrorType::ConnectionClosed, _) => Self::Closed,
             _ if error.name() == "S2N_ERR_BAD_PSK_BINDER" => Self::WrongKey,
-            _ => Self::Protocol { name: error.name(), message: error.message() },
+            _ => Self::library(&error),
         }
+    }
+
+    /// That the first byte is of something else. (s2n-tls finds out only when it has a record of the length that it reads there, which
+    /// an ICReq does not fill.)
+    pub(crate) fn not_tls(wire: &Wire) -> Option<Self> {
+        let first = wire.first().filter(|first| ![HANDSHAKE_RECORD, ALERT_RECORD].contains(first))?;
+        Some(Self::NotTls { first })
+    }
+
+    /// An error of s2n-tls without a variant of its own.
+    pub(crate) fn library(error: &Error) -> Self {
+        Self::Protocol { name: error.name(), message: error.message() }
     }
 
     /// The identity as printable text.
@@ -109,7 +127,7 @@ impl Failure {
     /// key are answered alike, so that the existing identities cannot be found out (RFC 8446, appendix E.6).
     pub(crate) fn alert(&self) -> Option<Alert> {
         match self {
-            Self::UnknownIdentity { .. } | Self::WrongKey => Some(Alert::DECRYPT_ERROR),
+            Self::UnknownIdentity { .. } | Self::WrongKey | Self::BinderHash => Some(Alert::DECRYPT_ERROR),
             Self::NoTls13 => Some(Alert::PROTOCOL_VERSION),
             Self::NoPsk | Self::NoDhe | Self::NoCommonCipher { .. } => Some(Alert::HANDSHAKE_FAILURE),
             _ => None,
@@ -132,17 +150,42 @@ pub enum SessionError {
     /// The peer ended the session with an alert.
     #[error("the peer ended the TLS session: {0}")]
     Alert(Alert),
+    /// The keys must change, which a session in the kernel cannot do.
+    #[error(
+        "the keys of kernel TLS must change (KeyUpdate), which is not possible here: close the connection, and connect again"
+    )]
+    KeyUpdate,
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(ErrorKind),
     /// A record that could not be decrypted, or a message that the protocol does not allow.
     #[error("the TLS session failed: {message} ({name})")]
     Protocol {
-        /// Name of the error in s2n-tls.
+        /// Name of the error in s2n-tls or in the kernel.
         name: &'static str,
-        /// Its description there.
+        /// Its description.
         message: &'static str,
     },
+}
+
+/// Why a session is not in the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no kernel TLS ({option}: {error}){}", if *.kind == ErrorKind::NotFound { ": load the modules `tls` and `gcm`" } else { "" })]
+pub struct KernelRefusal {
+    option: &'static str,
+    error: String,
+    kind: ErrorKind,
+}
+
+impl KernelRefusal {
+    pub(crate) fn new(option: &'static str, error: &std::io::Error) -> Self {
+        Self { option, error: error.to_string(), kind: error.kind() }
+    }
+
+    /// s2n-tls has not given the secrets.
+    pub(crate) fn secrets() -> Self {
+        Self::new("secrets", &ErrorKind::Unsupported.into())
+    }
 }
 
 impl SessionError {
@@ -163,6 +206,7 @@ impl SessionError {
 pub struct Alert(pub u8);
 
 impl Alert {
+    pub(crate) const CLOSE_NOTIFY: Self = Self(0);
     pub(crate) const HANDSHAKE_FAILURE: Self = Self(40);
     pub(crate) const DECRYPT_ERROR: Self = Self(51);
     pub(crate) const PROTOCOL_VERSION: Self = Self(70);

@@ -16,6 +16,7 @@ pub(crate) struct Hello<'a> {
     versions: &'a [u8],
     modes: &'a [u8],
     identities: &'a [u8],
+    binders: &'a [u8],
 }
 
 impl<'a> Hello<'a> {
@@ -37,7 +38,7 @@ impl<'a> Hello<'a> {
         match kind {
             SUPPORTED_VERSIONS => self.versions = short_vector(&mut data)?,
             PSK_KEY_EXCHANGE_MODES => self.modes = short_vector(&mut data)?,
-            PRE_SHARED_KEY => self.identities = vector(&mut data)?,
+            PRE_SHARED_KEY => (self.identities, self.binders) = (vector(&mut data)?, vector(&mut data)?),
             _ => {}
         }
         Some(())
@@ -58,13 +59,13 @@ impl<'a> Hello<'a> {
         self.cipher_suites.chunks_exact(2).any(|offered| offered == suite)
     }
 
-    /// The offered identities of PSKs, in the order of the client's preference; ends at a wrong length.
-    pub(crate) fn identities(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let mut rest = self.identities;
+    /// The offered identities of PSKs with the lengths of their binders, in the order of the client's preference; ends at a wrong length.
+    pub(crate) fn identities(&self) -> impl Iterator<Item = (&'a [u8], usize)> + use<'a> {
+        let (mut rest, mut binders) = (self.identities, self.binders);
         std::iter::from_fn(move || {
             let identity = vector(&mut rest)?;
             let _obfuscated_ticket_age = take(&mut rest, 4)?;
-            Some(identity)
+            Some((identity, short_vector(&mut binders)?.len()))
         })
     }
 }
@@ -115,12 +116,12 @@ mod tests {
 
     #[test]
     fn fields_are_found_among_other_extensions() {
-        let psks = [0, 15, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 1, b'c', 0, 0, 0, 0, 0, 0];
+        let psks = [0, 15, 0, 2, b'a', b'b', 0, 0, 0, 0, 0, 1, b'c', 0, 0, 0, 0, 0, 5, 1, 9, 2, 9, 9];
         let message = message(&[(10, &[1, 2, 3]), (43, &[2, 3, 4]), (45, &[1, 1]), (41, &psks)]);
         let hello = Hello::parse(&message).expect("it is valid");
         assert!(hello.has_tls13() && hello.has_dhe_mode());
         assert!(hello.has_cipher_suite([0x13, 0x02]) && !hello.has_cipher_suite([0x13, 0x03]));
-        assert_eq!(hello.identities().collect::<Vec<_>>(), [&b"ab"[..], b"c"]);
+        assert_eq!(hello.identities().collect::<Vec<_>>(), [(&b"ab"[..], 1), (b"c", 2)]);
     }
 
     #[test]
@@ -134,10 +135,10 @@ mod tests {
 
     #[test]
     fn identities_end_at_a_wrong_length() {
-        let psks = [0, 11, 0, 1, b'a', 0, 0, 0, 0, 0, 9, b'b', 0];
+        let psks = [0, 11, 0, 1, b'a', 0, 0, 0, 0, 0, 9, b'b', 0, 0, 4, 1, 7, 1, 7];
         let message = message(&[(41, &psks)]);
         let hello = Hello::parse(&message).expect("the outer lengths are valid");
-        assert_eq!(hello.identities().collect::<Vec<_>>(), [b"a"]);
+        assert_eq!(hello.identities().collect::<Vec<_>>(), [(&b"a"[..], 1)]);
         assert!(!hello.has_tls13() && !hello.has_dhe_mode());
     }
 }

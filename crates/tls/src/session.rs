@@ -1,60 +1,45 @@
 //! An encrypted connection after its handshake.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::task::Poll;
+use std::os::fd::AsFd;
 
-use s2n_tls::enums::PeerKeyUpdate;
-
-use crate::error::SessionError;
-use crate::wire::Wire;
-
-/// Bytes that one write accepts at most.
-pub const MAX_WRITE: usize = 4 * RECORD;
-/// Maximum plaintext of a record (RFC 8446, section 5.1).
-const RECORD: usize = 16 * 1024;
-/// Header, content type and tag of a record with AES-GCM.
-const RECORD_OVERHEAD: usize = 5 + 1 + 16;
-/// Buffer in s2n-tls, so that one write is sent with one system call. With one record to spare, as it is flushed when less than a
-/// whole record has room.
-pub(crate) const SEND_BUFFER: u32 = (MAX_WRITE + RECORD + 5 * RECORD_OVERHEAD) as u32;
-/// Approximate memory of a session in bytes: the buffer of writes, that of s2n-tls for sending, one record and received bytes there.
-pub const SESSION_BYTES: usize = MAX_WRITE + SEND_BUFFER as usize + 3 * RECORD;
-/// Bytes beyond the caller's buffer that one read receives at most, for records without data.
-const READ_SLACK: usize = 2 * RECORD;
+use crate::error::{KernelRefusal, SessionError};
+use crate::hash::Hash;
+use crate::kernel::KernelSession;
+use crate::user::UserSession;
 
 /// A session. Each method takes the connection's socket, which stays the caller's, and must always get the same one.
 ///
-/// Reading and writing allocate nothing in the steady state. The first write allocates the send buffer.
+/// Reading and writing allocate nothing in the steady state. In user space the first write allocates the send buffer.
 #[derive(Debug)]
 pub struct Session {
-    wire: Wire,
+    records: Records,
     identity: Box<[u8]>,
-    /// Accepted bytes that are not sent yet.
-    stage: Box<[u8]>,
-    staged: Range<usize>,
-    /// The last read emptied the socket: what is buffered is the beginning of a record.
-    is_read_blocked: bool,
-    /// How reading ended: `Ok` by close_notify.
-    end: Option<Result<(), SessionError>>,
-    is_end_reported: bool,
-    /// Nothing more can be written.
-    is_closed: bool,
+    hash: Hash,
+    refusal: Option<KernelRefusal>,
+}
+
+/// Who encrypts records.
+#[derive(Debug)]
+enum Records {
+    User(UserSession),
+    Kernel(KernelSession),
 }
 
 impl Session {
-    pub(crate) fn new(wire: Wire, identity: Box<[u8]>) -> Self {
-        Self {
-            wire,
-            identity,
-            stage: vec![0; MAX_WRITE].into(),
-            staged: 0..0,
-            is_read_blocked: false,
-            end: None,
-            is_end_reported: false,
-            is_closed: false,
-        }
+    /// In user space; `refusal` says why, if the kernel was preferred.
+    pub(crate) fn in_user_space(
+        user: UserSession,
+        identity: Box<[u8]>,
+        hash: Hash,
+        refusal: Option<KernelRefusal>,
+    ) -> Self {
+        Self { records: Records::User(user), identity, hash, refusal }
+    }
+
+    /// In the kernel.
+    pub(crate) fn in_kernel(kernel: KernelSession, identity: Box<[u8]>, hash: Hash) -> Self {
+        Self { records: Records::Kernel(kernel), identity, hash, refusal: None }
     }
 
     /// The identity of the key that was selected.
@@ -65,25 +50,41 @@ impl Session {
 
     /// Name of the cipher suite.
     #[must_use]
-    pub fn cipher_suite(&self) -> &str {
-        self.wire.conn_ref().cipher_suite().unwrap_or("unknown")
+    pub fn cipher_suite(&self) -> &'static str {
+        self.hash.cipher_suite().1
+    }
+
+    /// Whether the kernel encrypts and decrypts.
+    #[must_use]
+    pub fn is_in_kernel(&self) -> bool {
+        matches!(self.records, Records::Kernel(_))
+    }
+
+    /// Why the kernel does not, although the configuration prefers it.
+    #[must_use]
+    pub fn kernel_refusal(&self) -> Option<&KernelRefusal> {
+        self.refusal.as_ref()
     }
 
     /// Whether a read may return bytes, or an error, although the socket is not readable: check it before waiting.
     #[must_use]
     pub fn has_buffered(&self) -> bool {
-        let conn = self.wire.conn_ref();
-        let has_end = self.end.is_some() && !self.is_end_reported;
-        has_end || self.end.is_none() && !self.is_read_blocked && conn.peek_len() + conn.peek_buffered_len() > 0
+        match &self.records {
+            Records::User(user) => user.has_buffered(),
+            Records::Kernel(_) => false,
+        }
     }
 
     /// Whether accepted bytes wait for the socket to become writable: then [`flush`](Self::flush).
     #[must_use]
     pub fn wants_write(&self) -> bool {
-        !self.staged.is_empty()
+        match &self.records {
+            Records::User(user) => user.wants_write(),
+            Records::Kernel(_) => false,
+        }
     }
 
-    /// Reads decrypted bytes; 0 after the peer's close_notify. It fills `buffer` unless the socket has no more bytes.
+    /// Reads decrypted bytes; 0 after the peer's close_notify. In user space it fills `buffer` unless the socket has no more bytes.
     ///
     /// # Errors
     /// `WouldBlock`, or the reason for the end.
@@ -94,55 +95,16 @@ impl Session {
     /// As [`read`](Self::read), into several buffers, the first one first.
     ///
     /// # Errors
-    /// `WouldBlock`, or the reason for the end.
+    /// As for [`read`](Self::read).
     pub fn read_vectored(&mut self, socket: impl AsFd, buffers: &mut [IoSliceMut<'_>]) -> Result<usize, SessionError> {
-        let mut total = 0;
-        self.is_read_blocked = false;
-        for buffer in buffers {
-            if self.end.is_some() {
-                break;
-            }
-            let (bytes, end) = self.fill(socket.as_fd(), buffer);
-            total += bytes;
-            self.is_read_blocked = matches!(end, Some(Err(SessionError::WouldBlock)));
-            match end {
-                Some(Err(SessionError::WouldBlock)) if total == 0 => return Err(SessionError::WouldBlock),
-                Some(Err(SessionError::WouldBlock)) => break,
-                end => self.end = end,
-            }
-        }
-        match &self.end {
-            Some(end) if total == 0 => {
-                self.is_end_reported = true;
-                end.clone().map(|()| 0)
-            }
-            _ => Ok(total),
+        match &mut self.records {
+            Records::User(user) => user.read_vectored(socket.as_fd(), buffers),
+            Records::Kernel(kernel) => kernel.read_vectored(socket.as_fd(), buffers),
         }
     }
 
-    /// Fills one buffer: bytes, and how reading ended if the buffer is not full; `Ok` after close_notify.
-    fn fill(&mut self, socket: BorrowedFd<'_>, buffer: &mut [u8]) -> (usize, Option<Result<(), SessionError>>) {
-        let (mut bytes, budget) = (0, buffer.len() + READ_SLACK);
-        let polled = self.wire.with(socket, budget, |conn| {
-            while bytes < buffer.len() {
-                match conn.poll_recv(&mut buffer[bytes..]) {
-                    Poll::Ready(Ok(0)) => return Some(Poll::Ready(Ok(()))),
-                    Poll::Ready(Ok(received)) => bytes += received,
-                    Poll::Ready(Err(error)) => return Some(Poll::Ready(Err(error))),
-                    Poll::Pending => return Some(Poll::Pending),
-                }
-            }
-            None
-        });
-        let end = polled.map(|polled| match polled {
-            Poll::Pending => Err(SessionError::WouldBlock),
-            Poll::Ready(result) => result.map_err(|error| self.fail(error)),
-        });
-        (bytes, end)
-    }
-
-    /// Writes, and returns how many bytes were accepted, at most [`MAX_WRITE`]. Accepted bytes are the session's: they are sent now or,
-    /// if [`wants_write`](Self::wants_write), by the next write or flush.
+    /// Writes, and returns how many bytes were accepted, in user space at most [`MAX_WRITE`](crate::MAX_WRITE). Accepted bytes are the
+    /// session's: they are sent now or, if [`wants_write`](Self::wants_write), by the next write or flush.
     ///
     /// # Errors
     /// `WouldBlock` if nothing was accepted because earlier bytes wait for the socket, or the reason for the end.
@@ -155,35 +117,10 @@ impl Session {
     /// # Errors
     /// As for [`write`](Self::write).
     pub fn write_vectored(&mut self, socket: impl AsFd, buffers: &[IoSlice<'_>]) -> Result<usize, SessionError> {
-        self.flush(&socket)?;
-        let Some(first) = buffers.iter().find(|buffer| !buffer.is_empty()) else { return Ok(0) };
-        if first.len() >= RECORD {
-            return self.write_direct(socket.as_fd(), &first[..first.len().min(MAX_WRITE)]);
+        match &mut self.records {
+            Records::User(user) => user.write_vectored(socket.as_fd(), buffers),
+            Records::Kernel(kernel) => kernel.write_vectored(socket.as_fd(), buffers),
         }
-        let mut len = 0;
-        for buffer in buffers {
-            let bytes = buffer.len().min(MAX_WRITE - len);
-            self.stage[len..len + bytes].copy_from_slice(&buffer[..bytes]);
-            len += bytes;
-        }
-        self.staged = 0..len;
-        match self.flush(socket) {
-            Ok(()) | Err(SessionError::WouldBlock) => Ok(len),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Sends without a copy; what the socket does not take is kept, as s2n-tls must get the same bytes again.
-    fn write_direct(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize, SessionError> {
-        let sent = match self.wire.with(socket, 0, |conn| conn.poll_send(bytes)) {
-            Poll::Ready(Ok(sent)) => sent,
-            Poll::Ready(Err(error)) => return Err(self.fail(error)),
-            Poll::Pending => 0,
-        };
-        let rest = &bytes[sent..];
-        self.stage[..rest.len()].copy_from_slice(rest);
-        self.staged = 0..rest.len();
-        Ok(bytes.len())
     }
 
     /// Sends accepted bytes.
@@ -191,18 +128,10 @@ impl Session {
     /// # Errors
     /// `WouldBlock` if some remain, or the reason for the end.
     pub fn flush(&mut self, socket: impl AsFd) -> Result<(), SessionError> {
-        if self.is_closed {
-            return Err(SessionError::Closed);
+        match &mut self.records {
+            Records::User(user) => user.flush(socket.as_fd()),
+            Records::Kernel(kernel) => kernel.flush(),
         }
-        while !self.staged.is_empty() {
-            let bytes = &self.stage[self.staged.clone()];
-            match self.wire.with(socket.as_fd(), 0, |conn| conn.poll_send(bytes)) {
-                Poll::Ready(Ok(sent)) => self.staged.start += sent,
-                Poll::Ready(Err(error)) => return Err(self.fail(error)),
-                Poll::Pending => return Err(SessionError::WouldBlock),
-            }
-        }
-        Ok(())
     }
 
     /// Sends accepted bytes and then close_notify. Reads continue until the peer has closed its side too.
@@ -210,32 +139,20 @@ impl Session {
     /// # Errors
     /// `WouldBlock`: call it again; or the reason for the end.
     pub fn close(&mut self, socket: impl AsFd) -> Result<(), SessionError> {
-        self.flush(&socket)?;
-        match self.wire.with(socket.as_fd(), 0, |conn| conn.poll_shutdown_send().map_ok(drop)) {
-            Poll::Ready(Ok(())) => {
-                self.is_closed = true;
-                Ok(())
-            }
-            Poll::Ready(Err(error)) => Err(self.fail(error)),
-            Poll::Pending => Err(SessionError::WouldBlock),
+        match &mut self.records {
+            Records::User(user) => user.close(socket.as_fd()),
+            Records::Kernel(kernel) => kernel.close(socket.as_fd()),
         }
     }
 
     /// Lets the next write begin with new keys for this direction. The peer's KeyUpdates are followed without a call.
     ///
     /// # Errors
-    /// If s2n-tls refuses.
+    /// If s2n-tls refuses; in the kernel always `KeyUpdate`.
     pub fn update_key(&mut self) -> Result<(), SessionError> {
-        match self.wire.conn().request_key_update(PeerKeyUpdate::KeyUpdateNotRequested) {
-            Ok(_) => Ok(()),
-            Err(error) => Err(self.fail(error)),
+        match &mut self.records {
+            Records::User(user) => user.update_key(),
+            Records::Kernel(_) => Err(SessionError::KeyUpdate),
         }
-    }
-
-    #[cold]
-    fn fail(&mut self, error: s2n_tls::error::Error) -> SessionError {
-        self.is_closed = true;
-        self.staged = 0..0;
-        SessionError::new(error, &self.wire)
     }
 }

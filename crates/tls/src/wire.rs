@@ -1,4 +1,4 @@
-//! An s2n-tls connection whose bytes are read from and written to the socket of the current call. The only file with `unsafe`.
+//! An s2n-tls connection whose bytes are read from and written to the socket of the current call.
 
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};

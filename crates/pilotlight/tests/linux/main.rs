@@ -81,6 +81,11 @@ cases! {
     authenticate: "authenticate", "6.12";
     authenticate_on_6_1: "authenticate", "6.1";
     authenticate_on_backports: "authenticate", "backports";
+    tls: "tls", "6.12";
+    tls_on_6_1: "tls", "6.1";
+    tls_on_backports: "tls", "backports";
+    kernel_tls: "ktls", "6.12";
+    kernel_tls_on_backports: "ktls", "backports";
     digests: "digests", "6.12";
     queues: "queues", "6.12";
     disconnect: "disconnect", "6.12";

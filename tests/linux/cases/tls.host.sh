@@ -1,0 +1,72 @@
+# Two listeners, without and with TLS, of one server. Debian 13's programs with its keys (`accept_old_libnvme`); with the kernel `backports`
+# those of Debian testing, with keys by the specification.
+[[ $PEER == pilotlight ]] || die "tls: only against pilotlight"
+TIMEOUT_S=240
+TLS_PROGRAMS=trixie ACCEPT_OLD=true
+[[ $KERNEL != backports ]] || TLS_PROGRAMS=forky ACCEPT_OLD=false
+[[ -e $CACHE/tls-$TLS_PROGRAMS.stamp ]] || die "the programs for TLS are not prepared: run tests/linux/prepare.sh"
+ARCHIVES=("tls-$TLS_PROGRAMS.cpio")
+
+peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
+
+case_before() {
+  TLS_PORT=$(free_port)
+  GUEST_ENV=$(printf 'TLS_PORT=%s\nOLD=%s' "$TLS_PORT" "$ACCEPT_OLD")
+  install -m 600 /dev/null "$OUT/secrets"
+  configure "$ACCEPT_OLD"
+}
+
+# configure ACCEPT_OLD_LIBNVME
+configure() {
+  cat >"$OUT/server.toml" <<TOML
+[server]
+listen = ["127.0.0.1:$PORT"]
+advertise = "10.0.2.2:$PORT"
+tls_listen = ["127.0.0.1:$TLS_PORT"]
+tls_advertise = "10.0.2.2:$TLS_PORT"
+
+[security]
+secrets_file = "secrets"
+accept_old_libnvme = $1
+
+[[subsystem]]
+nqn = "$NQN"
+
+[[subsystem.namespace]]
+nsid = 1
+backend = "mem:64MiB"
+TOML
+}
+
+reloads() { cat "$OUT"/server*.log | grep -c 'configuration read again' || true; }
+
+reload() {
+  local before
+  before=$(reloads)
+  kill -HUP "$(peer_pid)"
+  until [[ $(reloads) -gt $before ]]; do
+    [[ -e /proc/$(peer_pid) ]] || die "the server has ended"
+    sleep 0.05
+  done
+}
+
+# host_secrets HOSTNQN TLS_KEY [DHCHAP_KEY]: the secrets of this host, in force on return.
+host_secrets() {
+  { echo "$1 tls_key $2"; [[ -z ${3:-} ]] || echo "$1 dhchap_key $3"; } >"$OUT/secrets"
+  reload
+}
+
+# host_accept_old true|false: whether keys of old libnvme are accepted, in force on return.
+host_accept_old() {
+  configure "$1"
+  reload
+}
+
+# host_logged NUMBER: lines of the server's log so far; with TEXT, that a later line has it.
+host_logged() {
+  local from=${1:-}
+  [[ -n $from ]] || { wc -l <"$OUT/server.log"; return; }
+  shift
+  soon 10 logged_since "$from" "$*" || { tail -n "+$from" "$OUT/server.log"; return 1; }
+}
+logged_since() { tail -n "+$1" "$OUT/server.log" | grep -qF "$2"; }
