@@ -10,6 +10,7 @@ use std::time::Duration;
 use crate::authentication::AuthenticationConfig;
 use crate::backend::BackendSpec;
 use crate::background::control::BackgroundConfig;
+use crate::directory::Advertised;
 
 /// The highest NSID; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
@@ -53,9 +54,19 @@ pub struct ServerConfig {
     pub background: BackgroundConfig,
     /// Authentication of hosts.
     pub authentication: AuthenticationConfig,
+    /// Whether the kernel encrypts after TLS handshakes, where it can.
+    pub kernel_tls: bool,
     /// Whether controllers report power states (three operational, two not). They save no energy: they are for testing hosts
     /// and tools that set power states.
     pub power_states: bool,
+}
+
+impl ServerConfig {
+    /// The advertised addresses.
+    #[must_use]
+    pub fn advertised(&self) -> Advertised {
+        Advertised { plain: self.advertise.clone(), tls: self.tls_advertise.clone() }
+    }
 }
 
 impl Default for ServerConfig {
@@ -75,6 +86,7 @@ impl Default for ServerConfig {
             limits: Limits::default(),
             background: BackgroundConfig::default(),
             authentication: AuthenticationConfig::default(),
+            kernel_tls: false,
             power_states: false,
         }
     }

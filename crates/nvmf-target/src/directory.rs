@@ -70,7 +70,7 @@ impl Directory {
         };
         let reach = Reach {
             endpoints: endpoints.to_vec(),
-            advertised: Advertised { plain: config.advertise.clone(), tls: config.tls_advertise.clone() },
+            advertised: config.advertised(),
             referrals: config.referrals.clone(),
         };
         let places = identities.iter().zip(&config.subsystems).map(place).collect();

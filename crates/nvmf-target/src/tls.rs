@@ -32,8 +32,9 @@ impl TlsPeer {
 
 /// What the handshakes of this server accept.
 pub(crate) fn server_config(shared: &Arc<Shared>) -> ServerConfig {
-    let shared = Arc::clone(shared);
-    ServerConfig::new(move |identity| lookup(&shared, identity))
+    let (shared, in_kernel) = (Arc::clone(shared), shared.config.kernel_tls);
+    let lookup = move |identity: &[u8]| lookup(&shared, identity);
+    if in_kernel { ServerConfig::with_kernel(lookup) } else { ServerConfig::new(lookup) }
 }
 
 /// The key with this identity.

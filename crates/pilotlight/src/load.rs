@@ -63,6 +63,7 @@ Examples:
   pilotlight load --trace usr_0.csv.gz --speed 10               a trace, ten times as fast
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one with timestamps in seconds
   pilotlight load --hostnqn nqn.2024-05.com.example:host-1 --secrets-file secrets --runtime 10
+  pilotlight load --target 127.0.0.1:4421 --hostnqn nqn.2024-05.com.example:host-1 --secrets-file secrets --tls
                                                                 authenticated (DH-HMAC-CHAP)
 
 Exit codes:
@@ -122,6 +123,10 @@ pub(crate) struct LoadArgs {
     /// authenticate the target too `HOSTNQN dhchap_ctrl_key SECRET`
     #[arg(long, value_name = "FILE", help_heading = "Target")]
     secrets_file: Option<PathBuf>,
+
+    /// Connect with TLS, with the key of `HOSTNQN tls_key KEY` in --secrets-file
+    #[arg(long, requires = "secrets_file", help_heading = "Target")]
+    tls: bool,
 
     /// Request header digests
     #[arg(long, help_heading = "Target")]

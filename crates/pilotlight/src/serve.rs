@@ -99,10 +99,12 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let http = metrics.map(|listener| serve_metrics(listener, &admin, &loaded.operation)).transpose()?;
     let page = page.map(|page| serve_page(page, &admin, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
-    let announcer = Announcer::new(admin.listening(), &loaded.operation.reactors.cores);
+    let listening = admin.listening();
+    let announced = if listening.plain.is_empty() { &listening.tls } else { &listening.plain };
+    let announcer = Announcer::new(announced, &loaded.operation.reactors.cores);
     announcer.follow(loaded.operation.mdns);
     privileges::serving();
-    announce(&banner::serving(&loaded.config, &shown, admin.listening(), args.json));
+    announce(&banner::serving(&loaded.config, &shown, &listening, args.json));
     notify::ready();
     let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;
     drop(control); // no requests from now on

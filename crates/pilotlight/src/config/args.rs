@@ -48,6 +48,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) listen: Vec<String>,
 
+    /// Address to accept hosts with TLS on, by the tls_key lines of --secrets-file; repeatable [default: none]
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
+    pub(crate) tls_listen: Vec<String>,
+
     /// Address that the discovery log gives to hosts, if it differs from the listening one (address translation)
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) advertise: Option<String>,

@@ -41,6 +41,7 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
     }
     let flags = [
         ("server", "listen", (!args.listen.is_empty()).then_some(List(&args.listen))),
+        ("server", "tls_listen", (!args.tls_listen.is_empty()).then_some(List(&args.tls_listen))),
         ("server", "advertise", text(&args.advertise)),
         ("server", "cores", text(&args.cores)),
         ("server", "main_core", args.main_core.map(Number)),
@@ -80,6 +81,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
     let draft = Draft {
         server: Server {
             listen: texts("--listen", &args.listen),
+            tls_listen: texts("--tls-listen", &args.tls_listen),
             advertise: text("--advertise", args.advertise.as_ref()),
             cores: cores(args.cores.as_ref(), &mut problems),
             main_core: number("--main-core", args.main_core),

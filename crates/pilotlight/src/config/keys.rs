@@ -67,9 +67,13 @@ section! {
     /// Network, cores and power.
     Server "server" {
         /// Addresses to accept hosts on: one or a list.
-        listen: texts, "--listen", "`127.0.0.1:4420`", Restart;
+        listen: texts, "--listen", "`127.0.0.1:4420`; none with `tls_listen`", Restart;
+        /// Addresses to accept hosts with TLS on: one or a list. Hosts need a `tls_key` ([encrypt connections](operate/encrypt.md)).
+        tls_listen: texts, "--tls-listen", "none", Restart;
         /// Address or name, and port, that the discovery log gives to hosts.
         advertise: text, "--advertise", "the address that the host has reached", Reload;
+        /// Ditto for `tls_listen`.
+        tls_advertise: text, "", "the address that the host has reached", Reload;
         /// Cores to run on, one reactor each.
         cores: cores, "--cores", "the first allowed", Restart;
         /// Core on which the policy runs; it is the last to sleep.
@@ -188,6 +192,12 @@ section! {
         hashes: texts, "", "all", Reload;
         /// Allowed Diffie-Hellman groups, the preferred first: `null` (none), `ffdhe2048`, `ffdhe3072`, `ffdhe4096`, `ffdhe6144`, `ffdhe8192`.
         dh_groups: texts, "", "all but `null`", Reload;
+        /// Whether a host with a `tls_key` may also connect without TLS, while hosts are changed over.
+        allow_plain: switch, "", "`false`", Reload;
+        /// Whether TLS keys are accepted as libnvme before 1.16 derives them, against the specification.
+        accept_old_libnvme: switch, "", "`false`", Reload;
+        /// Whether the kernel encrypts after the TLS handshake, where it can.
+        kernel_tls: switch, "", "`false`", Restart;
         /// Handling of system calls that the server does not need: `kill` ends the server, `log` has the kernel log them (for finding the
         /// reason of a kill), `off` installs no seccomp filter.
         seccomp: text, "--seccomp", "`kill`", Restart;

@@ -39,18 +39,24 @@ pub(crate) struct Checked {
 /// Checks `draft` against this `machine`; relative paths start at `base`.
 pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked {
     let mut checker = Checker { machine, base, problems: Vec::new() };
-    let listeners = checker.listeners(&draft.server.listen);
+    let (listeners, tls_listeners) = checker.listeners(&draft.server);
+    let first = listeners.first().or(tls_listeners.first()).copied();
+    let authentication = checker.authentication(&draft.security);
+    checker.note_tls(draft, &authentication);
     let (reactors, main_core) = checker.reactors(draft);
     let io_threads = checker.io_threads(draft.server.io_threads.as_ref(), reactors.len());
     let config = ServerConfig {
         named_hosts: Vec::new(),
         advertise: checker.advertise(draft.server.advertise.as_ref()),
-        referrals: checker.referrals(&draft.discovery.referral, &listeners),
-        subsystems: checker.subsystems(&draft.subsystems, listeners.first().copied()),
+        tls_advertise: checker.advertise(draft.server.tls_advertise.as_ref()),
+        kernel_tls: draft.security.kernel_tls,
+        referrals: checker.referrals(&draft.discovery.referral, &[&listeners[..], &tls_listeners].concat()),
+        subsystems: checker.subsystems(&draft.subsystems, first),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
-        authentication: checker.authentication(&draft.security),
+        authentication,
         listeners,
+        tls_listeners,
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,

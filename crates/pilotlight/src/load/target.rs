@@ -1,12 +1,13 @@
 //! The target of `pilotlight load`: its address, how to connect to it, and the subsystem where none is named.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
-use pilotlight_auth::{Config, Policy, SequenceNumbers, kernel_random, secrets_file};
-use pilotlight_host::{ConnectOptions, discover};
+use pilotlight_auth::secrets_file::{self, HostSecrets};
+use pilotlight_auth::tls::Derivation;
+use pilotlight_auth::{Config, Policy, Secret, SequenceNumbers, kernel_random};
+use pilotlight_host::{ConnectOptions, TlsOptions, discover};
 use pilotlight_nvme::pdu::Digests;
 
 use super::LoadArgs;
@@ -18,7 +19,20 @@ impl LoadArgs {
             options.hostnqn.clone_from(hostnqn);
         }
         if let Some(file) = &self.secrets_file {
-            options.authentication = Some(Arc::new(authentication(file, &options.hostnqn)?));
+            let secrets = secrets_file::load(file, None).context("--secrets-file")?.remove(&options.hostnqn);
+            let HostSecrets { host, controller, tls } = secrets.unwrap_or_default();
+            let missing = |kind: &str| {
+                let (file, hostnqn) = (file.display(), &options.hostnqn);
+                format!("--secrets-file {file}: no {kind} for {hostnqn}; add one, or name the host with --hostnqn")
+            };
+            if self.tls {
+                let key = tls.with_context(|| missing("tls_key"))?;
+                options.tls = Some(TlsOptions { key, derivation: Derivation::Specification, as_host: None });
+            }
+            if !self.tls || host.is_some() || controller.is_some() {
+                let host = host.with_context(|| missing("dhchap_key"))?;
+                options.authentication = Some(Arc::new(authentication(host, controller, &options.hostnqn)?));
+            }
         }
         options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };
         options.handshake.max_r2t = self.max_r2t.max(1);
@@ -29,21 +43,14 @@ impl LoadArgs {
 }
 
 /// The secrets of this host. Without the controller's only the host is authenticated.
-fn authentication(file: &Path, hostnqn: &str) -> anyhow::Result<Config> {
-    let secrets = secrets_file::load(file, None).context("--secrets-file")?.remove(hostnqn).unwrap_or_default();
-    let host_secret = secrets.host.with_context(|| {
-        format!(
-            "--secrets-file {}: no dhchap_key for {hostnqn}; add one, or name the host with --hostnqn",
-            file.display()
-        )
-    })?;
+fn authentication(host_secret: Secret, controller_secret: Option<Secret>, hostnqn: &str) -> anyhow::Result<Config> {
     let mut start = [0; 4];
     kernel_random(&mut start).map_err(|_| anyhow!("the kernel has no random bytes"))?;
     Ok(Config {
         hostnqn: hostnqn.to_owned(),
         subnqn: String::new(), // that of the connection
         host_secret,
-        controller_secret: secrets.controller,
+        controller_secret,
         policy: Policy::default(),
         sequence: Arc::new(SequenceNumbers::new(u32::from_le_bytes(start))),
     })

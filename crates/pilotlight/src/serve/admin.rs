@@ -31,6 +31,7 @@ use pilotlight_nvmf_target::config::ServerConfig;
 use pilotlight_reactor::RuntimeStats;
 use tracing::warn;
 
+use super::banner::Listening;
 use super::budget::{GoalOverrides, Store};
 use super::holder;
 use super::reload::{self, Wanted};
@@ -93,7 +94,7 @@ impl Admin {
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.active_policy = active_policy;
         Self {
-            listening: server.local_addrs(),
+            listening: [server.local_addrs(), server.tls_addrs()].concat(),
             server,
             machine: machine.clone(),
             started: Instant::now(),
@@ -112,9 +113,9 @@ impl Admin {
         }
     }
 
-    /// Addresses that the server listens on.
-    pub(super) fn listening(&self) -> &[SocketAddr] {
-        &self.listening
+    /// Addresses that the server listens on, without and with TLS.
+    pub(super) fn listening(&self) -> Listening {
+        Listening { plain: self.server.local_addrs(), tls: self.server.tls_addrs() }
     }
 
     /// Counters of the reactors.

@@ -14,7 +14,7 @@ use crate::policies::PolicyChoice;
 const UNKNOWN_ADDRESS: &str = "ADDRESS-OF-THIS-MACHINE";
 
 /// The summary, as text or as one line of JSON.
-pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr], as_json: bool) -> String {
+pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &Listening, as_json: bool) -> String {
     let entries = entries(config, listening, outward_address);
     if as_json {
         return format!("{}\n", json_of("serving", config, operation, listening, &entries));
@@ -24,10 +24,18 @@ pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &
 
 /// That the configuration holds.
 pub(super) fn checked(config: &ServerConfig, operation: &Operation, as_json: bool) -> String {
+    let listening = Listening { plain: config.listeners.clone(), tls: config.tls_listeners.clone() };
     if as_json {
-        return format!("{}\n", json_of("checked", config, operation, &config.listeners, &[]));
+        return format!("{}\n", json_of("checked", config, operation, &listening, &[]));
     }
-    format!("The configuration is good.\n{}", summary(config, operation, &config.listeners))
+    format!("The configuration is good.\n{}", summary(config, operation, &listening))
+}
+
+/// Addresses that the server listens on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listening {
+    pub(super) plain: Vec<SocketAddr>,
+    pub(super) tls: Vec<SocketAddr>,
 }
 
 /// An address under which hosts reach the server.
@@ -35,18 +43,25 @@ pub(super) fn checked(config: &ServerConfig, operation: &Operation, as_json: boo
 struct Entry {
     address: String,
     port: u16,
+    is_tls: bool,
 }
 
-/// Addresses for hosts: the advertised one, or each listener.
-fn entries(config: &ServerConfig, listening: &[SocketAddr], outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
-    if let Some((address, port)) = &config.advertise {
-        return vec![Entry { address: address.clone(), port: *port }];
+/// Addresses for hosts: the advertised one of each kind, or each listener.
+fn entries(config: &ServerConfig, listening: &Listening, outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
+    let kinds = [(&listening.plain, &config.advertise, false), (&listening.tls, &config.tls_advertise, true)];
+    let mut entries = Vec::new();
+    for (listeners, advertise, is_tls) in kinds.into_iter().filter(|(listeners, ..)| !listeners.is_empty()) {
+        if let Some((address, port)) = advertise {
+            entries.push(Entry { address: address.clone(), port: *port, is_tls });
+            continue;
+        }
+        entries.extend(listeners.iter().map(|listener| {
+            let known = if listener.ip().is_unspecified() { outward(listener.is_ipv4()) } else { Some(listener.ip()) };
+            let address = known.map_or(UNKNOWN_ADDRESS.to_owned(), |ip| ip.to_string());
+            Entry { address, port: listener.port(), is_tls }
+        }));
     }
-    let entry = |listener: &SocketAddr| {
-        let known = if listener.ip().is_unspecified() { outward(listener.is_ipv4()) } else { Some(listener.ip()) };
-        Entry { address: known.map_or(UNKNOWN_ADDRESS.to_owned(), |ip| ip.to_string()), port: listener.port() }
-    };
-    listening.iter().map(entry).collect()
+    entries
 }
 
 /// This machine's address towards others, where it listens on all: the one that a packet to elsewhere would bear.
@@ -59,8 +74,8 @@ fn outward_address(v4: bool) -> Option<IpAddr> {
 }
 
 /// A summary in a few lines.
-fn summary(config: &ServerConfig, operation: &Operation, listening: &[SocketAddr]) -> String {
-    let mut out = format!("pilotlight {} on {}\n", env!("CARGO_PKG_VERSION"), list(listening));
+fn summary(config: &ServerConfig, operation: &Operation, listening: &Listening) -> String {
+    let mut out = format!("pilotlight {} on {}\n", env!("CARGO_PKG_VERSION"), places(listening));
     for subsystem in &config.subsystems {
         summarise(&mut out, subsystem);
     }
@@ -134,11 +149,21 @@ fn ending(config: &ServerConfig) -> String {
 }
 
 fn discover_line(entry: &Entry) -> String {
-    format!("nvme discover -t tcp -a {} -s {}", entry.address, entry.port)
+    format!("nvme discover -t tcp -a {} -s {}{}", entry.address, entry.port, option(entry))
+}
+
+fn option(entry: &Entry) -> &'static str {
+    if entry.is_tls { " --tls" } else { "" }
 }
 
 fn connect_line(entry: &Entry, nqn: &str) -> String {
-    format!("nvme connect -t tcp -a {} -s {} -n {nqn}", entry.address, entry.port)
+    format!("nvme connect -t tcp -a {} -s {} -n {nqn}{}", entry.address, entry.port, option(entry))
+}
+
+fn places(listening: &Listening) -> String {
+    let tls = if listening.tls.is_empty() { String::new() } else { format!("with TLS on {}", list(&listening.tls)) };
+    let parts = [list(&listening.plain), tls];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 fn list(addresses: &[SocketAddr]) -> String {
@@ -150,7 +175,7 @@ fn json_of(
     event: &str,
     config: &ServerConfig,
     operation: &Operation,
-    listening: &[SocketAddr],
+    listening: &Listening,
     entries: &[Entry],
 ) -> Value {
     let namespaces = |subsystem: &SubsystemConfig| {
@@ -170,7 +195,8 @@ fn json_of(
     };
     json!({
         "event": event,
-        "listening": listening,
+        "listening": listening.plain,
+        "listening_tls": listening.tls,
         "discover": entries.iter().map(discover_line).collect::<Vec<_>>(),
         "subsystems": config.subsystems.iter().map(subsystem).collect::<Vec<_>>(),
         "cores": config.cores,
@@ -260,8 +286,9 @@ mod tests {
         }
     }
 
-    fn listening(addresses: &[&str]) -> Vec<SocketAddr> {
-        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    fn listening(addresses: &[&str]) -> Listening {
+        let plain = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        Listening { plain, tls: Vec::new() }
     }
 
     fn reached(config: &ServerConfig, addresses: &[&str], outward: Option<&str>) -> Vec<String> {

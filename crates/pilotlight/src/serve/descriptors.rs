@@ -36,7 +36,11 @@ fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     let threads = u64::from(config.io_threads) + reactors as u64;
     let namespaces: usize = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let storage = namespaces as u64 * (u64::from(config.io_threads) + 1);
-    u64::from(config.limits.max_connections) + config.listeners.len() as u64 + threads * PER_THREAD + storage + OWN
+    u64::from(config.limits.max_connections)
+        + (config.listeners.len() + config.tls_listeners.len()) as u64
+        + threads * PER_THREAD
+        + storage
+        + OWN
 }
 
 /// The warning that only `open` of `needed` descriptors may be open.

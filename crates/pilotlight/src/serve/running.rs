@@ -8,6 +8,7 @@ use std::time::Duration;
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, ServerError, ServerStats,
 };
@@ -23,6 +24,10 @@ use crate::status::report::{NameAndValue, PowerReport};
 pub(super) trait Running: Send + Sync {
     /// Addresses it listens on, with the ports that port 0 became.
     fn local_addrs(&self) -> Vec<SocketAddr>;
+    /// Addresses on which hosts with TLS are accepted.
+    fn tls_addrs(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
     /// Adds a subsystem without namespaces.
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError>;
     /// Removes a subsystem with its namespaces and ends its connections.
@@ -43,7 +48,7 @@ pub(super) trait Running: Send + Sync {
     fn set_authentication(&self, _authentication: AuthenticationConfig) {}
     /// Sets the address that the discovery log gives to hosts instead of the one they have reached, and
     /// its referrals.
-    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>);
+    fn set_discovery(&self, advertised: Advertised, referrals: Vec<(String, u16)>);
     /// Adds a namespace to the subsystem `nqn` and notifies its hosts.
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError>;
     /// Removes a namespace from the subsystem `nqn` and notifies its hosts.

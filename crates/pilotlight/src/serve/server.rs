@@ -9,6 +9,7 @@ use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::backend::{MemoryBudget, open_by};
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };
@@ -105,6 +106,10 @@ impl Running for MeteredServer {
         self.server.local_addrs().to_vec()
     }
 
+    fn tls_addrs(&self) -> Vec<SocketAddr> {
+        self.server.tls_addrs().to_vec()
+    }
+
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {
         self.server.add_subsystem(subsystem)
     }
@@ -133,8 +138,8 @@ impl Running for MeteredServer {
         self.server.set_authentication(authentication);
     }
 
-    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
-        self.server.set_discovery(advertise, referrals);
+    fn set_discovery(&self, advertised: Advertised, referrals: Vec<(String, u16)>) {
+        self.server.set_discovery(advertised, referrals);
     }
 
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {

@@ -15,6 +15,7 @@ use std::path::Path;
 
 use clap::Parser as _;
 use expect_test::Expect;
+use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Secret, SecretLen};
 
 use super::*;
@@ -124,11 +125,17 @@ fn secret(byte: u8) -> Secret {
     Secret::generate(None, SecretLen::Bytes32, &mut fill).unwrap()
 }
 
+const TLS_KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+fn tls_key() -> ConfiguredPsk {
+    ConfiguredPsk::parse(TLS_KEY).unwrap()
+}
+
 /// A file with the secrets of [`AUTHENTICATED`] and its controllers.
 fn write_secrets(path: &Path) {
     let (host, controller) = (secret(1).to_text(), secret(2).to_text());
     let text = format!(
-        "{AUTHENTICATED} dhchap_key {}\n{AUTHENTICATED} dhchap_ctrl_key {}\n",
+        "{AUTHENTICATED} dhchap_key {}\n{AUTHENTICATED} dhchap_ctrl_key {}\n{AUTHENTICATED} tls_key {TLS_KEY}\n",
         host.as_str(),
         controller.as_str()
     );

@@ -12,7 +12,7 @@ fn output(config_dir: &ConfigDir, security: &str) -> String {
 #[test]
 fn a_file_of_secrets_must_be_private() {
     let config_dir = ConfigDir::new();
-    assert_eq!(output(&config_dir, "secrets_file = \"secrets\""), "");
+    assert_eq!(output(&config_dir, "secrets_file = \"secrets\"\nallow_plain = true"), "");
     fs::set_permissions(config_dir.path().join("secrets"), fs::Permissions::from_mode(0o644)).unwrap();
     let refused = output(&config_dir, "secrets_file = \"secrets\"");
     assert!(refused.contains("server.toml:2:16") && refused.contains("chmod 600"), "{refused}");
@@ -52,10 +52,19 @@ fn a_credential_needs_systemd() {
 }
 
 #[test]
-fn a_tls_key_is_refused_as_the_server_has_no_tls() {
+fn keys_of_tls_and_listeners_with_tls_belong_together() {
     let config_dir = ConfigDir::new();
-    let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-    fs::write(config_dir.path().join("secrets"), format!("{AUTHENTICATED} tls_key {key}\n")).unwrap();
-    let refused = output(&config_dir, "secrets_file = \"secrets\"");
-    assert!(refused.contains("no TLS yet"), "{refused}");
+    let server = |server: &str, security: &str| {
+        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"";
+        config_dir.output(&format!("[server]\n{server}\n[security]\n{security}\n{subsystem}\n"))
+    };
+    let (listen, secrets) = ("tls_listen = \"127.0.0.1:4421\"", "secrets_file = \"secrets\"");
+    assert_eq!(server(listen, secrets), "");
+    assert_eq!(server("", &format!("{secrets}\nallow_plain = true")), "");
+    let no_keys = server(listen, "");
+    assert!(no_keys.contains("no tls_key") && no_keys.contains("gen-tls-key"), "{no_keys}");
+    let no_listener = server("", secrets);
+    assert!(no_listener.contains("does not listen with TLS"), "{no_listener}");
+    let twice = server("listen = \"127.0.0.1:4421\"\ntls_listen = \"127.0.0.1:4421\"", secrets);
+    assert!(twice.contains("duplicate"), "{twice}");
 }

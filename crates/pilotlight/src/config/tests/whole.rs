@@ -37,6 +37,7 @@ fn flags_say_everything_that_they_can() {
     let config = flags(&[
         "--listen=0.0.0.0:4420",
         "--listen=[::1]:4421",
+        "--tls-listen=[::1]:4422",
         "--advertise=nvme.example.com:4420",
         "--namespace=mem:1GiB",
         "--namespace=null:2GiB",
@@ -63,7 +64,10 @@ fn flags_say_everything_that_they_can() {
         named_hosts: Vec::new(),
         authentication: AuthenticationConfig::default(),
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
+        tls_listeners: vec!["[::1]:4422".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        tls_advertise: None,
+        kernel_tls: false,
         referrals: Vec::new(),
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
@@ -91,7 +95,9 @@ fn flags_say_everything_that_they_can() {
 const EVERY_KEY: &str = r#"
 [server]
 listen = ["192.0.2.7:4420", "[2001:db8::7]:4420"]
+tls_listen = "192.0.2.7:4421"
 advertise = "nvme.example.com:4420"
+tls_advertise = "nvme.example.com:4421"
 cores = "0-3"
 main_core = 1
 io_threads = 8
@@ -135,6 +141,9 @@ mutual = true
 authenticate_discovery = true
 hashes = ["sha384", "sha512"]
 dh_groups = ["ffdhe3072", "ffdhe4096"]
+allow_plain = true
+accept_old_libnvme = true
+kernel_tls = true
 seccomp = "log"
 user = "nobody"
 group = "nogroup"
@@ -246,9 +255,19 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
     let hosts = [(AUTHENTICATED.to_owned(), secrets)].into();
     ServerConfig {
         named_hosts: Vec::new(),
-        authentication: AuthenticationConfig { hosts, policy, for_discovery: true },
+        authentication: AuthenticationConfig {
+            hosts,
+            policy,
+            for_discovery: true,
+            tls_keys: [(AUTHENTICATED.to_owned(), tls_key())].into(),
+            allows_plain: true,
+            accepts_old_libnvme: true,
+        },
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
+        tls_listeners: vec!["192.0.2.7:4421".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
+        tls_advertise: Some(("nvme.example.com".to_owned(), 4421)),
+        kernel_tls: true,
         referrals: vec![("192.0.2.8".to_owned(), 8009)],
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),

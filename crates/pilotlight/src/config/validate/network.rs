@@ -5,18 +5,28 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
-use crate::config::keys::Referral;
+use crate::config::keys::{Referral, Server};
 use crate::config::problem::{Located, Problem, Text};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
 const MAX_TRADDR: usize = 256;
 
 impl Checker<'_> {
-    /// Addresses to listen on.
-    pub(super) fn listeners(&mut self, written: &[Text]) -> Vec<SocketAddr> {
-        if written.is_empty() {
-            return vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))];
+    /// Addresses to listen on, without and with TLS.
+    pub(super) fn listeners(&mut self, draft: &Server) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+        if draft.listen.is_empty() && draft.tls_listen.is_empty() {
+            return (vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))], Vec::new());
         }
+        let (plain, tls) = (self.addresses(&draft.listen), self.addresses(&draft.tls_listen));
+        let all: Vec<_> = plain.iter().chain(&tls).cloned().collect();
+        // port 0 takes a free one each time
+        self.no_duplicates(all.iter().filter(|listener| listener.value.port() != 0));
+        self.no_overlap(&all);
+        let values = |listeners: Vec<Located<SocketAddr>>| listeners.into_iter().map(|one| one.value).collect();
+        (values(plain), values(tls))
+    }
+
+    fn addresses(&mut self, written: &[Text]) -> Vec<Located<SocketAddr>> {
         let mut listeners = Vec::new();
         for text in written {
             match parse_listener(&text.value) {
@@ -24,10 +34,7 @@ impl Checker<'_> {
                 Err((what, help)) => self.problem(Problem::error(&text.at, what).help(help)),
             }
         }
-        // port 0 takes a free one each time
-        self.no_duplicates(listeners.iter().filter(|listener| listener.value.port() != 0));
-        self.no_overlap(&listeners);
-        listeners.into_iter().map(|listener| listener.value).collect()
+        listeners
     }
 
     /// Notes listeners that another one, on all addresses of the machine, already covers.

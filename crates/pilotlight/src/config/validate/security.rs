@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Group, HashFunction, Policy, secrets_file};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 
 use super::Checker;
-use crate::config::keys::Security;
+use crate::config::keys::{Draft, Security};
 use crate::config::problem::{Problem, Text};
 use crate::privileges::Account;
 use crate::privileges::files::or_text_by_helper;
@@ -26,14 +27,40 @@ impl Checker<'_> {
             groups: if groups.is_empty() { default.groups } else { groups },
             require_bidirectional: draft.mutual,
         };
-        let hosts = draft.secrets_file.as_ref().map(|file| self.secrets(file)).unwrap_or_default();
+        let Secrets { hosts, tls_keys } =
+            draft.secrets_file.as_ref().map(|file| self.secrets(file)).unwrap_or_default();
         if let Some(file) = draft.secrets_file.as_ref().filter(|_| draft.mutual)
             && let Some((nqn, _)) = hosts.iter().find(|(_, secrets)| secrets.controller.is_none())
         {
             let what = format!("host {nqn} has no dhchap_ctrl_key, and `mutual` requires one");
             self.problem(Problem::error(&file.at, what).help("add one to the file of secrets, or omit `mutual`"));
         }
-        AuthenticationConfig { hosts, policy, for_discovery: draft.authenticate_discovery }
+        AuthenticationConfig {
+            hosts,
+            policy,
+            for_discovery: draft.authenticate_discovery,
+            tls_keys,
+            allows_plain: draft.allow_plain,
+            accepts_old_libnvme: draft.accept_old_libnvme,
+        }
+    }
+
+    /// Keys without a listener for them, and a listener without keys.
+    pub(super) fn note_tls(&mut self, draft: &Draft, authentication: &AuthenticationConfig) {
+        let has_keys = !authentication.tls_keys.is_empty();
+        if let Some(listener) = draft.server.tls_listen.first().filter(|_| !has_keys) {
+            let what = "no host can connect here: `secrets_file` in [security] has no tls_key";
+            let help = "add a line HOSTNQN tls_key NVMeTLSkey-1:...: for each host (nvme gen-tls-key makes a key)";
+            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+        }
+        if let Some(file) = draft.security.secrets_file.as_ref().filter(|_| has_keys)
+            && draft.server.tls_listen.is_empty()
+            && !draft.security.allow_plain
+        {
+            let what = "a host with a tls_key cannot connect: the server does not listen with TLS";
+            let help = "set `tls_listen` in [server], or `allow_plain` in [security]";
+            self.problem(Problem::warning(&file.at, what.to_owned()).help(help));
+        }
     }
 
     /// The user as which the server is to run.
@@ -48,7 +75,7 @@ impl Checker<'_> {
         found.map_err(|wrong| self.problem(Problem::error(&user.at, wrong))).ok()
     }
 
-    fn secrets(&mut self, file: &Text) -> BTreeMap<String, HostSecrets> {
+    fn secrets(&mut self, file: &Text) -> Secrets {
         let credentials = credentials();
         let Some(path) = secrets_path(&file.value, self.base, credentials.as_deref()) else {
             let what = "systemd has passed no credentials to this process";
@@ -94,20 +121,30 @@ pub(in crate::config) fn secrets_path(written: &str, base: &Path, credentials: O
     }
 }
 
-fn load(path: &Path, credentials: Option<&Path>) -> Result<BTreeMap<String, HostSecrets>, String> {
-    let hosts = secrets_file::load_by(path, credentials, |path| or_text_by_helper(secrets_file::open_file(path), path))
-        .map_err(|error| error.to_string())?;
-    let pair = |(nqn, secrets): (String, secrets_file::HostSecrets)| {
-        let refused = |why: &str| Err(format!("{}: host {nqn} has {why}", path.display()));
-        match secrets {
-            secrets_file::HostSecrets { tls: Some(_), .. } => {
-                refused("a tls_key, and this server has no TLS yet: remove the line")
+/// The secrets of a file, by the NQN of the host.
+#[derive(Default)]
+struct Secrets {
+    hosts: BTreeMap<String, HostSecrets>,
+    tls_keys: BTreeMap<String, ConfiguredPsk>,
+}
+
+fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
+    let loaded =
+        secrets_file::load_by(path, credentials, |path| or_text_by_helper(secrets_file::open_file(path), path))
+            .map_err(|error| error.to_string())?;
+    let mut secrets = Secrets::default();
+    for (nqn, secrets_file::HostSecrets { host, controller, tls }) in loaded {
+        match (host, controller) {
+            (Some(host), controller) => {
+                secrets.hosts.insert(nqn.clone(), HostSecrets { host, controller });
             }
-            secrets_file::HostSecrets { host: None, .. } => refused("a dhchap_ctrl_key and no dhchap_key: add one"),
-            secrets_file::HostSecrets { host: Some(host), controller, .. } => {
-                Ok((nqn, HostSecrets { host, controller }))
+            (None, Some(_)) => {
+                let why = "has a dhchap_ctrl_key and no dhchap_key: add one";
+                return Err(format!("{}: host {nqn} {why}", path.display()));
             }
+            (None, None) => {}
         }
-    };
-    hosts.into_iter().map(pair).collect()
+        secrets.tls_keys.extend(tls.map(|key| (nqn, key)));
+    }
+    Ok(secrets)
 }

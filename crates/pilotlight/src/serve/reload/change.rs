@@ -2,6 +2,7 @@
 
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
 
@@ -12,9 +13,9 @@ use crate::config::NamespaceName;
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Advertised address and referrals.
+    /// Advertised addresses and referrals.
     Discovery {
-        advertise: Option<(String, u16)>,
+        advertised: Advertised,
         referrals: Vec<(String, u16)>,
     },
     /// Secrets of hosts, and what exchanges with them allow.
@@ -73,8 +74,8 @@ pub(super) fn carry_out(
     draining: &mut Vec<Draining>,
 ) -> Result<Option<u64>, ServerError> {
     match change {
-        Change::Discovery { advertise, referrals } => {
-            server.set_discovery(advertise.clone(), referrals.clone());
+        Change::Discovery { advertised, referrals } => {
+            server.set_discovery(advertised.clone(), referrals.clone());
             Ok(None)
         }
         Change::Authentication { authentication, .. } => {
@@ -116,8 +117,10 @@ pub(super) fn done(change: &Change, blocks: Option<u64>) -> String {
 /// Notes that a change has been made.
 pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
     match change {
-        Change::Discovery { advertise, referrals } => {
-            (state.config.advertise, state.config.referrals) = (advertise, referrals);
+        Change::Discovery { advertised, referrals } => {
+            let config = &mut state.config;
+            (config.advertise, config.tls_advertise) = (advertised.plain, advertised.tls);
+            config.referrals = referrals;
         }
         Change::Authentication { authentication, .. } => state.config.authentication = authentication,
         Change::AllowHosts { nqn, allowed_hosts, .. } => {

@@ -87,9 +87,9 @@ pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
         plan_namespaces(&mut plan, &empty, subsystem, &moves);
         plan.changes.push(Change::AddSubsystem { subsystem: empty });
     }
-    if (&running.advertise, &running.referrals) != (&wanted.advertise, &wanted.referrals) {
-        let (advertise, referrals) = (wanted.advertise.clone(), wanted.referrals.clone());
-        plan.changes.push(Change::Discovery { advertise, referrals });
+    let advertised = wanted.advertised();
+    if (&running.advertised(), &running.referrals) != (&advertised, &wanted.referrals) {
+        plan.changes.push(Change::Discovery { advertised, referrals: wanted.referrals.clone() });
     }
     plan_authentication(&mut plan, &running.authentication, &wanted.authentication);
     plan.waiting.extend(moves.iter().filter_map(Move::refusal));
@@ -110,6 +110,8 @@ fn plan_authentication(plan: &mut Plan, running: &AuthenticationConfig, wanted: 
     let lost = running.hosts.keys().filter(|host| !wanted.hosts.contains_key(*host));
     plan.waiting
         .extend(lost.map(|host| format!("host {host} has no secret any more: it is served without authentication")));
+    let lost = running.tls_keys.keys().filter(|host| !wanted.tls_keys.contains_key(*host));
+    plan.waiting.extend(lost.map(|host| format!("host {host} has no TLS key any more: it is served without TLS")));
 }
 
 /// A file may have grown too.
@@ -124,6 +126,8 @@ fn plan_move(one: &Move) -> [Change; 2] {
 pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
     let differs = [
         ("server.listen", running.listeners != wanted.listeners),
+        ("server.tls_listen", running.tls_listeners != wanted.tls_listeners),
+        ("security.kernel_tls", running.kernel_tls != wanted.kernel_tls),
         ("server.cores", running.cores != wanted.cores),
         ("server.main_core", running.main_core != wanted.main_core),
         ("server.io_threads", running.io_threads != wanted.io_threads),

@@ -12,6 +12,7 @@ use std::time::Duration;
 use pilotlight_auth::{Secret, SecretLen};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
@@ -66,8 +67,8 @@ impl Running for Recorder {
         let undrained = self.undrained.clone().unwrap_or_else(|| Arc::new(|| panic!("a reload waits")));
         self.note(format!("allow {nqn} {allowed_hosts:?}")).map(|()| Draining::new(Vec::new(), move || undrained()))
     }
-    fn set_discovery(&self, advertise: Option<(String, u16)>, referrals: Vec<(String, u16)>) {
-        let _ = self.note(format!("discovery {advertise:?} {referrals:?}"));
+    fn set_discovery(&self, advertised: Advertised, referrals: Vec<(String, u16)>) {
+        let _ = self.note(format!("discovery {:?} {referrals:?}", advertised.plain));
     }
     fn add_namespace(&self, nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
         self.note(format!("add {nqn} {}", namespace.nsid))

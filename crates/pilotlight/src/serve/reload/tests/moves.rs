@@ -128,7 +128,7 @@ impl Running for Model {
     fn set_namespace_hosts(&self, _nqn: &str, _nsid: u32, _hosts: &[String]) -> Result<(), ServerError> {
         refused()
     }
-    fn set_discovery(&self, _advertise: Option<(String, u16)>, _referrals: Vec<(String, u16)>) {}
+    fn set_discovery(&self, _advertised: Advertised, _referrals: Vec<(String, u16)>) {}
     fn add_namespace(&self, _nqn: &str, namespace: &NamespaceConfig) -> Result<(), ServerError> {
         let (mut serves, file) = (self.serves.lock().unwrap(), namespace.backend.to_string());
         let is_open = serves.values().any(|open| *open == file) || self.closing.lock().unwrap().contains(&file);
