@@ -171,6 +171,9 @@ impl Work {
                 let Some(Pending { accepted, .. }) = self.remove(index) else { return };
                 let Accepted { stream, peer, accepted_ns } = accepted;
                 tracing::debug!(%peer, cipher_suite = session.cipher_suite(), "TLS handshake finished");
+                if let Some(reason) = session.kernel_refusal() {
+                    tracing::warn!(%peer, %reason, "TLS stays in the server: the kernel does not take it (security.kernel_tls)");
+                }
                 let stream = Stream { tls: Some(Box::new(session)), ..stream };
                 self.distributor.distribute(Accepted { stream, peer, accepted_ns });
             }

@@ -40,6 +40,9 @@ pub use transport::Tcp;
 use tx::Framing;
 use wire::{Fault, Head, MAX_CAPSULE, MAX_H2C_DATA, Stage, field};
 
+/// First byte of a TLS handshake.
+const TLS_HANDSHAKE: u8 = 22;
+
 /// One NVMe/TCP connection.
 pub struct Connection {
     /// The queue pair above.
@@ -207,7 +210,9 @@ impl Connection {
         cx.counters.add_fault();
         let host = self.pair.host().map(|host| host.hostnqn.as_str());
         let (peer, information) = (self.pair.peer(), fault.information);
-        tracing::warn!(host, %peer, reason = %fault.error, information, "protocol error: connection ended");
+        let is_tls = matches!(self.stage, Stage::Initialize) && offending.first() == Some(&TLS_HANDSHAKE);
+        let hint = is_tls.then_some("the host begins a TLS handshake: it must connect to an address of tls_listen");
+        tracing::warn!(host, %peer, reason = %fault.error, information, hint, "protocol error: connection ended");
         let copied = offending.len().min(usize::from(offending.get(2).copied().unwrap_or(0))).min(TermReq::MAX_DATA);
         let len = TermReq::LEN + copied;
         let request = TermReq {

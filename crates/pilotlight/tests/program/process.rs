@@ -161,6 +161,11 @@ impl Server {
         self.message["listening"][0].as_str().unwrap().parse().unwrap()
     }
 
+    /// Its address with TLS.
+    pub(crate) fn tls_address(&self) -> SocketAddr {
+        self.message["listening_tls"][0].as_str().unwrap().parse().unwrap()
+    }
+
     /// A host connected to the only subsystem.
     pub(crate) fn connect(&self) -> Controller {
         let nqn = self.message["subsystems"][0]["nqn"].as_str().unwrap();

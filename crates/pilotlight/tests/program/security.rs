@@ -6,6 +6,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
+use pilotlight_auth::tls::{ConfiguredPsk, PskHash};
 use pilotlight_auth::{Config, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::{ConnectOptions, Controller, HostError};
 
@@ -135,4 +136,39 @@ fn load_authenticates_with_a_file_of_secrets_one_way_and_both_ways() {
     fs::set_permissions(&secrets, fs::Permissions::from_mode(0o640)).unwrap();
     let (code, message) = load(HOST, &secrets);
     assert!(code == Some(2) && message.contains("chmod 600"), "{message}");
+}
+
+/// Under the seccomp filter, as every server of these tests.
+#[test]
+fn load_is_verified_through_tls_and_other_keys_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |byte: u8| {
+        let mut fill = |bytes: &mut [u8]| {
+            bytes.fill(byte);
+            Ok(())
+        };
+        ConfiguredPsk::generate(PskHash::Sha256, true, &mut fill).unwrap()
+    };
+    let [secrets, wrong] = [("secrets", 1), ("wrong", 2)].map(|(name, byte)| {
+        let path = dir.path().join(name);
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path).unwrap();
+        writeln!(file, "{HOST} tls_key {}", key(byte).to_text().as_str()).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let flags = ["--listen=127.0.0.1:0", "--tls-listen=127.0.0.1:0", "--nqn", NQN, "--namespace=mem:16MiB"];
+    let server = Server::start(&[&flags[..], &["--secrets-file", &secrets]].concat());
+    let load = |target: &str, more: &[&str]| {
+        let fixed = ["load", "--yield", "--target", target, "--nqn", NQN, "--hostnqn", HOST, "--number_ios", "200"];
+        let output = run(&[&fixed[..], &["--verify", "--rw=randrw"], more].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let tls = server.tls_address().to_string();
+    let (code, message) = load(&tls, &["--tls", "--secrets-file", &secrets]);
+    assert_eq!(code, Some(0), "{message}");
+    let (code, message) = load(&tls, &["--tls", "--secrets-file", &wrong]);
+    assert!(code == Some(1) && message.contains("decrypt_error"), "{message}");
+    server.expect_log("another key for its identity");
+    assert_eq!(load(&tls, &[]).0, Some(1), "without TLS");
+    let (code, message) = load(&server.address().to_string(), &[]);
+    assert!(code == Some(1) && message.contains("Connect"), "a host with a key, without TLS: {message}");
 }
