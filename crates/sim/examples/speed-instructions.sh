@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 
-limit=${LIMIT:-1439}
+limit=${LIMIT:-1682}
 program=target/debug/examples/speed
 
 # counted MILLISECONDS: "instructions requests".
