@@ -186,6 +186,8 @@ mod tests {
         let expected = DiscoveryEntry {
             trtype: 3,
             subtype: 1,
+            treq: 0,
+            security_type: 0,
             trsvcid: "8009".to_owned(),
             traddr: "10.0.0.2".to_owned(),
             subnqn: "nqn.2024-05.example".to_owned(),

@@ -303,7 +303,8 @@ mod tests {
         let host = HostKey { hostid: [1; 16], hostnqn: "nqn.2024-05.com.example:host".to_owned(), subsystem: 0 };
         let hosts = [(host.hostnqn.clone(), HostSecrets { host: secret, controller: None })].into();
         let policy = Policy { groups: vec![pilotlight_auth::Group::Null], ..Policy::default() };
-        let authenticator = Authenticator::new(AuthenticationConfig { hosts, policy, ..AuthenticationConfig::default() });
+        let authenticator =
+            Authenticator::new(AuthenticationConfig { hosts, policy, ..AuthenticationConfig::default() });
         let (config, exchange) = authenticator.both_sides(&host, "nqn.2024-05.com.example:disks");
         let mut authentication = Authentication::new(exchange, 60);
         let mut initiator = Initiator::new(config.clone());
