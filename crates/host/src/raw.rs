@@ -4,12 +4,13 @@
 //! the state in which a violation is tested.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
 use pilotlight_nvme::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, IcResp, PduType, TermReq, data_offset};
 use pilotlight_nvme::{Cqe, Sqe};
+use socket2::{Domain, Protocol, Socket, Type};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::connection::Handshake;
@@ -62,7 +63,21 @@ impl RawPeer {
     /// # Errors
     /// The system's error.
     pub fn connect(addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&addr, timeout)?;
+        Self::over(TcpStream::connect_timeout(&addr, timeout)?, timeout)
+    }
+
+    /// Connects from the local address `from`.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn connect_from(from: IpAddr, addr: SocketAddr, timeout: Duration) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+        socket.bind(&SocketAddr::new(from, 0).into())?;
+        socket.connect_timeout(&addr.into(), timeout)?;
+        Self::over(socket.into(), timeout)
+    }
+
+    fn over(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;

@@ -7,7 +7,8 @@
 //!
 //! # The algorithm
 //! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
-//! the server's memory budget for queues. The queue holds its admission as long as it exists, also after its connection is
+//! the server's memory budget for queues. A queue of a host that still has to authenticate is a claim: it counts for its address alone
+//! ([`crate::addresses`]), and claims take half of the budget at most. The queue holds its admission as long as it exists, also after its connection is
 //! lost. Dropping the admission returns both.
 //!
 //! # The properties
@@ -17,6 +18,7 @@
 
 use std::sync::Arc;
 
+use crate::accounts::AdminRate;
 use crate::association::Association;
 use crate::ids::{ConnAddr, HostKey};
 use crate::shared::Shared;
@@ -32,6 +34,8 @@ const NQNS: usize = 4 * pilotlight_nvme::fabrics::MAX_NQN;
 pub enum Full {
     /// Its host has reached its limit of queues.
     Host,
+    /// Its host has reached its limit of memory.
+    HostMemory,
     /// The memory budget for queues is exhausted.
     Memory,
 }
@@ -42,24 +46,84 @@ pub struct Admission {
     host: HostKey,
     queue: ConnAddr,
     bytes: u64,
+    /// The host's rate of admin commands; `None` while the host is only claimed.
+    rate: Option<Arc<AdminRate>>,
 }
 
 impl Admission {
-    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries.
+    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries. It is a claim if the host
+    /// has to authenticate.
     ///
     /// # Errors
     /// The exhausted limit.
-    pub fn new(shared: &Arc<Shared>, host: HostKey, queue: ConnAddr, bytes: usize) -> Result<Self, Full> {
-        if !shared.register.enter(&host, queue, shared.limits.max_host_queues) {
+    pub fn new(
+        shared: &Arc<Shared>,
+        host: HostKey,
+        queue: ConnAddr,
+        bytes: usize,
+        is_claim: bool,
+    ) -> Result<Self, Full> {
+        let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
+        if is_claim && !shared.claimed_memory.try_take(bytes) {
+            return Err(Full::Memory);
+        }
+        shared.register.claim(&host, queue);
+        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, rate: None };
+        if !shared.queue_memory.try_take(bytes) {
+            admission.give_up(is_claim);
+            return Err(Full::Memory);
+        }
+        if is_claim {
+            return Ok(admission);
+        }
+        let proved = admission.take_host();
+        if let Err(full) = proved {
+            shared.queue_memory.release(bytes);
+            admission.give_up(false);
+            return Err(full);
+        }
+        Ok(admission)
+    }
+
+    /// Returns what a refused admission has, so that dropping it does nothing.
+    fn give_up(&mut self, is_claim: bool) {
+        if is_claim {
+            self.shared.claimed_memory.release(self.bytes);
+        }
+        self.shared.register.leave(&self.host, self.queue);
+        self.bytes = 0;
+    }
+
+    /// Counts the queue for its host.
+    fn take_host(&mut self) -> Result<(), Full> {
+        let Some(rate) = self.shared.accounts.enter(&self.host.hostnqn, self.bytes) else {
+            return Err(Full::HostMemory);
+        };
+        if !self.shared.register.prove(&self.host, self.queue, self.shared.limits.max_host_queues) {
+            self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
             return Err(Full::Host);
         }
-        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes: 0 };
-        let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
-        if !shared.queue_memory.try_take(bytes) {
-            return Err(Full::Memory); // dropping `admission` leaves the host
+        self.rate = Some(rate);
+        Ok(())
+    }
+
+    /// The host has authenticated: the queue counts for it from now on.
+    ///
+    /// # Errors
+    /// The exhausted limit; the queue is still a claim then.
+    pub fn prove(&mut self) -> Result<(), Full> {
+        if self.rate.is_some() {
+            return Ok(());
         }
-        admission.bytes = bytes;
-        Ok(admission)
+        self.take_host()?;
+        self.shared.claimed_memory.release(self.bytes);
+        Ok(())
+    }
+
+    /// The host's rate of admin commands; `None` before it has authenticated.
+    #[must_use]
+    pub fn rate(&self) -> Option<&AdminRate> {
+        self.rate.as_deref()
     }
 
     /// The host.
@@ -71,8 +135,15 @@ impl Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
+        if self.bytes == 0 {
+            return; // it was refused
+        }
         self.shared.register.leave(&self.host, self.queue);
         self.shared.queue_memory.release(self.bytes);
+        match self.rate {
+            Some(_) => self.shared.accounts.leave(&self.host.hostnqn, self.bytes),
+            None => self.shared.claimed_memory.release(self.bytes),
+        }
     }
 }
 

@@ -88,6 +88,10 @@ pub enum Work {
     Admin(Sqe),
     /// Identify that needs the allocated bytes of a namespace.
     Utilization(Sqe),
+    /// An admin command that waits for its host's rate.
+    AwaitRate(Sqe),
+    /// An admin command within its host's rate.
+    Counted(Sqe),
     /// Authentication Send or Receive.
     Authenticate(Sqe),
     /// Authentication Send whose message is being checked.

@@ -164,6 +164,14 @@ pub struct Limits {
     pub queue_memory: u64,
     /// Maximum connections over all listeners; more are closed at once.
     pub max_connections: u32,
+    /// Maximum connections that are not admitted yet ([`crate::addresses`]); more are closed at once.
+    pub max_pending: u32,
+    /// Ditto of one address.
+    pub max_address_pending: u32,
+    /// Maximum part of `queue_memory` of one host NQN in bytes. Beyond it Connect returns Controller Busy.
+    pub max_host_memory: u64,
+    /// Admin commands of one host NQN per second; more wait. 0 for any number.
+    pub admin_rate: u32,
     /// Maximum queues per host and subsystem, including admin queues. Beyond it Connect returns Controller Busy.
     pub max_host_queues: u32,
     /// I/O queues of one controller, 1 to [`MAX_IO_QUEUES`].
@@ -191,6 +199,10 @@ impl Default for Limits {
             buffer_memory: 64 << 20,
             queue_memory: 256 << 20,
             max_connections: 16_384,
+            max_pending: 8192,
+            max_address_pending: 1024,
+            max_host_memory: u64::MAX,
+            admin_rate: 1000,
             max_host_queues: 2048,
             max_io_queues: MAX_IO_QUEUES,
             max_queue_depth: MAX_QUEUE_DEPTH,

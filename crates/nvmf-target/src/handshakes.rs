@@ -169,13 +169,13 @@ impl Work {
             Step::WantWrite => self.watch(index, true),
             Step::Done(session) => {
                 let Some(Pending { accepted, .. }) = self.remove(index) else { return };
-                let Accepted { stream, peer, accepted_ns } = accepted;
+                let Accepted { stream, peer, accepted_ns, pending } = accepted;
                 tracing::debug!(%peer, cipher_suite = session.cipher_suite(), "TLS handshake finished");
                 if let Some(reason) = session.kernel_refusal() {
                     tracing::warn!(%peer, %reason, "TLS stays in the server: the kernel does not take it (security.kernel_tls)");
                 }
                 let stream = Stream { tls: Some(Box::new(session)), ..stream };
-                self.distributor.distribute(Accepted { stream, peer, accepted_ns });
+                self.distributor.distribute(Accepted { stream, peer, accepted_ns, pending });
             }
             Step::Failed(failure) => {
                 let Some(Pending { accepted, .. }) = self.remove(index) else { return };

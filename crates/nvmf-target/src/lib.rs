@@ -5,7 +5,9 @@
 //! ([`association`]), messages between I/O threads ([`message`]), the state that they share
 //! ([`shared`]), start and stop ([`server`]).
 
+pub mod accounts;
 pub mod acks;
+pub mod addresses;
 pub mod admission;
 pub mod allocated_bytes;
 pub mod association;

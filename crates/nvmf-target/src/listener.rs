@@ -136,7 +136,16 @@ impl Accepting {
             tracing::warn!(%peer, reason = "too many connections (limits.max_connections)", "connection refused");
             return;
         }
-        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns() };
+        let pending = shared.addresses.enter(peer.ip());
+        if pending.is_none() {
+            shared.connection_closed();
+            shared.refusals.note(RefusalReason::TooManyPending);
+            let reason =
+                "too many connections that are not admitted yet (limits.max_address_pending, limits.max_pending)";
+            tracing::warn!(%peer, reason, "connection refused");
+            return;
+        }
+        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns(), pending };
         match self.handshakes.as_ref().filter(|_| is_tls) {
             Some(handshakes) => handshakes.begin(accepted),
             None => self.distributor.distribute(accepted),

@@ -13,6 +13,8 @@ pub enum RefusalReason {
     NoSuchSubsystem,
     /// The host's limit of queues (`limits.max_host_queues`).
     TooManyQueues,
+    /// Limit of connections that are not admitted yet (`limits.max_pending`, `limits.max_address_pending`).
+    TooManyPending,
     /// The memory for queues is exhausted (`limits.queue_memory`).
     NoQueueMemory,
     /// Timeout of the drain of the host's earlier queues.
@@ -27,11 +29,12 @@ pub enum RefusalReason {
 
 impl RefusalReason {
     /// All values in order.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TooManyConnections,
         Self::HostNotAllowed,
         Self::NoSuchSubsystem,
         Self::TooManyQueues,
+        Self::TooManyPending,
         Self::NoQueueMemory,
         Self::NotDrained,
         Self::InvalidConnect,
@@ -47,6 +50,7 @@ impl RefusalReason {
             Self::HostNotAllowed => "host-not-allowed",
             Self::NoSuchSubsystem => "no-such-subsystem",
             Self::TooManyQueues => "too-many-queues",
+            Self::TooManyPending => "too-many-pending",
             Self::NoQueueMemory => "no-queue-memory",
             Self::NotDrained => "not-drained",
             Self::InvalidConnect => "invalid-connect",

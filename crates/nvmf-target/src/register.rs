@@ -52,6 +52,8 @@ struct Inner {
 struct Host {
     /// Its queues, including those waiting in Connect.
     queues: Vec<ConnAddr>,
+    /// Queues of peers that claim to be this host and have not authenticated.
+    claimed: Vec<ConnAddr>,
     /// Ended associations that are not drained.
     ended: u32,
     /// Lost queues with requests in a backend.
@@ -64,7 +66,7 @@ impl Host {
     }
 
     fn is_unused(&self) -> bool {
-        self.queues.is_empty() && !self.is_draining()
+        self.queues.is_empty() && self.claimed.is_empty() && !self.is_draining()
     }
 }
 
@@ -82,10 +84,32 @@ impl Register {
         true
     }
 
-    /// Removes a queue of `host`.
+    /// Adds a queue of a peer that claims to be `host` and has not authenticated: it does not count for the host.
+    pub fn claim(&self, host: &HostKey, queue: ConnAddr) {
+        self.lock().host(host).claimed.push(queue);
+    }
+
+    /// The claim is proved: as [`Register::enter`] from now on. Returns `false`, without effect, if the host already has `most` queues.
+    #[must_use]
+    pub fn prove(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
+        let mut inner = self.lock();
+        let held = inner.host(host);
+        if held.queues.len() >= most as usize {
+            return false;
+        }
+        held.claimed.retain(|other| *other != queue);
+        held.queues.push(queue);
+        inner.on_queue.iter().for_each(Notifier::notify);
+        true
+    }
+
+    /// Removes a queue of `host`, or of a peer that claims to be it.
     pub fn leave(&self, host: &HostKey, queue: ConnAddr) {
         let mut inner = self.lock();
-        inner.change(host, |host| host.queues.retain(|other| *other != queue));
+        inner.change(host, |host| {
+            host.queues.retain(|other| *other != queue);
+            host.claimed.retain(|other| *other != queue);
+        });
         inner.on_queue.iter().for_each(Notifier::notify);
     }
 
@@ -131,7 +155,7 @@ impl Register {
     pub fn queues_where(&self, selected: impl Fn(&HostKey) -> bool) -> Vec<ConnAddr> {
         let inner = self.lock();
         let hosts = inner.hosts.iter().filter(|(host, _)| selected(host));
-        hosts.flat_map(|(_, held)| held.queues.iter().copied()).collect()
+        hosts.flat_map(|(_, held)| held.queues.iter().chain(&held.claimed).copied()).collect()
     }
 
     /// Sets the views of all associations. Every I/O thread must know them already.
@@ -341,6 +365,19 @@ mod tests {
             register.leave(&host(1), queue(0, index));
         }
         register.leave(&host(2), queue(3, 3));
+        assert_eq!(register.hosts(), 0);
+    }
+
+    #[test]
+    fn claims_do_not_count_until_they_are_proved() {
+        let register = Register::default();
+        (0..5).for_each(|index| register.claim(&host(1), queue(0, index)));
+        assert!(register.enter(&host(1), queue(1, 0), 2), "the host gets in");
+        assert!(register.threads_of(&host(1), queue(1, 0)).is_empty(), "nothing waits for claims");
+        assert!(register.prove(&host(1), queue(0, 0), 2) && !register.prove(&host(1), queue(0, 1), 2));
+        assert_eq!(register.queues_where(|_| true).len(), 6);
+        (0..5).for_each(|index| register.leave(&host(1), queue(0, index)));
+        register.leave(&host(1), queue(1, 0));
         assert_eq!(register.hosts(), 0);
     }
 

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
+use crate::accounts::Accounts;
+use crate::addresses::Addresses;
 use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
 use crate::backend::{Backend, MemoryBudget};
@@ -67,6 +69,12 @@ pub struct Shared {
     pub authenticator: Authenticator,
     /// Messages of authentication to check.
     pub authentication: Requests<AuthenticationRequest>,
+    /// Connections that are not admitted yet.
+    pub(crate) addresses: Arc<Addresses>,
+    /// What each host takes.
+    pub(crate) accounts: Accounts,
+    /// Part of `queue_memory` for queues of hosts that have not authenticated yet.
+    pub(crate) claimed_memory: MemoryBudget,
     /// Failed authentications by address.
     pub(crate) penalties: Penalties,
     /// Closes channels.
@@ -165,6 +173,9 @@ impl Shared {
             utilization: Requests::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
             authentication: Requests::default(),
+            addresses: Arc::new(Addresses::new(config.limits.max_pending, config.limits.max_address_pending)),
+            accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
+            claimed_memory: MemoryBudget::new(config.limits.queue_memory / 2),
             penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 
 use pilotlight_tls::Session;
 
+use crate::addresses::Pending;
+
 /// A socket, encrypted or not.
 #[derive(Debug)]
 pub struct Stream {
@@ -30,4 +32,6 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// When it was accepted, in nanoseconds of the reactors' clock: its time limit for ICReq begins then.
     pub accepted_ns: u64,
+    /// Its count among those that are not admitted yet.
+    pub pending: Option<Pending>,
 }

@@ -142,7 +142,7 @@ impl Bench {
         }
         if self.shared.connection_opened() {
             let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let accepted = Accepted { stream: theirs.into(), peer: from, accepted_ns: self.now_ns };
+            let accepted = Accepted { stream: theirs.into(), peer: from, accepted_ns: self.now_ns, pending: None };
             self.inbox.send(Message::Accept(accepted)).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         }
         Ok(Peer { socket: ours })

@@ -326,10 +326,11 @@ impl TargetThread {
         if self.draining {
             return;
         }
-        let Accepted { stream, peer, accepted_ns } = accepted;
+        let Accepted { stream, peer, accepted_ns, pending } = accepted;
         let local = rustix::net::getsockname(&stream.fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
         let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
         let mut conn = Connection::new(accepted_ns, timeout_ns, peer, local.map(|address| address.ip()));
+        conn.pair.set_pending(pending);
         let tls = stream.tls.as_ref().map(|session| TlsPeer::parse(session.identity()));
         conn.pair.set_tls(tls.map(|peer| peer.expect("the key was found by the NQNs in its identity")));
         if let Some(address) = self.serve(stream, conn) {

@@ -3,6 +3,7 @@
 //! The controller ([`crate::controller`]) is a pure state machine. This file executes its decisions: data goes into buffers,
 //! parked commands keep their slots, I/O queues on other I/O threads get messages.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilotlight_nvme::command::opcode;
@@ -15,6 +16,7 @@ use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
+use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::message::{ConnectRefusal, Message};
 use crate::utilization::UtilizationRequest;
@@ -34,6 +36,10 @@ pub(super) struct AdminQueue {
     after_queues: AfterQueues,
     /// The flush of a shutdown is in progress.
     is_flushing: bool,
+    /// Commands that wait for their host's rate, oldest first: slots and their generations.
+    delayed: VecDeque<(u16, u8)>,
+    /// When the first of them may continue, in nanoseconds.
+    delayed_until_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,13 +55,22 @@ impl AdminQueue {
         let controller = cx.shared.controller(&association, identity, cmd.kato_ms, cx.now_ns);
         association.note_power_state(controller.power_state());
         let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
-        Self { association, controller, queues, after_queues: AfterQueues::Nothing, is_flushing: false }
+        Self {
+            association,
+            controller,
+            queues,
+            after_queues: AfterQueues::Nothing,
+            is_flushing: false,
+            delayed: VecDeque::with_capacity(usize::from(ADMIN_QUEUE_ENTRIES)),
+            delayed_until_ns: 0,
+        }
     }
 
     /// Maximum additional memory of an admin queue with `max_io_queues` I/O queues.
     pub(super) const fn bytes(max_io_queues: u16) -> usize {
         let per_queue = size_of::<Option<ConnAddr>>() + 2 * size_of::<ConnAddr>(); // the association's list doubles as it grows
-        size_of::<Self>() + max_io_queues as usize * per_queue + Controller::HEAP_BYTES
+        let delayed = ADMIN_QUEUE_ENTRIES as usize * size_of::<(u16, u8)>();
+        size_of::<Self>() + max_io_queues as usize * per_queue + delayed + Controller::HEAP_BYTES
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -209,8 +224,52 @@ impl<T: Transport> QueuePair<T> {
         admin.controller.shutdown_failed();
     }
 
-    /// Executes or retries the admin command in `index`.
+    /// Executes the admin command in `index`, or has it wait for its host's rate.
     pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Handled };
+        let is_free =
+            matches!(sqe.opcode, opcode::admin::KEEP_ALIVE | opcode::admin::ABORT | opcode::admin::ASYNC_EVENT_REQUEST);
+        let due = match queue.admission.rate().filter(|_| !is_free) {
+            Some(_) if !admin.delayed.is_empty() => Err(admin.delayed_until_ns), // behind the others
+            Some(rate) => rate.take(cx.now_ns),
+            None => Ok(()),
+        };
+        let slot = queue.slots.get(index);
+        if let Err(due_ns) = due {
+            (slot.work, slot.state) = (Work::AwaitRate(*sqe), State::Parked);
+            admin.delayed.push_back((index, slot.generation));
+            admin.delayed_until_ns = due_ns;
+            self.deadline_ns = self.deadline_ns.min(due_ns);
+            return Step::Handled;
+        }
+        slot.work = Work::Counted(*sqe);
+        self.counted_step(index, sqe, cx)
+    }
+
+    /// Resumes commands that waited for their host's rate, in their order.
+    fn resume_delayed_commands(&mut self, cx: &mut Cx) {
+        loop {
+            let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return };
+            let Some(&(index, generation)) = admin.delayed.front() else { return };
+            let waits = |slot: &&mut Slot| slot.state == State::Parked && matches!(slot.work, Work::AwaitRate(_));
+            let Some(slot) = queue.slots.get_if(index, generation).filter(waits) else {
+                admin.delayed.pop_front(); // aborted
+                continue;
+            };
+            if let Some(Err(due_ns)) = queue.admission.rate().map(|rate| rate.take(cx.now_ns)) {
+                admin.delayed_until_ns = due_ns;
+                return;
+            }
+            if let Work::AwaitRate(sqe) = slot.work {
+                slot.work = Work::Counted(sqe);
+            }
+            admin.delayed.pop_front();
+            self.drive(index, cx);
+        }
+    }
+
+    /// Executes or retries the admin command in `index`.
+    pub(super) fn counted_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
         if self.awaits_utilization(index, sqe, cx) { Step::Handled } else { self.execute_admin(index, sqe, cx) }
     }
 
@@ -402,7 +461,8 @@ impl<T: Transport> QueuePair<T> {
 
     /// Checks the keep-alive timeout and sets the next deadline.
     pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
-        self.deadline_ns = self.authentication_due_ns();
+        self.resume_delayed_commands(cx);
+        self.deadline_ns = self.other_due_ns();
         let Role::Admin(admin) = &mut self.role else { return };
         admin.report_traffic(cx.now_ns);
         if admin.controller.expired(cx.now_ns) {
@@ -413,9 +473,18 @@ impl<T: Transport> QueuePair<T> {
         self.renew_keep_alive(cx);
     }
 
+    /// Deadlines other than that of Keep Alive.
+    fn other_due_ns(&self) -> u64 {
+        let delayed = match &self.role {
+            Role::Admin(admin) if !admin.delayed.is_empty() => admin.delayed_until_ns,
+            _ => u64::MAX,
+        };
+        delayed.min(self.authentication_due_ns())
+    }
+
     /// Advances the deadline after a possible change of the keep-alive timeout.
     pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
-        self.deadline_ns = self.deadline_ns.min(self.authentication_due_ns());
+        self.deadline_ns = self.deadline_ns.min(self.other_due_ns());
         let Role::Admin(admin) = &self.role else { return };
         if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {
             self.deadline_ns = self.deadline_ns.min(cx.now_ns + (kato_ns / 4).max(1_000_000));

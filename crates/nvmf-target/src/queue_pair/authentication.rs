@@ -252,6 +252,7 @@ impl<T: Transport> QueuePair<T> {
         let host = self.host().map(|host| host.hostnqn.as_str());
         let qid = self.queue.as_ref().map(|queue| queue.qid);
         tracing::info!(host, peer = %self.peer, qid, "host authenticated");
+        self.admit(cx);
         self.check_keep_alive(cx);
     }
 

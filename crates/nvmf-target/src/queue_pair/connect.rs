@@ -22,7 +22,7 @@ use super::admin::AdminQueue;
 use super::refusal::hostnqn_from_field;
 use super::slots::Slots;
 use super::throttle::Throttled;
-use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
+use super::{Cx, InCapsule, LINGER_NS, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, Origin};
 use crate::authentication::EXCHANGE_BYTES;
@@ -181,13 +181,14 @@ impl<T: Transport> QueuePair<T> {
             + AdminQueue::bytes(cx.shared.limits.max_io_queues)
             + exchange_bytes(&host, cx)
             + self.tls_bytes();
-        let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
+        let is_claim = cx.shared.authenticator.is_required(&host);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, is_claim)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
             cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
         }
         let step = if threads.is_empty() { ConnectStep::Drain } else { ConnectStep::Barrier(threads.len() as u16) };
-        self.await_others(Connecting { cid, cmd, admission, step }, cx);
+        self.await_others(Connecting { cid, cmd, admission, step });
         self.poll_connecting(cx);
         Ok(())
     }
@@ -213,16 +214,17 @@ impl<T: Transport> QueuePair<T> {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx) + self.tls_bytes();
-        let admission = Admission::new(cx.shared, host, cx.me, bytes)?;
+        let is_claim = cx.shared.authenticator.is_required(&host);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, is_claim)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
-        self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) }, cx);
+        self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) });
         Ok(())
     }
 
-    fn await_others(&mut self, connecting: Connecting, cx: &Cx) {
+    fn await_others(&mut self, connecting: Connecting) {
         self.phase = Phase::Connecting(Box::new(connecting));
-        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+        self.deadline_ns = self.login_deadline_ns;
     }
 
     /// Handles the reply of one I/O thread to the barrier.
@@ -291,7 +293,7 @@ impl<T: Transport> QueuePair<T> {
                 self.check_authentication(cx);
             }
             Err(refusal) => {
-                self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+                self.deadline_ns = self.login_deadline_ns;
                 self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
             }
         }
@@ -323,7 +325,22 @@ impl<T: Transport> QueuePair<T> {
         let mut cqe = Cqe::new(cid, Status::SUCCESS, u64::from(cntlid) | u64::from(authreq));
         cqe.sqhd = U16::new(if flow_control { 1 % size } else { 0xffff });
         self.transport.respond(cqe, Arrival::NONE);
+        if authreq == 0 {
+            self.admit(cx);
+        }
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
+    }
+
+    /// The connection is no longer pending, and its queue counts for its host.
+    pub(super) fn admit(&mut self, cx: &mut Cx) {
+        self.pending = None;
+        let Some(queue) = &mut self.queue else { return };
+        let Err(full) = queue.admission.prove() else { return };
+        let refusal = ConnectRefusal::from(full);
+        cx.shared.refusals.note(refusal.counter);
+        let host = queue.admission.host().hostnqn.as_str();
+        tracing::warn!(host, peer = %self.peer, reason = refusal.reason, "connection ended");
+        self.close_after_response(cx);
     }
 
     /// Leaves the controller of this I/O queue.
@@ -355,6 +372,6 @@ impl<T: Transport> QueuePair<T> {
             ConnectStep::Barrier(_) | ConnectStep::Attach(_) => ConnectRefusal::NO_ANSWER,
         };
         self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
-        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+        self.deadline_ns = cx.now_ns + LINGER_NS; // for the response
     }
 }

@@ -204,9 +204,15 @@ impl<T: Transport> QueuePair<T> {
         if queue.flow_control {
             cqe.sqhd = U16::new(queue.sqhd);
         }
-        let to_host =
-            matches!(slot.work, Work::Read(_) | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_))
-                && slot.status.is_success();
+        let to_host = matches!(
+            slot.work,
+            Work::Read(_)
+                | Work::Admin(_)
+                | Work::Counted(_)
+                | Work::AwaitRate(_)
+                | Work::Utilization(_)
+                | Work::Authenticate(_)
+        ) && slot.status.is_success();
         let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: Sample::NONE };
         match &slot.work {
             Work::Read(_) => {
@@ -304,7 +310,13 @@ impl Queue {
 fn needs_memory(slot: &Slot) -> bool {
     let is_read = matches!(
         slot.work,
-        Work::Read(_) | Work::Verify { .. } | Work::Admin(_) | Work::Utilization(_) | Work::Authenticate(_)
+        Work::Read(_)
+            | Work::Verify { .. }
+            | Work::Admin(_)
+            | Work::Counted(_)
+            | Work::AwaitRate(_)
+            | Work::Utilization(_)
+            | Work::Authenticate(_)
     );
     slot.status.is_success() && (is_read || slot.missing)
 }

@@ -52,6 +52,7 @@ use std::sync::Arc;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
+use crate::addresses::Pending;
 use crate::admission::Admission;
 use crate::association::Association;
 use crate::command::Work;
@@ -197,14 +198,19 @@ pub struct QueuePair<T> {
     authentication: Option<Box<Authentication>>,
     /// Time limit of Connect and authentication, in nanoseconds.
     login_deadline_ns: u64,
+    /// When the connection was accepted, in nanoseconds.
+    accepted_ns: u64,
+    /// Its count among those that are not admitted yet.
+    pending: Option<Pending>,
     /// The NQNs of its TLS key.
     tls: Option<Box<TlsPeer>>,
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// A queue pair of the host at `peer`, connected to the local address `local`, with `deadline_ns` for Connect.
+    /// A queue pair of the host at `peer`, accepted at `began_ns` on the local address `local`, with `deadline_ns` for
+    /// its first PDU.
     #[must_use]
-    pub fn new(transport: T, deadline_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
+    pub fn new(transport: T, began_ns: u64, deadline_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
         Self {
             transport,
             peer,
@@ -219,8 +225,15 @@ impl<T: Transport> QueuePair<T> {
             gate: Gate::Open,
             authentication: None,
             login_deadline_ns: deadline_ns,
+            accepted_ns: began_ns,
+            pending: None,
             tls: None,
         }
+    }
+
+    /// Sets its count among the connections that are not admitted yet.
+    pub fn set_pending(&mut self, pending: Option<Pending>) {
+        self.pending = pending;
     }
 
     /// The connection has TLS with the key of this host and subsystem.
@@ -234,9 +247,9 @@ impl<T: Transport> QueuePair<T> {
         self.peer
     }
 
-    /// The transport is ready: starts the time limit of Connect.
+    /// The transport is ready: the time limit of Connect and authentication holds, which began when the connection was accepted.
     pub fn await_connect(&mut self, cx: &Cx) {
-        self.deadline_ns = cx.now_ns + cx.shared.limits.connect_timeout_ns;
+        self.deadline_ns = self.accepted_ns + cx.shared.limits.connect_timeout_ns;
         self.login_deadline_ns = self.deadline_ns;
     }
 
@@ -397,6 +410,7 @@ impl<T: Transport> QueuePair<T> {
             return;
         }
         self.transport.clear(&mut cx.memory.pool);
+        self.pending = None;
         if !matches!(self.phase, Phase::Closing) {
             self.abandon(cx);
         }

@@ -96,6 +96,10 @@ impl From<Full> for ConnectRefusal {
         match full {
             Full::Host => Self::busy("the host has reached its limit of queues (limits.max_host_queues)")
                 .as_reason(RefusalReason::TooManyQueues),
+            Full::HostMemory => {
+                Self::busy("the host has reached its limit of memory for queues (limits.max_host_memory)")
+                    .as_reason(RefusalReason::TooManyQueues)
+            }
             Full::Memory => Self::busy("the memory for queues is exhausted (limits.queue_memory)")
                 .as_reason(RefusalReason::NoQueueMemory),
         }

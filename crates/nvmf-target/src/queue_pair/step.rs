@@ -57,9 +57,12 @@ impl<T: Transport> QueuePair<T> {
                 self.deallocate_step(index, namespace, ranges, done, offset, cx)
             }
             Work::Admin(sqe) => self.admin_step(index, &sqe, cx),
+            Work::Counted(sqe) => self.counted_step(index, &sqe, cx),
             Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
             Work::Authenticate(sqe) => self.authentication_step(index, &sqe, cx),
-            Work::None | Work::AwaitAuthentication | Work::AwaitAbort | Work::AwaitEvent => self.complete(index, 0, cx),
+            Work::None | Work::AwaitAuthentication | Work::AwaitAbort | Work::AwaitEvent | Work::AwaitRate(_) => {
+                self.complete(index, 0, cx)
+            }
         }
     }
 

@@ -155,7 +155,7 @@ impl ThreadState {
 fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
     let cmd = ConnectCmd { recfmt: 0, qid, sqsize: 7, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
     let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.nvmexpress:uuid:host");
-    let mut pair = QueuePair::new(Recorder::default(), u64::MAX, ([127, 0, 0, 1], 1).into(), None);
+    let mut pair = QueuePair::new(Recorder::default(), 0, u64::MAX, ([127, 0, 0, 1], 1).into(), None);
     let data = InCapsule { bytes: data.as_bytes(), intact: true };
     pair.on_command(&cmd.encode(), data, &mut thread.cx(me)).expect("the first command");
     pair

@@ -57,7 +57,7 @@ impl Connection {
     /// A connection from `peer`, accepted at `now_ns` on the local address `local`, with `icreq_timeout_ns` for ICReq.
     #[must_use]
     pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
-        let pair = QueuePair::new(Tcp::default(), now_ns + icreq_timeout_ns, peer, local);
+        let pair = QueuePair::new(Tcp::default(), now_ns, now_ns + icreq_timeout_ns, peer, local);
         Self { pair, stage: Stage::Initialize, framing: Framing::default(), blocked: false }
     }
 

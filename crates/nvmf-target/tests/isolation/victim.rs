@@ -16,7 +16,13 @@ const RUN_NS: u64 = 1500 * MS;
 
 /// A target with one I/O thread and 16 MiB of buffers, which hostile peers can exhaust.
 pub(crate) fn target(icreq_timeout: Duration) -> Target {
-    let limits = Limits { buffer_memory: 16 << 20, icreq_timeout, ..Limits::default() };
+    let limits = Limits {
+        buffer_memory: 16 << 20,
+        icreq_timeout,
+        max_pending: 20_000,
+        max_address_pending: 20_000,
+        ..Limits::default()
+    };
     target_with(limits, 1, 4096, 4096, |memory| memory)
 }
 

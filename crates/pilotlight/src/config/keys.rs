@@ -137,6 +137,14 @@ section! {
         max_connections: number, "", "16384", Restart;
         /// Queues of one host in one subsystem at once, admin queues included, 2 to 1000000.
         max_host_queues: number, "", "2048", Restart;
+        /// Part of `queue_memory` for the queues of one host NQN.
+        max_host_memory: quantity, "", "three quarters of `queue_memory`", Restart;
+        /// Admin commands of one host NQN per second, 1 to 1000000; more wait. Keep Alive, Abort and event requests do not count.
+        admin_rate: number, "", "1000", Restart;
+        /// Connections at once that are not admitted yet: before Connect and authentication have succeeded, 1 to 1000000.
+        max_pending: number, "", "8192", Restart;
+        /// Those of one address (IPv6: one /64).
+        max_address_pending: number, "", "1024", Restart;
         /// I/O queues of one controller, 1 to 128.
         max_io_queues: number, "", "128", Restart;
         /// Entries of one queue, 2 to 1024.

@@ -82,6 +82,7 @@ fn flags_say_everything_that_they_can() {
         limits: Limits {
             max_memory: 2 << 30,
             buffer_memory: 256 << 20,
+            max_host_memory: 192 << 20,
             drain_timeout: std::time::Duration::from_millis(500),
             ..Limits::default()
         },
@@ -159,6 +160,10 @@ buffer_memory = "512MiB"
 queue_memory = "256MiB"
 max_connections = 1000
 max_host_queues = 300
+max_host_memory = "64MiB"
+admin_rate = 500
+max_pending = 2000
+max_address_pending = 200
 max_io_queues = 64
 max_queue_depth = 256
 icreq_timeout = "2s"
@@ -301,6 +306,10 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
             queue_memory: 256 << 20,
             max_connections: 1000,
             max_host_queues: 300,
+            max_host_memory: 64 << 20,
+            admin_rate: 500,
+            max_pending: 2000,
+            max_address_pending: 200,
             max_io_queues: 64,
             max_queue_depth: 256,
             icreq_timeout: std::time::Duration::from_secs(2),

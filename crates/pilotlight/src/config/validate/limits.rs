@@ -17,6 +17,8 @@ const BUFFERS_PER_THREAD: u64 = 64 << 20;
 const MIN_BUFFERS_PER_THREAD: u64 = 1 << 20;
 /// The least memory for queues in bytes: an admin queue and two I/O queues of 1,024 entries.
 const MIN_QUEUE_MEMORY: u64 = 1 << 20;
+/// The least memory for the queues of one host in bytes.
+const MIN_HOST_MEMORY: u64 = 1 << 19;
 /// Default of `queue_memory`: one part of this many of `max_memory`.
 const QUEUE_MEMORY_ONE_IN: u64 = 8;
 /// Upper limit of that default in bytes: about 2,400 queues of 1,024 entries, or 14,000
@@ -26,7 +28,7 @@ const MAX_QUEUE_MEMORY: u64 = 1 << 30;
 const MIN_MEMORY: u64 = MIN_BUFFERS_PER_THREAD + MIN_QUEUE_MEMORY;
 /// Range of timeouts.
 const TIMEOUTS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
-/// Range of the connection limit.
+/// Range of limits of connections and of admin commands per second.
 const CONNECTIONS: RangeInclusive<u32> = 1..=1_000_000;
 
 /// Queues that one host can be allowed: an admin queue and an I/O queue are the least to do anything with.
@@ -41,10 +43,23 @@ impl Checker<'_> {
         let left = max_memory.saturating_sub(buffer_memory).max(MIN_QUEUE_MEMORY);
         let queues = written.max_io_queues.as_ref();
         let depth = written.max_queue_depth.as_ref();
+        let queue_memory = self.queue_memory(written.queue_memory.as_ref(), max_memory, left);
+        let host_memory = MIN_HOST_MEMORY.min(queue_memory)..=queue_memory;
+        let (pending, of_address) = (written.max_pending.as_ref(), written.max_address_pending.as_ref());
         Limits {
             max_memory,
             buffer_memory,
-            queue_memory: self.queue_memory(written.queue_memory.as_ref(), max_memory, left),
+            queue_memory,
+            max_host_memory: self.size(
+                written.max_host_memory.as_ref(),
+                &host_memory,
+                queue_memory / 4 * 3,
+                "for the queues of one host",
+                "queue_memory",
+            ),
+            admin_rate: self.number(written.admin_rate.as_ref(), CONNECTIONS, default.admin_rate, "admin commands"),
+            max_pending: self.number(pending, CONNECTIONS, default.max_pending, "connections"),
+            max_address_pending: self.number(of_address, CONNECTIONS, default.max_address_pending, "connections"),
             max_connections: self.number(
                 written.max_connections.as_ref(),
                 CONNECTIONS,

@@ -1,0 +1,186 @@
+//! Floods from one address: another host's load goes on, and it can connect. Attackers come from 127.0.0.2.
+
+#[path = "support/servers.rs"]
+mod servers;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use pilotlight_auth::{Config, Group, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
+use pilotlight_host::load::{LoadSpec, run};
+use pilotlight_host::raw::{RawPeer, Reply};
+use pilotlight_host::{ConnectOptions, Controller, Handshake};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::Sgl;
+use pilotlight_nvme::command::opcode::admin;
+use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, fctype};
+use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::refusals::RefusalReason;
+use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
+use zerocopy::IntoBytes;
+
+const NQN: &str = "nqn.2026-01.test:flooded";
+const HOST: &str = "nqn.2026-01.test:host";
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+/// Timeout of peers, and of connections without a first PDU: longer than any test.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections of one address that are not admitted.
+const MOST: u32 = 16;
+
+fn secret() -> Secret {
+    let fill = &mut |bytes: &mut [u8]| {
+        bytes.fill(1);
+        Ok(())
+    };
+    Secret::generate(Some(HashFunction::Sha256), SecretLen::Bytes32, fill).unwrap()
+}
+
+fn policy() -> Policy {
+    Policy { groups: vec![Group::Ffdhe2048], ..Policy::default() }
+}
+
+/// A server on which [`HOST`] has a secret.
+fn server(limits: Limits) -> Server {
+    let limits = Limits { icreq_timeout: TIMEOUT, max_address_pending: MOST, ..limits };
+    let subsystem = servers::subsystem(NQN, vec![servers::namespace(1, BackendSpec::Memory(16 << 20))]);
+    let hosts = [(HOST.to_owned(), HostSecrets { host: secret(), controller: None })].into();
+    let authentication = AuthenticationConfig { hosts, policy: policy(), ..AuthenticationConfig::default() };
+    servers::start(ServerConfig { authentication, limits, io_threads: 2, ..servers::config(vec![subsystem]) }, 1)
+}
+
+/// [`HOST`], which knows its secret.
+fn honest(address: SocketAddr) -> ConnectOptions {
+    let config = Config {
+        hostnqn: HOST.to_owned(),
+        subnqn: NQN.to_owned(),
+        host_secret: secret(),
+        controller_secret: None,
+        policy: policy(),
+        sequence: Arc::new(SequenceNumbers::new(1)),
+    };
+    let (hostnqn, authentication) = (HOST.to_owned(), Some(Arc::new(config)));
+    ConnectOptions { hostnqn, authentication, timeout_ms: 60_000, ..ConnectOptions::new(address, NQN) }
+}
+
+/// Verified load of the honest host over new connections, and another connection meanwhile.
+fn the_honest_host_is_served(server: &Server) {
+    let options = honest(server.local_addrs()[0]);
+    let spec = LoadSpec {
+        read_percent: 50,
+        depth: 8,
+        jobs: 2,
+        ios: Some(200),
+        verify: true,
+        yield_when_idle: true,
+        ..LoadSpec::default()
+    };
+    let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| ()).expect("the load ends without an error");
+    assert!(report.is_clean(), "{:?}", report.faults);
+    Controller::connect(options).expect("connected").keep_alive().expect("served");
+}
+
+fn attacker(server: &Server) -> RawPeer {
+    RawPeer::connect_from(ATTACKER, server.local_addrs()[0], TIMEOUT).expect("a TCP connection")
+}
+
+fn refused(server: &Server, reason: RefusalReason) -> u64 {
+    server.stats().refusals.into_iter().find(|(one, _)| *one == reason).map_or(0, |(_, count)| count)
+}
+
+fn command(number: u8) -> ConnectCmd {
+    ConnectCmd { recfmt: 0, qid: 0, sqsize: 31 + u16::from(number), cattr: 0, kato_ms: 0 }
+}
+
+#[test]
+fn half_open_handshakes_take_the_places_of_their_address_alone() {
+    let server = server(Limits::default());
+    let icreq = Handshake::default().request();
+    let held: Vec<RawPeer> = (0..2 * MOST)
+        .map(|number| {
+            let mut peer = attacker(&server);
+            let _ = peer.send(&icreq.as_bytes()[..number as usize]); // refused ones are closed
+            peer
+        })
+        .collect();
+    servers::eventually("refusals", || refused(&server, RefusalReason::TooManyPending) == u64::from(MOST));
+    the_honest_host_is_served(&server);
+    drop(held);
+    servers::eventually("free places", || attacker(&server).shake_hands(&Handshake::default()).is_ok());
+}
+
+#[test]
+fn a_flood_of_connects_leaves_others_their_places() {
+    let server = server(Limits::default());
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Relaxed) {
+                    let mut peer = attacker(&server);
+                    let _ = peer.shake_hands(&Handshake::default()); // it may be refused
+                    done.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        servers::eventually("a flood", || done.load(Relaxed) > 100);
+        the_honest_host_is_served(&server);
+        stop.store(true, Relaxed);
+    });
+    assert_eq!(refused(&server, RefusalReason::TooManyConnections), 0);
+}
+
+/// With room for three queues of a host, and with the memory of claims used up.
+#[test]
+fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
+    let server = server(Limits { max_host_queues: 3, queue_memory: 4 << 20, ..Limits::default() });
+    let claim = |number: u8| {
+        let mut peer = attacker(&server);
+        peer.shake_hands(&Handshake::default()).expect("an ICResp");
+        let data = ConnectData::new([number; 16], CNTLID_DYNAMIC, NQN, HOST);
+        let status = peer.connect_queue(&command(96), &data).expect("a response").status();
+        (peer, status.is_success())
+    };
+    let mut claims: Vec<(RawPeer, bool)> = (0..MOST as u8).map(claim).collect();
+    let count = claims.iter().filter(|(_, is_connected)| *is_connected).count();
+    assert!(count > 3, "{count} claims are more than the queues of a host");
+    the_honest_host_is_served(&server);
+    // messages that are none
+    for (peer, _) in claims.iter_mut().filter(|(_, is_connected)| *is_connected) {
+        let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, 16);
+        let pdu = peer.capsule(Sqe { sgl: Sgl::in_capsule(16), ..sqe }, &[0xff; 16]);
+        peer.send(&pdu).expect("the target takes commands");
+        assert!(matches!(peer.read_pdu(), Ok(Reply::Pdu(_))));
+    }
+    the_honest_host_is_served(&server);
+}
+
+#[test]
+fn a_flood_of_admin_commands_is_held_to_its_rate() {
+    const RATE: u32 = 200;
+    let server = server(Limits { admin_rate: RATE, ..Limits::default() });
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for number in 0..4 {
+            let (server, stop, done) = (&server, &stop, &done);
+            scope.spawn(move || {
+                let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
+                options.hostid = [number; 16]; // of one host NQN
+                let mut controller = Controller::connect(options).expect("connected");
+                while !stop.load(Relaxed) {
+                    let sqe = Sqe::new(admin::IDENTIFY, 0).with_cdw(10, 1);
+                    controller.admin().execute("Identify", sqe, &[], &mut [0; 4096]).expect("served, if late");
+                    done.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        servers::eventually("the end of the burst", || done.load(Relaxed) > u64::from(RATE));
+        the_honest_host_is_served(&server);
+        stop.store(true, Relaxed);
+    });
+    let most = f64::from(RATE) * (began.elapsed().as_secs_f64() + 1.1);
+    assert!((done.load(Relaxed) as f64) <= most, "{done:?} commands, at most {most}");
+}
