@@ -66,3 +66,8 @@ host_logged() {
   soon 10 logged_since "$from" "$*" || { tail -n "+$from" "$OUT/server.log"; return 1; }
 }
 logged_since() { tail -n "+$1" "$OUT/server.log" | grep -qF "$2"; }
+
+# A host that leaves is nothing to warn of.
+host_after() {
+  ! grep 'TLS connection lost' "$OUT/server.log" || { say "the server warned (above)"; return 1; }
+}
