@@ -24,12 +24,23 @@ build_tool() {
   install "$tools/blockcheck" "$1/bin/blockcheck"
 }
 
+# tls_programs: programs of the host for TLS in the guest. Those of Debian 13, which derive keys against the specification (`OLD`); with
+# the kernel `backports` those of Debian testing.
+tls_programs() {
+  local suite=trixie
+  OLD=true
+  [[ $KERNEL != backports ]] || suite=forky OLD=false
+  [[ -e $CACHE/tls-$suite.stamp ]] || die "the programs for TLS are not prepared: run tests/linux/prepare.sh $KERNEL"
+  ARCHIVES+=("tls-$suite.cpio")
+  GUEST_ENV+="OLD=$OLD"$'\n'
+}
+
 # case_archive NAME SCRIPT: init, the functions and the case, as an archive on top of the initramfs.
 case_archive() {
   local dir=$OUT/$1.case
   mkdir -p "$dir/case" "$dir/bin"
   install -m 755 "$HARNESS/guest/init" "$dir/init"
-  install -m 644 "$HARNESS"/guest/{main,lib}.sh "$dir/case/"
+  install -m 644 "$HARNESS"/guest/*.sh "$dir/case/"
   install -m 644 "$2" "$dir/case/case.sh"
   build_tool "$dir"
   if declare -F "guest_files_$1" >/dev/null; then "guest_files_$1" "$dir"; fi

@@ -16,8 +16,9 @@ GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dms
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic
   tls nvme-keyring gcm ctr ghash-generic aes_generic)
 # TLS needs newer programs than the guest's release has: archives of their own, /tls in the guest, with a C library of their own. Those of
-# Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing has newer ones.
-TLS_SUITES=(trixie forky)
+# Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing, for the kernel
+# `backports`, has newer ones.
+tls_suites() { echo trixie; [[ " ${kernels[*]} " != *' backports '* ]] || echo forky; }
 TLS_TOOLS=(nvme-cli ktls-utils keyutils)
 TLS_PROGRAMS=(usr/sbin/nvme usr/sbin/tlshd usr/bin/keyctl)
 
@@ -167,4 +168,4 @@ flock 9                                # one prepare at a time; the tests may ru
 prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
 prepare_fio
-for suite in "${TLS_SUITES[@]}"; do prepare_tls "$suite"; done
+for suite in $(tls_suites); do prepare_tls "$suite"; done

@@ -1,19 +1,15 @@
-# Two listeners, without and with TLS, of one server. Debian 13's programs with its keys (`accept_old_libnvme`); with the kernel `backports`
-# those of Debian testing, with keys by the specification.
+# Two listeners, without and with TLS, of one server. It accepts keys of Debian 13's programs with `accept_old_libnvme`.
 [[ $PEER == pilotlight ]] || die "tls: only against pilotlight"
 TIMEOUT_S=240
-TLS_PROGRAMS=trixie ACCEPT_OLD=true
-[[ $KERNEL != backports ]] || TLS_PROGRAMS=forky ACCEPT_OLD=false
-[[ -e $CACHE/tls-$TLS_PROGRAMS.stamp ]] || die "the programs for TLS are not prepared: run tests/linux/prepare.sh"
-ARCHIVES=("tls-$TLS_PROGRAMS.cpio")
+tls_programs
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
 case_before() {
   TLS_PORT=$(free_port)
-  GUEST_ENV=$(printf 'TLS_PORT=%s\nOLD=%s' "$TLS_PORT" "$ACCEPT_OLD")
+  GUEST_ENV+="TLS_PORT=$TLS_PORT"
   install -m 600 /dev/null "$OUT/secrets"
-  configure "$ACCEPT_OLD"
+  configure "$OLD"
 }
 
 # configure ACCEPT_OLD_LIBNVME
@@ -70,3 +66,8 @@ host_logged() {
   soon 10 logged_since "$from" "$*" || { tail -n "+$from" "$OUT/server.log"; return 1; }
 }
 logged_since() { tail -n "+$1" "$OUT/server.log" | grep -qF "$2"; }
+
+# A host that leaves is nothing to warn of.
+host_after() {
+  ! grep 'TLS connection lost' "$OUT/server.log" || { say "the server warned (above)"; return 1; }
+}

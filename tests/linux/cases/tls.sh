@@ -1,25 +1,15 @@
 # NVMe/TCP with TLS and the kernel as host: tlshd makes the handshake, the kernel encrypts. Each hash function and identity, wrong keys, a
 # listener without TLS, discovery, DH-HMAC-CHAP within TLS, removed and replaced keys. A kernel without TLS is refused cleanly.
-PATH=/tls/bin:$PATH
-HOST=$(cat /etc/nvme/hostnqn)
-for module in tls nvme-keyring gcm ctr aes_generic ghash-generic dh_generic hmac sha256_generic sha512_generic nvme-auth; do
+. /case/tls.sh
+for module in dh_generic hmac sha256_generic sha512_generic nvme-auth; do
   modprobe -q "$module" || true
 done
 # Refusals are what is tested.
 DMESG_ALLOW='TLS handshake|no valid PSK|failed to connect queue|failed to receive icresp|bad type returned 0|Connect for subsystem|uthentication'
 
-key() { nvme gen-tls-key --hmac="$1" 2>/dev/null | tail -n 1; }
 connect() { nvme connect -t tcp -a "$ADDRESS" -n "$NQN" --nr-io-queues=1 --ctrl-loss-tmo=0 "$@"; }
 connect_tls() { connect -s "$TLS_PORT" --tls "$@"; }
 
-# insert KEY IDENTITY [SUBSYSTEM]: the kernel's only keys for this subsystem.
-insert() {
-  expect "insert" nvme check-tls-key --keydata="$1" --hostnqn="$HOST" --subsysnqn="${3:-$NQN}" --identity="$2" --insert
-}
-# remove_keys: as `keyctl unlink`, for every key of the keyring.
-remove_keys() {
-  for id in $(awk '$8 == "psk" { print $1 }' /proc/keys); do expect "unlink" keyctl unlink "0x$id" %:.nvme; done
-}
 log_position() { host logged; POSITION=$((REPLY + 1)); }
 
 # Reads what it has written, past the page cache, and compares.
@@ -49,12 +39,8 @@ case $(uname -r) in
     return 0 ;;
 esac
 
-printf '[debug]\nloglevel=3\ntls=0\nnl=0\n[authenticate]\nkeyrings=.nvme\n[authenticate.client]\n[authenticate.server]\n' >/tmp/tlshd.conf
-echo "$ADDRESS target" >/etc/hosts
-expect "link the keyring" keyctl link %:.nvme @us
-tlshd -s -c /tmp/tlshd.conf >/tmp/tlshd.log 2>&1 &
-trap 'code=$?; [ $code -eq 0 ] || { echo "--- the case failed with $code; logs:"; cat /tmp/tlshd.log; dmesg | tail -25; }' EXIT
-within 10 "tlshd" grep -q 'linked into' /tmp/tlshd.log
+on_failure /tmp/tlshd.log
+start_tlshd
 
 step "without a key"
 refuse "connect without a key" connect_tls

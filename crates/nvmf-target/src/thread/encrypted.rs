@@ -13,17 +13,21 @@ use rustix::io::Errno;
 use super::socket::{Resources, Socket, readable};
 use crate::tcp::tx::MAX_SLICES;
 
-/// The error of a socket in place of a session's; a reason other than the peer's orderly end is logged.
+/// The error of a socket in place of a session's. A host that goes away is no news, as without TLS; Linux leaves without close_notify.
 #[cold]
 fn errno(error: &SessionError, socket: &Socket) -> Errno {
+    let peer = socket.conn.pair.peer();
     match error {
-        SessionError::WouldBlock => Errno::AGAIN,
+        SessionError::WouldBlock => return Errno::AGAIN,
+        SessionError::Truncated | SessionError::Closed | SessionError::Io(_) => {
+            tracing::debug!(%peer, reason = %error, "TLS connection ended");
+        }
         error => {
             let host = socket.conn.pair.host().map(|host| host.hostnqn.as_str());
-            tracing::warn!(host, peer = %socket.conn.pair.peer(), reason = %error, "TLS connection lost");
-            Errno::CONNRESET
+            tracing::warn!(host, %peer, reason = %error, "TLS connection lost");
         }
     }
+    Errno::CONNRESET
 }
 
 impl Socket {

@@ -84,6 +84,8 @@ cases! {
     tls: "tls", "6.12";
     tls_on_6_1: "tls", "6.1";
     tls_on_backports: "tls", "backports";
+    tls_kernel: "tls_kernel", "6.12";
+    tls_kernel_on_backports: "tls_kernel", "backports";
     kernel_tls: "ktls", "6.12";
     kernel_tls_on_backports: "ktls", "backports";
     digests: "digests", "6.12";

@@ -109,7 +109,7 @@ fn plan_authentication(plan: &mut Plan, running: &AuthenticationConfig, wanted: 
     }
     let lost = running.hosts.keys().filter(|host| !wanted.hosts.contains_key(*host));
     plan.waiting
-        .extend(lost.map(|host| format!("host {host} has no secret any more: it is served without authentication")));
+        .extend(lost.map(|host| format!("host {host} has no secret any more: it is served without DH-HMAC-CHAP")));
     let lost = running.tls_keys.keys().filter(|host| !wanted.tls_keys.contains_key(*host));
     plan.waiting.extend(lost.map(|host| format!("host {host} has no TLS key any more: it is served without TLS")));
 }
