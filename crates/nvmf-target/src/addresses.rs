@@ -3,6 +3,8 @@
 //! A connection is pending from when it is accepted until its Connect has succeeded and, where the host has a secret, its authentication.
 //! Pending ones are bounded in total and for each address (an IPv6 /64 counts as one), so that half-open connections of one peer leave
 //! room for others. Names do not count: whoever claims the NQN of a host takes nothing that the host needs.
+//!
+//! A queue whose host still has to authenticate is a claim. The memory of claims is bounded in the same way.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,6 +18,11 @@ pub struct Addresses {
     counts: Mutex<Counts>,
     max_pending: u32,
     max_address_pending: u32,
+    claims: Mutex<Claims>,
+    /// Bytes of all claims.
+    max_claimed: u64,
+    /// Bytes of the claims of one address.
+    max_address_claimed: u64,
 }
 
 #[derive(Debug, Default)]
@@ -24,10 +31,57 @@ struct Counts {
     by_address: HashMap<IpAddr, u32>,
 }
 
+/// Bytes of claims.
+#[derive(Debug, Default)]
+struct Claims {
+    total: u64,
+    by_address: HashMap<IpAddr, u64>,
+}
+
+/// The least memory for the claims of one address in bytes: a queue of 1,024 entries with its exchange.
+const MIN_CLAIMED: u64 = 512 << 10;
+
 impl Addresses {
-    /// At most `max_pending` in total, and `max_address_pending` of one address.
-    pub(crate) fn new(max_pending: u32, max_address_pending: u32) -> Self {
-        Self { counts: Mutex::default(), max_pending, max_address_pending }
+    /// At most `max_pending` in total, and `max_address_pending` of one address. Claims take at most half of `queue_memory` bytes, those
+    /// of one address an eighth.
+    pub(crate) fn new(max_pending: u32, max_address_pending: u32, queue_memory: u64) -> Self {
+        Self {
+            counts: Mutex::default(),
+            max_pending,
+            max_address_pending,
+            claims: Mutex::default(),
+            max_claimed: (queue_memory / 2).max(MIN_CLAIMED),
+            max_address_claimed: (queue_memory / 8).max(MIN_CLAIMED),
+        }
+    }
+
+    /// Takes memory for a claim from `address`; `false`, without effect, if that is too much.
+    #[must_use]
+    pub fn claim(&self, address: IpAddr, bytes: u64) -> bool {
+        let address = source(address);
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = claims.by_address.get(&address).copied().unwrap_or(0);
+        if claims.total.saturating_add(bytes) > self.max_claimed
+            || held.saturating_add(bytes) > self.max_address_claimed
+        {
+            return false;
+        }
+        claims.total += bytes;
+        claims.by_address.insert(address, held + bytes);
+        true
+    }
+
+    /// Returns the memory of a claim.
+    pub fn unclaim(&self, address: IpAddr, bytes: u64) {
+        let address = source(address);
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.total -= bytes;
+        if let Some(held) = claims.by_address.get_mut(&address) {
+            *held -= bytes;
+            if *held == 0 {
+                claims.by_address.remove(&address);
+            }
+        }
     }
 
     /// Counts a connection from `address`; `None`, without effect, if there are too many.
@@ -90,7 +144,7 @@ mod tests {
 
     #[test]
     fn connections_are_bounded_for_each_address_and_in_total() {
-        let addresses = Arc::new(Addresses::new(5, 2));
+        let addresses = Arc::new(Addresses::new(5, 2, 0));
         let enter = |text: &str| addresses.enter(address(text));
         let first = [enter("192.0.2.1"), enter("::ffff:192.0.2.1")];
         assert!(first.iter().all(Option::is_some) && enter("192.0.2.1").is_none(), "a mapped address is the same");
@@ -103,5 +157,17 @@ mod tests {
         drop((second, last));
         assert_eq!(addresses.pending(), 0);
         assert!(addresses.lock().by_address.is_empty());
+    }
+
+    #[test]
+    fn the_memory_of_claims_is_bounded_for_each_address_and_in_total() {
+        let addresses = Addresses::new(1, 1, 8 << 20);
+        let claim = |number: u8| addresses.claim(IpAddr::from([192, 0, 2, number]), 1 << 19);
+        assert!(claim(1) && claim(1) && !claim(1) && claim(2));
+        assert_eq!((3..=8).filter(|number| claim(*number)).count(), 5, "the total");
+        (2..=7).for_each(|number| addresses.unclaim(IpAddr::from([192, 0, 2, number]), 1 << 19));
+        addresses.unclaim(address("192.0.2.1"), 1 << 20);
+        let claims = addresses.claims.lock().expect("no panic before");
+        assert!(claims.total == 0 && claims.by_address.is_empty());
     }
 }

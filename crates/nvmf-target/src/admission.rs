@@ -8,7 +8,8 @@
 //! # The algorithm
 //! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
 //! the server's memory budget for queues. A queue of a host that still has to authenticate is a claim: it counts for its address alone
-//! ([`crate::addresses`]), and claims take half of the budget at most. The queue holds its admission as long as it exists, also after its connection is
+//! ([`crate::addresses`]), and claims take half of the budget at most,
+//! those of one address an eighth. The queue holds its admission as long as it exists, also after its connection is
 //! lost. Dropping the admission returns both.
 //!
 //! # The properties
@@ -16,6 +17,7 @@
 //! - When no queue exists, nothing is charged and no host is counted.
 //! - A refused admission has no effect and can be retried.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::accounts::AdminRate;
@@ -36,6 +38,8 @@ pub enum Full {
     Host,
     /// Its host has reached its limit of memory.
     HostMemory,
+    /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
+    Claims,
     /// The memory budget for queues is exhausted.
     Memory,
 }
@@ -46,13 +50,15 @@ pub struct Admission {
     host: HostKey,
     queue: ConnAddr,
     bytes: u64,
-    /// The host's rate of admin commands; `None` while the host is only claimed.
+    /// Where a claim comes from; `None` once it is proved.
+    claimant: Option<IpAddr>,
+    /// The host's rate of admin commands; `None` for a claim.
     rate: Option<Arc<AdminRate>>,
 }
 
 impl Admission {
-    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries. It is a claim if the host
-    /// has to authenticate.
+    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries. It is a claim, from the
+    /// address `claimant`, if the host has to authenticate.
     ///
     /// # Errors
     /// The exhausted limit.
@@ -61,35 +67,33 @@ impl Admission {
         host: HostKey,
         queue: ConnAddr,
         bytes: usize,
-        is_claim: bool,
+        claimant: Option<IpAddr>,
     ) -> Result<Self, Full> {
         let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
-        if is_claim && !shared.claimed_memory.try_take(bytes) {
-            return Err(Full::Memory);
+        if claimant.is_some_and(|address| !shared.addresses.claim(address, bytes)) {
+            return Err(Full::Claims);
         }
         shared.register.claim(&host, queue);
-        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, rate: None };
+        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, claimant, rate: None };
         if !shared.queue_memory.try_take(bytes) {
-            admission.give_up(is_claim);
+            admission.give_up();
             return Err(Full::Memory);
         }
-        if is_claim {
+        if claimant.is_some() {
             return Ok(admission);
         }
         let proved = admission.take_host();
         if let Err(full) = proved {
             shared.queue_memory.release(bytes);
-            admission.give_up(false);
+            admission.give_up();
             return Err(full);
         }
         Ok(admission)
     }
 
     /// Returns what a refused admission has, so that dropping it does nothing.
-    fn give_up(&mut self, is_claim: bool) {
-        if is_claim {
-            self.shared.claimed_memory.release(self.bytes);
-        }
+    fn give_up(&mut self) {
+        self.end_claim();
         self.shared.register.leave(&self.host, self.queue);
         self.bytes = 0;
     }
@@ -116,8 +120,14 @@ impl Admission {
             return Ok(());
         }
         self.take_host()?;
-        self.shared.claimed_memory.release(self.bytes);
+        self.end_claim();
         Ok(())
+    }
+
+    fn end_claim(&mut self) {
+        if let Some(address) = self.claimant.take() {
+            self.shared.addresses.unclaim(address, self.bytes);
+        }
     }
 
     /// The host's rate of admin commands; `None` before it has authenticated.
@@ -140,9 +150,9 @@ impl Drop for Admission {
         }
         self.shared.register.leave(&self.host, self.queue);
         self.shared.queue_memory.release(self.bytes);
-        match self.rate {
-            Some(_) => self.shared.accounts.leave(&self.host.hostnqn, self.bytes),
-            None => self.shared.claimed_memory.release(self.bytes),
+        self.end_claim();
+        if self.rate.is_some() {
+            self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
         }
     }
 }

@@ -73,8 +73,6 @@ pub struct Shared {
     pub(crate) addresses: Arc<Addresses>,
     /// What each host takes.
     pub(crate) accounts: Accounts,
-    /// Part of `queue_memory` for queues of hosts that have not authenticated yet.
-    pub(crate) claimed_memory: MemoryBudget,
     /// Failed authentications by address.
     pub(crate) penalties: Penalties,
     /// Closes channels.
@@ -173,9 +171,12 @@ impl Shared {
             utilization: Requests::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
             authentication: Requests::default(),
-            addresses: Arc::new(Addresses::new(config.limits.max_pending, config.limits.max_address_pending)),
+            addresses: Arc::new(Addresses::new(
+                config.limits.max_pending,
+                config.limits.max_address_pending,
+                config.limits.queue_memory,
+            )),
             accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
-            claimed_memory: MemoryBudget::new(config.limits.queue_memory / 2),
             penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
             caps: Caps::default(),

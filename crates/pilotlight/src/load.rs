@@ -63,7 +63,7 @@ Examples:
   pilotlight load --trace usr_0.csv.gz --speed 10               a trace, ten times as fast
   pilotlight load --trace t.csv.zst --spread 1s --numjobs 4     one with timestamps in seconds
   pilotlight load --hostnqn nqn.2024-05.com.example:host-1 --secrets-file secrets --runtime 10
-  pilotlight load --target 192.0.2.7:4421 --hostnqn nqn.2024-05.com.example:a --secrets-file secrets --tls
+  pilotlight load --target 192.0.2.7:4421 --secrets-file secrets --tls --hostnqn HOSTNQN
                                                                 authenticated (DH-HMAC-CHAP)
 
 Exit codes:

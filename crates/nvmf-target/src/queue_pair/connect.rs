@@ -181,8 +181,8 @@ impl<T: Transport> QueuePair<T> {
             + AdminQueue::bytes(cx.shared.limits.max_io_queues)
             + exchange_bytes(&host, cx)
             + self.tls_bytes();
-        let is_claim = cx.shared.authenticator.is_required(&host);
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, is_claim)?;
+        let claimant = cx.shared.authenticator.is_required(&host).then_some(self.peer.ip());
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
             cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
@@ -214,8 +214,8 @@ impl<T: Transport> QueuePair<T> {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx) + self.tls_bytes();
-        let is_claim = cx.shared.authenticator.is_required(&host);
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, is_claim)?;
+        let claimant = cx.shared.authenticator.is_required(&host).then_some(self.peer.ip());
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) });

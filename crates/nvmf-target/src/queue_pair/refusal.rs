@@ -100,6 +100,8 @@ impl From<Full> for ConnectRefusal {
                 Self::busy("the host has reached its limit of memory for queues (limits.max_host_memory)")
                     .as_reason(RefusalReason::TooManyQueues)
             }
+            Full::Claims => Self::busy("too much memory for queues of hosts that have not authenticated yet")
+                .as_reason(RefusalReason::NoQueueMemory),
             Full::Memory => Self::busy("the memory for queues is exhausted (limits.queue_memory)")
                 .as_reason(RefusalReason::NoQueueMemory),
         }
