@@ -43,8 +43,8 @@ fn policy() -> Policy {
 }
 
 /// A server on which [`HOST`] has a secret.
-fn server(limits: Limits) -> Server {
-    let limits = Limits { icreq_timeout: TIMEOUT, max_address_pending: MOST, ..limits };
+fn server(limits: &Limits) -> Server {
+    let limits = Limits { icreq_timeout: TIMEOUT, max_address_pending: MOST, ..limits.clone() };
     let subsystem = servers::subsystem(NQN, vec![servers::namespace(1, BackendSpec::Memory(16 << 20))]);
     let hosts = [(HOST.to_owned(), HostSecrets { host: secret(), controller: None })].into();
     let authentication = AuthenticationConfig { hosts, policy: policy(), ..AuthenticationConfig::default() };
@@ -96,7 +96,7 @@ fn command(number: u8) -> ConnectCmd {
 
 #[test]
 fn half_open_handshakes_take_the_places_of_their_address_alone() {
-    let server = server(Limits::default());
+    let server = server(&Limits::default());
     let icreq = Handshake::default().request();
     let held: Vec<RawPeer> = (0..2 * MOST)
         .map(|number| {
@@ -113,7 +113,7 @@ fn half_open_handshakes_take_the_places_of_their_address_alone() {
 
 #[test]
 fn a_flood_of_connects_leaves_others_their_places() {
-    let server = server(Limits::default());
+    let server = server(&Limits::default());
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -135,7 +135,7 @@ fn a_flood_of_connects_leaves_others_their_places() {
 /// With room for three queues of a host, and with the memory of claims used up.
 #[test]
 fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
-    let server = server(Limits { max_host_queues: 3, queue_memory: 4 << 20, ..Limits::default() });
+    let server = server(&Limits { max_host_queues: 3, queue_memory: 4 << 20, ..Limits::default() });
     let claim = |number: u8| {
         let mut peer = attacker(&server);
         peer.shake_hands(&Handshake::default()).expect("an ICResp");
@@ -160,7 +160,7 @@ fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
 #[test]
 fn a_flood_of_admin_commands_is_held_to_its_rate() {
     const RATE: u32 = 200;
-    let server = server(Limits { admin_rate: RATE, ..Limits::default() });
+    let server = server(&Limits { admin_rate: RATE, ..Limits::default() });
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     let began = Instant::now();
     std::thread::scope(|scope| {
