@@ -3,7 +3,8 @@
 #
 #   cargo build --release -p pilotlight && tests/operating/tls.sh [ROUNDS] [TIME]
 #
-# On a busy machine run it with `nice -n -10`. SERVER=2 LOAD=3 are other CPUs, REST=0,1 those of the server's other threads. The load decrypts and encrypts too, on its CPU.
+# On a busy machine run it with `nice -n -10`. SERVER=2 LOAD=3 are other CPUs, REST=0,1 those of the server's other threads. The load
+# decrypts and encrypts too, on its CPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 rounds=${1:-5} time=${2:-3s} program=${PROGRAM:-target/release/pilotlight}
