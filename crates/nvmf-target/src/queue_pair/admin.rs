@@ -461,6 +461,9 @@ impl<T: Transport> QueuePair<T> {
 
     /// Checks the keep-alive timeout and sets the next deadline.
     pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
+        if !matches!(self.phase, Phase::Ready) {
+            return; // it is closing, and has a deadline for that
+        }
         self.resume_delayed_commands(cx);
         self.deadline_ns = self.other_due_ns();
         let Role::Admin(admin) = &mut self.role else { return };
