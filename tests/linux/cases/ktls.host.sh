@@ -3,7 +3,7 @@ NEEDS_SERVER=no
 TIMEOUT_S=300
 CAPTURE=no
 [[ $PILOTLIGHT == */release/* ]] && PROFILE=release || PROFILE=test
-TEST_PROGRAM=$(cd "$REPO" && cargo test -p pilotlight-tls --test kernel --profile $PROFILE --no-run --message-format=json 2>"$OUT/cargo.log" |
+TEST_PROGRAM=$(cd "$REPO" && cargo test --workspace --test kernel --profile $PROFILE --no-run --message-format=json 2>"$OUT/cargo.log" |
   sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' | tail -1)
 [[ -x $TEST_PROGRAM ]] || { cat "$OUT/cargo.log" >&2; die "the tests of kernel TLS cannot be built"; }
 . "$HARNESS/program.sh"
