@@ -33,4 +33,4 @@ fi
 
 cargo +nightly fuzz build
 [ $# -gt 0 ] || set -- $(cargo +nightly fuzz list)
-printf '%s\n' "$@" | xargs -P "$(nproc)" -n 1 "$root/fuzz/run.sh" "$seconds"
+printf '%s\n' "$@" | xargs -r -P "$(nproc)" -n 1 "$root/fuzz/run.sh" "$seconds"

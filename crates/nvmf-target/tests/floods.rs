@@ -136,14 +136,14 @@ fn a_flood_of_connects_leaves_others_their_places() {
 #[test]
 fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
     let server = server(&Limits { max_host_queues: 3, queue_memory: 4 << 20, ..Limits::default() });
-    let claim = |number: u8| {
+    let claim = |_| {
         let mut peer = attacker(&server);
         peer.shake_hands(&Handshake::default()).expect("an ICResp");
-        let data = ConnectData::new([number; 16], CNTLID_DYNAMIC, NQN, HOST);
+        let data = ConnectData::new(honest(server.local_addrs()[0]).hostid, CNTLID_DYNAMIC, NQN, HOST);
         let status = peer.connect_queue(&command(96), &data).expect("a response").status();
         (peer, status.is_success())
     };
-    let mut claims: Vec<(RawPeer, bool)> = (0..MOST as u8).map(claim).collect();
+    let mut claims: Vec<(RawPeer, bool)> = (0..MOST).map(claim).collect();
     let count = claims.iter().filter(|(_, is_connected)| *is_connected).count();
     assert!(count > 3, "{count} claims are more than the queues of a host");
     the_honest_host_is_served(&server);

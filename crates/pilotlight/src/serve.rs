@@ -89,6 +89,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
     let (operation, overrides) = with_overrides(&loaded.operation);
     let meter = server::open_meter(&operation)?;
+    privileges::serving(); // while only root could have changed what is noted
     privileged.surrender(operation.state_file.as_deref())?;
     seccomp::start(loaded.operation.seccomp)?;
     let (server, active_policy) = server::start(&loaded.config, &operation, meter)?;
@@ -103,7 +104,6 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let announced = if listening.plain.is_empty() { &listening.tls } else { &listening.plain };
     let announcer = Announcer::new(announced, &loaded.operation.reactors.cores);
     announcer.follow(loaded.operation.mdns);
-    privileges::serving();
     announce(&banner::serving(&loaded.config, &shown, &listening, args.json));
     notify::ready();
     let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;

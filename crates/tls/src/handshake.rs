@@ -64,6 +64,7 @@ impl Handshake {
             conn.set_config(config)?;
             conn.set_waker(Some(Waker::noop()))?; // the selection of the key returns its failure as a future
             // For the kernel, bytes after the handshake must stay in the socket.
+            conn.prefer_throughput()?; // records of 16 KiB, not 8
             conn.set_receive_buffering(!prefers_kernel)?;
             // Else s2n-tls sleeps for 10 to 30 s after an error. The delay is against timing attacks on CBC, which is not offered.
             conn.set_blinding(Blinding::SelfService)?;

@@ -64,6 +64,7 @@ impl KernelSession {
             return end.clone().map(|()| 0);
         }
         match socket::receive(socket, buffers) {
+            Ok((0, Some(APPLICATION_DATA))) => Err(SessionError::WouldBlock), // an empty record
             Ok((bytes, Some(APPLICATION_DATA))) => Ok(bytes),
             // Kernels name no type for the end of the connection, and older ones none for data.
             Ok((bytes @ 1.., None)) => Ok(bytes),

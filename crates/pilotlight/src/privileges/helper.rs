@@ -40,6 +40,7 @@ struct Helper<'a> {
     threads: PathBuf,
     /// Sockets and files that the server makes in folders of root, and what they are while it serves.
     made: Vec<(PathBuf, Option<(u64, u64)>)>,
+    has_noted: bool,
 }
 
 /// Serves a server at the other end of standard input, until that end is closed.
@@ -85,6 +86,7 @@ impl<'a> Helper<'a> {
             ),
             threads: PathBuf::from(format!("/proc/{}/task", server.as_raw_pid())),
             made: made(operation).into_iter().map(|path| (path, None)).collect(),
+            has_noted: false,
         })
     }
 
@@ -152,7 +154,11 @@ impl<'a> Helper<'a> {
         }
     }
 
+    /// Once, before the server gives its privileges up: later it could have put links in the way.
     fn note_made(&mut self) -> Reply {
+        if std::mem::replace(&mut self.has_noted, true) {
+            return Reply::Refused;
+        }
         for (path, identity) in &mut self.made {
             *identity = fs::symlink_metadata(&*path).ok().filter(is_made).map(|meta| (meta.dev(), meta.ino()));
         }
