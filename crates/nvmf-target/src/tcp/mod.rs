@@ -124,6 +124,19 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::on_received`], apart from it so that the path without TLS stays inlined.
+    #[cold]
+    #[inline(never)]
+    pub fn on_received_encrypted(
+        &mut self,
+        received: Result<usize, Errno>,
+        in_place: usize,
+        kept: (&[u8], usize),
+        cx: &mut Cx,
+    ) {
+        self.on_received(received, in_place, kept, cx);
+    }
+
     /// Handles the PDUs in `bytes`, and keeps the beginning of an incomplete one.
     pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx) {
         self.take_pdus(bytes, cx);

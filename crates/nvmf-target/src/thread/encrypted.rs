@@ -37,6 +37,8 @@ impl Socket {
     }
 
     /// Reads once and handles the bytes; returns whether there were any.
+    #[cold]
+    #[inline(never)]
     pub(super) fn read_encrypted(&mut self, res: &mut Resources, now_ns: u64) -> bool {
         let (Some(fd), Some(session), Some(room)) = (&self.fd, &mut self.tls, res.room()) else { return false };
         let mut scratch = std::mem::take(&mut res.scratch);
@@ -50,12 +52,14 @@ impl Socket {
             None => session.read(fd, &mut scratch[kept..room]),
         };
         let received = received.map_err(|error| errno(&error, self));
-        self.conn.on_received(received, in_place, (&scratch, kept), &mut res.cx(now_ns, self.address));
+        self.conn.on_received_encrypted(received, in_place, (&scratch, kept), &mut res.cx(now_ns, self.address));
         res.scratch = scratch;
         received != Err(Errno::AGAIN)
     }
 
     /// Sends queued responses until all are sent or the socket blocks.
+    #[cold]
+    #[inline(never)]
     pub(super) fn flush_encrypted(&mut self, res: &mut Resources, now_ns: u64) {
         match self.send_all(res, now_ns) {
             Ok(()) if self.conn.blocked => {
