@@ -2,7 +2,8 @@
 //!
 //! A connection is pending from when it is accepted until its Connect has succeeded and, where the host has a secret, its authentication.
 //! Pending ones are bounded in total and for each address (an IPv6 /64 counts as one), so that half-open connections of one peer leave
-//! room for others. Names do not count: whoever claims the NQN of a host takes nothing that the host needs.
+//! room for others. Names do not count: whoever claims the NQN of a host takes none of its queues and memory. It does take a controller
+//! identifier of the subsystem, or a queue identifier of a controller that it knows.
 //!
 //! A queue whose host still has to authenticate is a claim. The memory of claims is bounded in the same way.
 

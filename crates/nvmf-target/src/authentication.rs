@@ -67,6 +67,7 @@ impl AuthenticationConfig {
             strict.tls_keys.entry(host.clone()).or_insert_with(|| key.clone());
         }
         strict.allows_plain &= self.allows_plain;
+        strict.accepts_old_libnvme &= self.accepts_old_libnvme;
         strict
     }
 }

@@ -214,7 +214,7 @@ impl TargetThread {
             Message::Accept(accepted) => self.accept(accepted, now_ns),
             Message::HandOver(stream, conn) => self.take_over(stream, conn, now_ns),
             Message::Attach { admin, qid, queue } => {
-                let known = self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_attach(qid, queue, cx));
+                let known = self.with(admin, now_ns, |socket, _| socket.conn.pair.on_attach(qid, queue));
                 let result = known.unwrap_or(Err(CONTROLLER_ENDED));
                 self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
             }
@@ -324,7 +324,7 @@ impl TargetThread {
 
     fn accept(&mut self, accepted: Accepted, now_ns: u64) {
         if self.draining {
-            return;
+            return self.resources.shared.connection_closed();
         }
         let Accepted { stream, peer, accepted_ns, pending } = accepted;
         let local = rustix::net::getsockname(&stream.fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
@@ -412,7 +412,7 @@ impl TargetThread {
             socket.flush(&mut self.resources, now_ns);
         }
         socket.end_loans(&mut self.resources);
-        if self.draining && socket.fd.is_some() && socket.conn.pair.is_idle() {
+        if self.draining && socket.fd.is_some() && !socket.conn.blocked && socket.conn.pair.is_idle() {
             let address = socket.address;
             socket.conn.pair.lost(&mut self.resources.cx(now_ns, address));
         }

@@ -3,7 +3,6 @@
 //! The controller ([`crate::controller`]) is a pure state machine. This file executes its decisions: data goes into buffers,
 //! parked commands keep their slots, I/O queues on other I/O threads get messages.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilotlight_nvme::command::opcode;
@@ -16,7 +15,6 @@ use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
 use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
-use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::message::{ConnectRefusal, Message};
 use crate::utilization::UtilizationRequest;
@@ -36,10 +34,8 @@ pub(super) struct AdminQueue {
     after_queues: AfterQueues,
     /// The flush of a shutdown is in progress.
     is_flushing: bool,
-    /// Commands that wait for their host's rate, oldest first: slots and their generations.
-    delayed: VecDeque<(u16, u8)>,
-    /// When the first of them may continue, in nanoseconds.
-    delayed_until_ns: u64,
+    /// When the next command that waits for its host's rate may continue, in nanoseconds; `u64::MAX` for none.
+    pub(super) delayed_until_ns: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +57,14 @@ impl AdminQueue {
             queues,
             after_queues: AfterQueues::Nothing,
             is_flushing: false,
-            delayed: VecDeque::with_capacity(usize::from(ADMIN_QUEUE_ENTRIES)),
-            delayed_until_ns: 0,
+            delayed_until_ns: u64::MAX,
         }
     }
 
     /// Maximum additional memory of an admin queue with `max_io_queues` I/O queues.
     pub(super) const fn bytes(max_io_queues: u16) -> usize {
         let per_queue = size_of::<Option<ConnAddr>>() + 2 * size_of::<ConnAddr>(); // the association's list doubles as it grows
-        let delayed = ADMIN_QUEUE_ENTRIES as usize * size_of::<(u16, u8)>();
-        size_of::<Self>() + max_io_queues as usize * per_queue + delayed + Controller::HEAP_BYTES
+        size_of::<Self>() + max_io_queues as usize * per_queue + Controller::HEAP_BYTES
     }
 
     pub(super) fn is_alone(&self) -> bool {
@@ -170,10 +164,10 @@ impl<T: Transport> QueuePair<T> {
         self.queues_changed(cx);
     }
 
-    /// Ends parked Async Event Requests without a completion: the controller has been reset.
+    /// Ends parked Async Event Requests, and commands that wait for their host's rate, without a completion: the controller has been reset.
     fn abort_parked(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
-        let parked = |work: &Work| matches!(work, Work::AwaitEvent);
+        let parked = |work: &Work| matches!(work, Work::AwaitEvent | Work::AwaitRate(_));
         let slots: Vec<u16> = queue.slots.iter_mut().filter(|(_, s)| parked(&s.work)).map(|(index, _)| index).collect();
         for index in slots {
             self.end_slot(index, cx);
@@ -222,50 +216,6 @@ impl<T: Transport> QueuePair<T> {
         let host = &admin.association.host.hostnqn;
         tracing::warn!(host, "flush failed at this host's shutdown; the controller reports a fatal status");
         admin.controller.shutdown_failed();
-    }
-
-    /// Executes the admin command in `index`, or has it wait for its host's rate.
-    pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
-        let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Handled };
-        let is_free =
-            matches!(sqe.opcode, opcode::admin::KEEP_ALIVE | opcode::admin::ABORT | opcode::admin::ASYNC_EVENT_REQUEST);
-        let due = match queue.admission.rate().filter(|_| !is_free) {
-            Some(_) if !admin.delayed.is_empty() => Err(admin.delayed_until_ns), // behind the others
-            Some(rate) => rate.take(cx.now_ns),
-            None => Ok(()),
-        };
-        let slot = queue.slots.get(index);
-        if let Err(due_ns) = due {
-            (slot.work, slot.state) = (Work::AwaitRate(*sqe), State::Parked);
-            admin.delayed.push_back((index, slot.generation));
-            admin.delayed_until_ns = due_ns;
-            self.deadline_ns = self.deadline_ns.min(due_ns);
-            return Step::Handled;
-        }
-        slot.work = Work::Counted(*sqe);
-        self.counted_step(index, sqe, cx)
-    }
-
-    /// Resumes commands that waited for their host's rate, in their order.
-    fn resume_delayed_commands(&mut self, cx: &mut Cx) {
-        loop {
-            let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return };
-            let Some(&(index, generation)) = admin.delayed.front() else { return };
-            let waits = |slot: &&mut Slot| slot.state == State::Parked && matches!(slot.work, Work::AwaitRate(_));
-            let Some(slot) = queue.slots.get_if(index, generation).filter(waits) else {
-                admin.delayed.pop_front(); // aborted
-                continue;
-            };
-            if let Some(Err(due_ns)) = queue.admission.rate().map(|rate| rate.take(cx.now_ns)) {
-                admin.delayed_until_ns = due_ns;
-                return;
-            }
-            if let Work::AwaitRate(sqe) = slot.work {
-                slot.work = Work::Counted(sqe);
-            }
-            admin.delayed.pop_front();
-            self.drive(index, cx);
-        }
     }
 
     /// Executes or retries the admin command in `index`.
@@ -393,7 +343,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles an I/O queue's request to join.
-    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) -> Result<(), ConnectRefusal> {
+    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr) -> Result<(), ConnectRefusal> {
         let Role::Admin(admin) = &mut self.role else { return Err(CONTROLLER_ENDED) };
         if !matches!(self.phase, Phase::Ready) || admin.association.has_ended() {
             return Err(CONTROLLER_ENDED);
@@ -410,12 +360,11 @@ impl<T: Transport> QueuePair<T> {
             admin.queues.resize(at + 1, None);
         }
         if admin.queues[at].is_some() {
-            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE.dnr(), "QID: this queue is already connected"));
+            return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE, "QID: this queue is already connected"));
         }
         admin.queues[at] = Some(queue);
         admin.association.note_queue(queue);
         admin.controller.io_queue_connected();
-        admin.controller.traffic(cx.now_ns);
         Ok(())
     }
 
@@ -474,15 +423,6 @@ impl<T: Transport> QueuePair<T> {
             return self.lost(cx);
         }
         self.renew_keep_alive(cx);
-    }
-
-    /// Deadlines other than that of Keep Alive.
-    fn other_due_ns(&self) -> u64 {
-        let delayed = match &self.role {
-            Role::Admin(admin) if !admin.delayed.is_empty() => admin.delayed_until_ns,
-            _ => u64::MAX,
-        };
-        delayed.min(self.authentication_due_ns())
     }
 
     /// Advances the deadline after a possible change of the keep-alive timeout.

@@ -114,7 +114,7 @@ impl<T: Transport> QueuePair<T> {
     /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
     pub(super) fn require_authentication(&mut self, host: &HostKey, cx: &Cx) -> u32 {
         let Some(exchange) = cx.shared.exchange(host, cx.namespaces.directory()) else { return 0 };
-        self.authentication = Some(Box::new(Authentication::new(exchange, self.login_deadline_ns)));
+        self.authentication = Some(Box::new(Authentication::new(exchange, self.login.deadline_ns)));
         if self.gate == Gate::Open {
             self.gate = Gate::Authenticate;
         }
@@ -246,8 +246,7 @@ impl<T: Transport> QueuePair<T> {
         self.gate = Gate::Open;
         match &mut self.role {
             Role::Admin(admin) => admin.note_authentication(cx.now_ns),
-            Role::Io(association) => association.note_traffic(),
-            Role::None => {}
+            Role::Io(_) | Role::None => {}
         }
         let host = self.host().map(|host| host.hostnqn.as_str());
         let qid = self.queue.as_ref().map(|queue| queue.qid);

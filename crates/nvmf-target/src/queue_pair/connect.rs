@@ -14,7 +14,6 @@ use std::sync::Arc;
 use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype, nqn_from_field};
 use pilotlight_nvme::{Cqe, Sqe, Status};
-use pilotlight_tls::SESSION_BYTES;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
 
@@ -22,7 +21,7 @@ use super::admin::AdminQueue;
 use super::refusal::hostnqn_from_field;
 use super::slots::Slots;
 use super::throttle::Throttled;
-use super::{Cx, InCapsule, LINGER_NS, Phase, Queue, QueuePair, Role, Transport};
+use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, Origin};
 use crate::authentication::EXCHANGE_BYTES;
@@ -152,20 +151,6 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Checks that a key of TLS is that of this host and subsystem, and that a host with a key uses TLS.
-    fn check_tls(&self, host: &HostKey, subnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
-        match &self.tls {
-            Some(peer) if *peer.hostnqn != *host.hostnqn || *peer.subnqn != *subnqn => Err(ConnectRefusal::TLS_OTHER),
-            None if cx.shared.authenticator.requires_tls(host) => Err(ConnectRefusal::TLS_REQUIRED),
-            _ => Ok(()),
-        }
-    }
-
-    /// Bytes of the TLS session, charged with the queue.
-    fn tls_bytes(&self) -> usize {
-        if self.tls.is_some() { SESSION_BYTES } else { 0 }
-    }
-
     fn connect_admin(
         &mut self,
         cid: u16,
@@ -224,7 +209,7 @@ impl<T: Transport> QueuePair<T> {
 
     fn await_others(&mut self, connecting: Connecting) {
         self.phase = Phase::Connecting(Box::new(connecting));
-        self.deadline_ns = self.login_deadline_ns;
+        self.deadline_ns = self.login.deadline_ns;
     }
 
     /// Handles the reply of one I/O thread to the barrier.
@@ -293,7 +278,7 @@ impl<T: Transport> QueuePair<T> {
                 self.check_authentication(cx);
             }
             Err(refusal) => {
-                self.deadline_ns = self.login_deadline_ns;
+                self.deadline_ns = self.login.deadline_ns;
                 self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
             }
         }
@@ -331,18 +316,6 @@ impl<T: Transport> QueuePair<T> {
         tracing::debug!(qid = cmd.qid, size, cntlid, thread = cx.me.thread, "queue connected");
     }
 
-    /// The connection is no longer pending, and its queue counts for its host.
-    pub(super) fn admit(&mut self, cx: &mut Cx) {
-        self.pending = None;
-        let Some(queue) = &mut self.queue else { return };
-        let Err(full) = queue.admission.prove() else { return };
-        let refusal = ConnectRefusal::from(full);
-        cx.shared.refusals.note(refusal.counter);
-        let host = queue.admission.host().hostnqn.as_str();
-        tracing::warn!(host, peer = %self.peer, reason = refusal.reason, "connection ended");
-        self.close_after_response(cx);
-    }
-
     /// Leaves the controller of this I/O queue.
     pub(super) fn detach(&self, association: &Association, cx: &mut Cx) {
         let Some(queue) = &self.queue else { return };
@@ -372,6 +345,6 @@ impl<T: Transport> QueuePair<T> {
             ConnectStep::Barrier(_) | ConnectStep::Attach(_) => ConnectRefusal::NO_ANSWER,
         };
         self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
-        self.deadline_ns = cx.now_ns + LINGER_NS; // for the response
+        self.close_after_response(cx);
     }
 }

@@ -33,7 +33,9 @@ mod connect;
 mod cx;
 mod hand_over;
 mod io;
+mod login;
 mod prefetch;
+mod rate;
 mod refusal;
 pub mod slots;
 mod step;
@@ -52,14 +54,12 @@ use std::sync::Arc;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
-use crate::addresses::Pending;
 use crate::admission::Admission;
 use crate::association::Association;
 use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
-use crate::tls::TlsPeer;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
@@ -68,6 +68,7 @@ use authentication::Authentication;
 use connect::Connecting;
 pub use cx::Cx;
 use hand_over::HandOver;
+use login::Login;
 use slots::{Slot, Slots, State};
 pub use submit::connection_of;
 use throttle::Throttled;
@@ -196,14 +197,7 @@ pub struct QueuePair<T> {
     gate: Gate,
     /// Authentication of a host that has a secret.
     authentication: Option<Box<Authentication>>,
-    /// Time limit of Connect and authentication, in nanoseconds.
-    login_deadline_ns: u64,
-    /// When the connection was accepted, in nanoseconds.
-    accepted_ns: u64,
-    /// Its count among those that are not admitted yet.
-    pending: Option<Pending>,
-    /// The NQNs of its TLS key.
-    tls: Option<Box<TlsPeer>>,
+    login: Login,
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -224,33 +218,14 @@ impl<T: Transport> QueuePair<T> {
             was_busy: false,
             gate: Gate::Open,
             authentication: None,
-            login_deadline_ns: deadline_ns,
-            accepted_ns: began_ns,
-            pending: None,
-            tls: None,
+            login: Login::new(began_ns, deadline_ns),
         }
-    }
-
-    /// Sets its count among the connections that are not admitted yet.
-    pub fn set_pending(&mut self, pending: Option<Pending>) {
-        self.pending = pending;
-    }
-
-    /// The connection has TLS with the key of this host and subsystem.
-    pub fn set_tls(&mut self, peer: Option<TlsPeer>) {
-        self.tls = peer.map(Box::new);
     }
 
     /// The host's address.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.peer
-    }
-
-    /// The transport is ready: the time limit of Connect and authentication holds, which began when the connection was accepted.
-    pub fn await_connect(&mut self, cx: &Cx) {
-        self.deadline_ns = self.accepted_ns + cx.shared.limits.connect_timeout_ns;
-        self.login_deadline_ns = self.deadline_ns;
     }
 
     /// Handling of received bytes by the transport.
@@ -271,6 +246,7 @@ impl<T: Transport> QueuePair<T> {
     /// Finishes commands in progress and accepts no new ones.
     pub fn drain(&mut self) {
         self.gate = Gate::Drain;
+        self.hurry_delayed_commands();
     }
 
     /// Whether a draining server need not wait for it: no commands in progress, no unsent responses. An admin queue waits for
@@ -280,7 +256,11 @@ impl<T: Transport> QueuePair<T> {
         if matches!(&self.role, Role::Admin(admin) if !admin.is_alone()) {
             return false;
         }
-        let parked = |slot: &Slot| matches!(slot.state, State::Free | State::Parked);
+        let parked = |slot: &Slot| match slot.state {
+            State::Free => true,
+            State::Parked => !matches!(slot.work, Work::AwaitRate(_)),
+            _ => false,
+        };
         let idle = self.queue.as_mut().is_none_or(|queue| queue.slots.iter_mut().all(|(_, slot)| parked(slot)));
         idle && self.transport.unsent_bytes() == 0
     }
@@ -410,7 +390,7 @@ impl<T: Transport> QueuePair<T> {
             return;
         }
         self.transport.clear(&mut cx.memory.pool);
-        self.pending = None;
+        self.login.pending = None;
         if !matches!(self.phase, Phase::Closing) {
             self.abandon(cx);
         }
@@ -493,7 +473,7 @@ impl<T: Transport> QueuePair<T> {
         match self.phase {
             Phase::Closing => self.deadline_ns = 0,
             Phase::AwaitConnect | Phase::HandingOver(_) => {
-                let reason = "no Connect in time (limits.icreq_timeout)";
+                let reason = "no first PDU (limits.icreq_timeout), or no Connect, in time";
                 tracing::warn!(peer = %self.peer, reason, "connection refused");
                 self.lost(cx);
             }

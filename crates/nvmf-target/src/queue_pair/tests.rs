@@ -185,7 +185,7 @@ impl Queues {
         let mut io = connecting(&mut thread, IO, 1, cntlid);
         assert_eq!(io.intake(), Intake::Keep, "the join request is outstanding");
         let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("no join request") };
-        let result = admin.on_attach(qid, queue, &mut thread.cx(ADMIN));
+        let result = admin.on_attach(qid, queue);
         assert!(io.on_attached(ADMIN, qid, result, &mut thread.cx(IO)));
         connected(&mut io);
         Self { thread, admin, io }

@@ -31,11 +31,6 @@ fn errno(error: &SessionError, socket: &Socket) -> Errno {
 }
 
 impl Socket {
-    /// Reads bytes that the session holds; returns whether there were any.
-    pub(super) fn read_buffered(&mut self, res: &mut Resources, now_ns: u64) -> bool {
-        self.read_encrypted(res, now_ns)
-    }
-
     /// Reads once and handles the bytes; returns whether there were any.
     #[cold]
     #[inline(never)]
@@ -81,6 +76,9 @@ impl Socket {
     /// Sends queued responses, and then the announcement of the end if the connection is closing.
     fn send_all(&mut self, res: &mut Resources, now_ns: u64) -> Result<(), SessionError> {
         let (Some(fd), Some(session)) = (&self.fd, &mut self.tls) else { return Ok(()) };
+        if self.shut {
+            return Ok(());
+        }
         while !self.conn.pair.transport.tx.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
@@ -88,7 +86,7 @@ impl Socket {
             self.conn.on_sent(bytes, &mut res.cx(now_ns, self.address));
         }
         session.flush(fd)?;
-        if self.conn.pair.is_closing() && !self.shut {
+        if self.conn.pair.is_closing() {
             session.close(fd)?;
             self.shut = true;
             let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);

@@ -27,7 +27,8 @@ impl Resources {
 impl TargetThread {
     /// Number of connections with work in progress that a draining server waits for.
     fn count_unfinished(&mut self) -> usize {
-        let is_unfinished = |socket: &mut Socket| socket.fd.is_some() && !socket.conn.pair.is_idle();
+        let is_unfinished =
+            |socket: &mut Socket| socket.fd.is_some() && (socket.conn.blocked || !socket.conn.pair.is_idle());
         self.sockets.iter_mut().flatten().map(|socket| usize::from(is_unfinished(socket))).sum()
     }
 

@@ -11,7 +11,7 @@ impl TargetThread {
     /// Passes the connection at `index` to I/O thread `to`.
     #[cold]
     pub(super) fn hand_over(&mut self, index: u32, to: u16) {
-        let Some(socket) = self.sockets.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(mut socket) = self.sockets.get_mut(index as usize).and_then(Option::take) else { return };
         self.deadlines[index as usize] = u64::MAX;
         self.free.push(index);
         self.open -= 1;
@@ -20,6 +20,7 @@ impl TargetThread {
         if let Err(error) = epoll::delete(&self.resources.epoll, &fd) {
             tracing::debug!(%error, "cannot remove a socket from epoll");
         }
+        socket.conn.blocked = false; // the next flush watches for space again
         self.resources.out.send(to, Message::HandOver(Stream { fd, tls: socket.tls }, Box::new(socket.conn)));
     }
 

@@ -38,11 +38,13 @@ impl TargetThread {
             self.on_message(message, now_ns);
             busy = true;
         }
-        let (events, requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
+        let (events, mut requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
         busy |= self.resources.caps.has_throttled() && self.poll_throttled(now_ns);
-        busy |= self.poll_waiting(now_ns);
+        let (moved, buffered) = self.poll_waiting(now_ns);
+        busy |= moved;
+        requests += buffered;
         busy |= self.resources.shared.background.is_used() && self.poll_background(now_ns, requests);
         let due = self.tick(now_ns);
         assert!(self.resources.namespaces.loans().is_empty(), "loans end within a poll");
@@ -150,26 +152,28 @@ impl TargetThread {
         admitted
     }
 
-    fn poll_waiting(&mut self, now_ns: u64) -> bool {
+    /// Whether any advanced, and the commands that were received.
+    fn poll_waiting(&mut self, now_ns: u64) -> (bool, u32) {
         if self.waiting.is_empty() {
-            return false;
+            return (false, 0);
         }
         std::mem::swap(&mut self.waiting, &mut self.waiting_now);
-        let mut moved = false;
+        let (mut moved, mut requests) = (false, 0);
         for at in 0..self.waiting_now.len() {
             let index = self.waiting_now[at];
             let Some(socket) = self.sockets[index as usize].as_mut() else { continue };
             socket.listed = false;
             socket.conn.pair.refill();
             if socket.has_buffered() {
-                moved |= socket.read_buffered(&mut self.resources, now_ns);
+                moved |= socket.read_encrypted(&mut self.resources, now_ns);
+                requests += socket.conn.pair.take_requests();
             }
             let address = socket.address;
             moved |= socket.conn.pair.run_waiting(&mut self.resources.cx(now_ns, address));
             self.settle(index, now_ns);
         }
         self.waiting_now.clear();
-        moved
+        (moved, requests)
     }
 
     /// Checks the deadlines if due; returns whether any has passed.

@@ -68,6 +68,16 @@ impl Backend for OnLoop {
     }
 }
 
+/// Opens a device that was closed before: the descriptor lives on in children that other tests are starting, until they execute.
+fn open_freed(options: &FileOptions, limits: Limits) -> FileBackend {
+    loop {
+        match FileBackend::open_within(options, limits) {
+            Err(FileError::InUse { .. }) => std::thread::yield_now(),
+            other => return other.expect("opens"),
+        }
+    }
+}
+
 #[test]
 fn conforms_on_a_block_device() {
     let dir = on_disk();
@@ -103,7 +113,7 @@ fn a_block_device_is_opened_exclusively_and_not_resized() {
     assert_eq!(first.resize(Some(50)).unwrap_err().kind(), io::ErrorKind::Unsupported);
     assert_eq!(first.resize(None).expect("as it is").blocks, 100);
     drop(first);
-    drop(FileBackend::open(&options).expect("it is free again"));
+    drop(open_freed(&options, Limits::default()));
 }
 
 /// Flushes of a block device: the 16th field of its statistics.
@@ -118,7 +128,7 @@ fn flush_and_force_unit_access_reach_the_device() {
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
     for nowait in [true, false] {
         let limits = Limits { nowait, ..Limits::default() };
-        let backend = FileBackend::open_within(&options(device.path(), 4096, None), limits).expect("opens");
+        let backend = open_freed(&options(device.path(), 4096, None), limits);
         let mut driver = Driver::open(&backend, 4);
         let mut flushes = |op: Op, blocks: u32| {
             let before = flushes_of(&device)?;
@@ -153,7 +163,7 @@ fn flush_and_force_unit_access_write_back_the_page_cache_of_a_write_through_devi
     }
     for direct in [true, false] {
         let limits = Limits { direct, ..Limits::default() };
-        let backend = FileBackend::open_within(&options(device.path(), 4096, None), limits).expect("opens");
+        let backend = open_freed(&options(device.path(), 4096, None), limits);
         assert_eq!(backend.geometry().volatile_write_cache, !direct);
         let mut driver = Driver::open(&backend, 4);
         for fua in [true, false] {

@@ -1,0 +1,79 @@
+//! A connection until it is admitted: time limit, count for its address, and the NQNs of its TLS key.
+//!
+//! TLS handshake, ICReq, Connect and authentication share one time limit, which begins when the connection is accepted. Until a queue is
+//! admitted it counts for its address (`addresses.rs`), afterwards for its host.
+
+use pilotlight_tls::SESSION_BYTES;
+
+use super::{Cx, QueuePair, Role, Transport};
+use crate::addresses::Pending;
+use crate::association::HostKey;
+use crate::message::ConnectRefusal;
+use crate::tls::TlsPeer;
+
+/// State of a connection that matters until it is admitted.
+#[derive(Debug)]
+pub(super) struct Login {
+    /// When the connection was accepted, in nanoseconds.
+    accepted_ns: u64,
+    /// Time limit, in nanoseconds.
+    pub(super) deadline_ns: u64,
+    /// Its count for its address.
+    pub(super) pending: Option<Pending>,
+    /// The NQNs of its TLS key.
+    tls: Option<Box<TlsPeer>>,
+}
+
+impl Login {
+    pub(super) fn new(accepted_ns: u64, deadline_ns: u64) -> Self {
+        Self { accepted_ns, deadline_ns, pending: None, tls: None }
+    }
+}
+
+impl<T: Transport> QueuePair<T> {
+    /// Sets its count for its address.
+    pub fn set_pending(&mut self, pending: Option<Pending>) {
+        self.login.pending = pending;
+    }
+
+    /// The connection has TLS with the key of this host and subsystem.
+    pub fn set_tls(&mut self, peer: Option<TlsPeer>) {
+        self.login.tls = peer.map(Box::new);
+    }
+
+    /// The transport is ready: the time limit of Connect and authentication holds. It is at least that of ICReq.
+    pub fn await_connect(&mut self, cx: &Cx) {
+        let limits = &cx.shared.limits;
+        self.deadline_ns = self.login.accepted_ns + limits.connect_timeout_ns.max(limits.icreq_timeout_ns);
+        self.login.deadline_ns = self.deadline_ns;
+    }
+
+    /// Checks that a key of TLS is that of this host and subsystem, and that a host with a key uses TLS.
+    pub(super) fn check_tls(&self, host: &HostKey, subnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
+        match &self.login.tls {
+            Some(peer) if *peer.hostnqn != *host.hostnqn || *peer.subnqn != *subnqn => Err(ConnectRefusal::TLS_OTHER),
+            None if cx.shared.authenticator.requires_tls(host) => Err(ConnectRefusal::TLS_REQUIRED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes of the TLS session, charged with the queue.
+    pub(super) fn tls_bytes(&self) -> usize {
+        if self.login.tls.is_some() { SESSION_BYTES } else { 0 }
+    }
+
+    /// The queue counts for its host from now on, or the connection ends if that has too many.
+    pub(super) fn admit(&mut self, cx: &mut Cx) {
+        self.login.pending = None;
+        if let Role::Io(association) = &self.role {
+            association.note_traffic();
+        }
+        let Some(queue) = &mut self.queue else { return };
+        let Err(full) = queue.admission.prove() else { return };
+        let refusal = ConnectRefusal::from(full);
+        cx.shared.refusals.note(refusal.counter);
+        let host = queue.admission.host().hostnqn.as_str();
+        tracing::warn!(host, peer = %self.peer, reason = refusal.reason, "connection ended");
+        self.close_after_response(cx);
+    }
+}
