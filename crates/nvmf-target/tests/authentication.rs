@@ -13,9 +13,9 @@ use pilotlight_nvme::fabrics::{
     AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, authreq, fctype, property,
 };
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::Server;
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_nvmf_target::{Limits, Server};
 use zerocopy::IntoBytes;
 
 const NQN: &str = "nqn.2026-01.test:authenticated";
@@ -277,4 +277,25 @@ fn replaced_secrets_keep_connections_and_hold_for_new_ones() {
     let old = Controller::connect(options(&server, HOST, Some((secret(1), None))));
     assert!(matches!(old, Err(HostError::Authentication(pilotlight_auth::Failure::Failed))), "{old:?}");
     Controller::connect(options(&server, HOST, Some((secret(4), None)))).unwrap();
+}
+
+/// The peer does not close: the target does.
+#[test]
+fn a_host_beyond_its_queues_is_closed_after_it_has_authenticated() {
+    let subsystem = servers::subsystem(NQN, vec![servers::namespace(1, BackendSpec::Memory(1 << 20))]);
+    let limits = Limits { max_host_queues: 1, ..Limits::default() };
+    let authentication = authentication(secret(1), None);
+    let config = pilotlight_nvmf_target::ServerConfig { authentication, limits, ..servers::config(vec![subsystem]) };
+    let server = servers::start(config, 1);
+    let options = ConnectOptions { hostid: [1; 16], ..options(&server, HOST, Some((secret(1), None))) };
+    let mut first = Controller::connect(options.clone()).unwrap();
+    let (mut second, _) = unauthenticated(&server, NQN);
+    let reply = reply(&mut second, &mut initiator(secret(1)), 1);
+    send(&mut second, &reply).unwrap_or_default();
+    receive(&mut second).expect("the result");
+    let after = second.execute("a command", PropertyCmd::get(property::CAP, true), &[], &mut []);
+    assert!(!matches!(after, Ok(_) | Err(HostError::Status { .. })), "{after:?}");
+    first.keep_alive().expect("the first one is served");
+    drop(first);
+    servers::eventually("a free place", || Controller::connect(options.clone()).is_ok());
 }

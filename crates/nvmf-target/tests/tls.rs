@@ -230,13 +230,19 @@ fn the_discovery_log_says_which_addresses_need_tls() {
 
 #[test]
 fn a_connection_without_a_handshake_is_closed_in_time_and_others_are_served() {
-    let limits = Limits { icreq_timeout: Duration::from_millis(300), ..Limits::default() };
-    let server = start(keys(sha256(1)), limits);
-    let mut silent: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(server.tls_addrs()[0]).unwrap()).collect();
-    // the beginning of a ClientHello
-    silent.iter_mut().step_by(2).for_each(|stream| stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap());
+    let silent = |server: &Server| {
+        let connect = |_| TcpStream::connect(server.tls_addrs()[0]).unwrap();
+        let mut silent: Vec<TcpStream> = (0..20).map(connect).collect();
+        // the beginning of a ClientHello
+        silent.iter_mut().step_by(2).for_each(|stream| stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap());
+        silent
+    };
+    let server = start(keys(sha256(1)), Limits { icreq_timeout: Duration::from_secs(60), ..Limits::default() });
+    let held = silent(&server);
     read(encrypted(&server, HOST, sha256(1))).expect("served meanwhile");
-    for mut stream in silent {
+    drop(held);
+    let server = start(keys(sha256(1)), Limits { icreq_timeout: Duration::from_millis(300), ..Limits::default() });
+    for mut stream in silent(&server) {
         assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0, "closed without an answer");
     }
 }
