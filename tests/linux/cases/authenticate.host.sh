@@ -1,4 +1,5 @@
 [[ $PEER == pilotlight ]] || die "authenticate: only against pilotlight"
+. "$HARNESS/reload.sh"
 
 # DH_GROUPS: groups, each of which the server allows alone once.
 GUEST_ENV="DH_GROUPS='${DH_GROUPS=ffdhe3072 ffdhe4096}'"
@@ -10,18 +11,6 @@ case_before() {
   install -m 600 /dev/null "$OUT/secrets"
   printf '[server]\nlisten = ["127.0.0.1:%s"]\nadvertise = "10.0.2.2:%s"\n\n[security]\nsecrets_file = "secrets"\n%s\n
 [[subsystem]]\nnqn = "%s"\n\n[[subsystem.namespace]]\nnsid = 1\nbackend = "mem:16MiB"\n' "$PORT" "$PORT" "${SECURITY:-}" "$NQN" >"$OUT/server.toml"
-}
-
-reloads() { cat "$OUT"/server*.log | grep -c 'configuration read again' || true; }
-
-reload() {
-  local before
-  before=$(reloads)
-  kill -HUP "$(peer_pid)"
-  until [[ $(reloads) -gt $before ]]; do
-    [[ -e /proc/$(peer_pid) ]] || die "the server has ended"
-    sleep 0.05
-  done
 }
 
 # host_secrets HOSTNQN KEY [CONTROLLER_KEY]: the secrets of this host, in force on return.

@@ -1,5 +1,6 @@
 # Two listeners, without and with TLS, of one server. It accepts keys of Debian 13's programs with `accept_old_libnvme`.
 [[ $PEER == pilotlight ]] || die "tls: only against pilotlight"
+. "$HARNESS/reload.sh"
 TIMEOUT_S=240
 tls_programs
 
@@ -32,18 +33,6 @@ nqn = "$NQN"
 nsid = 1
 backend = "mem:64MiB"
 TOML
-}
-
-reloads() { cat "$OUT"/server*.log | grep -c 'configuration read again' || true; }
-
-reload() {
-  local before
-  before=$(reloads)
-  kill -HUP "$(peer_pid)"
-  until [[ $(reloads) -gt $before ]]; do
-    [[ -e /proc/$(peer_pid) ]] || die "the server has ended"
-    sleep 0.05
-  done
 }
 
 # host_secrets HOSTNQN TLS_KEY [DHCHAP_KEY]: the secrets of this host, in force on return.
