@@ -13,6 +13,7 @@ pub mod cpu_jailing;
 mod drives;
 pub mod dynamic;
 pub mod fixed;
+pub mod fleet;
 pub mod governor;
 mod hotplug;
 pub mod hybrid_poll;
