@@ -134,10 +134,14 @@ fn check_ports(loaded: &Loaded) -> anyhow::Result<()> {
     }
 }
 
+/// Of the helper in lists of processes; `/proc/self/exe` says nothing.
+const HELPER_NAME: &str = "pilotlight-root"; // the kernel keeps 15 bytes
+
 /// Runs this program again with the same arguments, as the helper.
 fn spawn() -> io::Result<Client> {
     let (ours, theirs) = channel::pair()?;
     let mut command = Command::new("/proc/self/exe");
+    command.arg0(HELPER_NAME);
     command.args(env::args_os().skip(1)).arg(HELPER_FLAG).env_remove("NOTIFY_SOCKET");
     command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
     command.process_group(0); // a terminal's Ctrl-C is for the server

@@ -53,7 +53,12 @@ pub(super) fn receive_with<const MAX: usize>(socket: impl AsFd) -> io::Result<Op
         _ => None,
     });
     let file = files.flatten().last();
-    if received.flags.contains(ReturnFlags::TRUNC) || received.flags.contains(ReturnFlags::CTRUNC) {
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(io::Error::other(
+            "no descriptor is free for the file: raise the limit of open files (ulimit -n, LimitNOFILE=)",
+        ));
+    }
+    if received.flags.contains(ReturnFlags::TRUNC) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     bytes.truncate(received.bytes);

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context as _, bail};
@@ -26,6 +27,8 @@ pub(super) struct Helper {
     socket: Mutex<OwnedFd>,
     /// The knobs that it sets.
     pub(super) knobs: Vec<Knob>,
+    /// Whether the log says that it sets none any more.
+    has_warned: AtomicBool,
 }
 
 /// The helper, where there is one.
@@ -67,7 +70,7 @@ impl Client {
         if usize::from(found) != knobs.len() {
             bail!("the configuration or the machine has changed during the start: start the server again");
         }
-        if HELPER.set(Helper { socket: Mutex::new(self.0), knobs }).is_err() {
+        if HELPER.set(Helper { socket: Mutex::new(self.0), knobs, has_warned: AtomicBool::new(false) }).is_err() {
             bail!("this process has a helper process already");
         }
         Ok(())
@@ -108,7 +111,10 @@ impl Helper {
             Ok((Reply::Done, _)) => Ok(()),
             Ok(_) => Err(Refusal::Failed), // the helper has logged why
             Err(error) => {
-                warn!("a setting of the machine is not made: {error}");
+                // once: the next settings fail likewise
+                if !self.has_warned.swap(true, Relaxed) {
+                    warn!("settings of the machine are no longer made: {error}");
+                }
                 Err(Refusal::Failed)
             }
         }

@@ -4,6 +4,7 @@
 //! threads and no programs (`seccomp`).
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -49,6 +50,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     if !channel::is_end(&socket) {
         bail!("{} is for a server that starts its own helper", super::HELPER_FLAG);
     }
+    let _ = rustix::thread::set_name(&CString::new(super::HELPER_NAME)?);
     // a stop of a systemd unit signals all its processes, and this one has to outlive the server
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         flag::register(signal, Arc::new(AtomicBool::new(false))).context("cannot handle signals")?;

@@ -73,6 +73,10 @@ fn check_status(status: &str, account: &Account, path: &Path) -> anyhow::Result<
         }
     };
     match status.lines().find(|line| !is_right(line)) {
+        Some(line) if line.starts_with("CapInh") => bail!(
+            "the server was started with inheritable capabilities, which its threads keep ({}: {line}): start it without (`capsh --inh= --`)",
+            path.display()
+        ),
         Some(line) => {
             bail!("a thread of the server has kept privileges ({}: {line}): it does not serve", path.display())
         }
