@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pilotlight_auth::message::{MAX_MESSAGE, Message};
 use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{
-    Config, Group, HashFunction, Initiator, Policy, RandomUnavailable, Received, Responder, Secret, SecretLen,
-    SequenceNumbers, Status, Step, Work, secrets_file,
+    Concatenation, Config, Group, HashFunction, Initiator, Policy, RandomUnavailable, Received, Responder, Secret,
+    SecretLen, SequenceNumbers, Status, Step, Work, secrets_file,
 };
 
 /// Runs the script in `bytes`: a byte of options, then actions.
@@ -61,7 +61,8 @@ fn random(bytes: &mut [u8]) -> Result<(), RandomUnavailable> {
     Ok(())
 }
 
-/// Bit 0 of `options`: a group, or none; bit 1: the controller has a secret; bit 2: bidirectional authentication is required.
+/// Bit 0 of `options`: a group, or none; bit 1: the controller has a secret; bit 2: bidirectional authentication is required; from bit 3 on:
+/// secure channel concatenation.
 fn config(options: u8) -> Arc<Config> {
     let secret = || Secret::generate(None, SecretLen::Bytes32, &mut random).expect("random bytes");
     let group = if options & 1 == 0 { Group::Null } else { Group::Ffdhe2048 };
@@ -74,6 +75,8 @@ fn config(options: u8) -> Arc<Config> {
             hashes: HashFunction::ALL.to_vec(),
             groups: vec![group],
             require_bidirectional: options & 4 != 0,
+            concatenation: [Concatenation::None, Concatenation::New, Concatenation::Replace]
+                [usize::from(options >> 3) % 3],
         },
         sequence: Arc::new(SequenceNumbers::new(1)),
     })

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::group::Group;
 use crate::hash::HashFunction;
 use crate::secret::Secret;
+use crate::tls::PskHash;
 
 /// Configuration of one pair of host and subsystem. Shared; a change makes another one.
 #[derive(Clone, Debug)]
@@ -35,12 +36,55 @@ pub struct Policy {
     pub groups: Vec<Group>,
     /// Whether a controller refuses hosts that do not authenticate it.
     pub require_bidirectional: bool,
+    /// What a host requests, and which requests a controller accepts.
+    pub concatenation: Concatenation,
+}
+
+/// Secure channel concatenation: whether an exchange generates a pre-shared key for TLS (SC_C, Base 8.3.5.5.2). It takes a group, and SHA-256
+/// or SHA-384.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Concatenation {
+    /// No. A controller refuses requests.
+    #[default]
+    None = 0,
+    /// A key for a TLS connection that follows (NEWTLSPSK). A controller refuses exchanges without it.
+    New = 2,
+    /// A key that replaces that of the TLS connection in use (REPLACETLSPSK). A controller also takes exchanges without it.
+    Replace = 3,
+}
+
+impl Concatenation {
+    /// What a host gets that requests `sc_c`.
+    pub(crate) fn accept(self, sc_c: u8) -> Option<Self> {
+        let allowed: &[Self] = match self {
+            Self::None => &[Self::None],
+            Self::New => &[Self::New],
+            Self::Replace => &[Self::None, Self::Replace],
+        };
+        allowed.iter().copied().find(|one| *one as u8 == sc_c)
+    }
+
+    /// Whether an exchange with this hash function can have it.
+    pub(crate) fn takes_hash(self, hash: HashFunction) -> bool {
+        self == Self::None || PskHash::of(hash).is_some()
+    }
+
+    /// Whether an exchange with this group can have it: without a group there is no secret beside the host's.
+    pub(crate) fn takes_group(self, group: Group) -> bool {
+        self == Self::None || group != Group::Null
+    }
 }
 
 impl Default for Policy {
     /// All hash functions and all groups except [`Group::Null`], the cheapest first, one way or both ways.
     fn default() -> Self {
-        Self { hashes: HashFunction::ALL.to_vec(), groups: Group::ALL[1..].to_vec(), require_bidirectional: false }
+        Self {
+            hashes: HashFunction::ALL.to_vec(),
+            groups: Group::ALL[1..].to_vec(),
+            require_bidirectional: false,
+            concatenation: Concatenation::None,
+        }
     }
 }
 

@@ -9,9 +9,10 @@ use crate::config::Config;
 use crate::failure::Failure;
 use crate::group::Group;
 use crate::hash::{Digest, HashFunction};
-use crate::message::{self, FailureReport, Message, NO_CONCATENATION, Negotiate, Offer, Success1};
+use crate::message::{self, FailureReport, Message, Negotiate, Offer, Success1};
 use crate::response::{Challenge, is_equal};
 use crate::session::{Session, Status};
+use crate::tls::RetainedPsk;
 use crate::work::{Done, Outcome, Respond, Task, Work};
 
 /// The host's side of the authentication of one queue.
@@ -20,6 +21,7 @@ pub struct Initiator {
     t_id: u16,
     state: State,
     session: Option<Session>,
+    psk: Option<RetainedPsk>,
     /// Number of the last [`Work`]; results of earlier ones are ignored, because a transaction can start while one is out.
     work: u64,
 }
@@ -41,8 +43,8 @@ enum State {
     Challenge,
     /// Work in progress: the response.
     Responding(HashFunction, Group),
-    /// Success1 to be received, with this response.
-    Success1(HashFunction, Group, Option<Digest>),
+    /// Success1 to be received, with this response, after which there is a generated PSK.
+    Success1(HashFunction, Group, Option<Digest>, Option<RetainedPsk>),
     Failed {
         failure: Failure,
     },
@@ -52,7 +54,7 @@ impl Initiator {
     /// A queue that has not authenticated.
     #[must_use]
     pub const fn new(config: Arc<Config>) -> Self {
-        Self { config, t_id: 0, state: State::Idle, session: None, work: 0 }
+        Self { config, t_id: 0, state: State::Idle, session: None, psk: None, work: 0 }
     }
 
     /// Where the authentication stands.
@@ -72,12 +74,21 @@ impl Initiator {
         self.t_id = t_id;
         self.state = State::Challenge;
         self.session = None;
+        self.psk = None;
         self.work += 1;
         let policy = &self.config.policy;
-        let hashes: Vec<u8> = policy.hashes.iter().map(|hash| *hash as u8).collect();
-        let groups: Vec<u8> = policy.groups.iter().map(|group| *group as u8).collect();
+        let concatenation = policy.concatenation;
+        let hashes = policy.hashes.iter().filter(|hash| concatenation.takes_hash(**hash));
+        let groups = policy.groups.iter().filter(|group| concatenation.takes_group(**group));
+        let (hashes, groups): (Vec<u8>, Vec<u8>) =
+            (hashes.map(|one| *one as u8).collect(), groups.map(|one| *one as u8).collect());
         let offer = Some(Offer { hashes: &hashes, groups: &groups });
-        Message::Negotiate(Negotiate { t_id, sc_c: NO_CONCATENATION, offer }).encode()
+        Message::Negotiate(Negotiate { t_id, sc_c: concatenation as u8, offer }).encode()
+    }
+
+    /// The PSK that the last exchange has generated, once.
+    pub fn take_psk(&mut self) -> Option<RetainedPsk> {
+        self.psk.take()
     }
 
     /// Takes the data of an Authentication Receive.
@@ -93,8 +104,8 @@ impl Initiator {
             return Step::End;
         }
         match (&self.state, done.outcome) {
-            (State::Responding(hash, group), Ok(Outcome::Respond { message, expected })) => {
-                self.state = State::Success1(*hash, *group, expected);
+            (State::Responding(hash, group), Ok(Outcome::Respond { message, expected, psk })) => {
+                self.state = State::Success1(*hash, *group, expected, psk);
                 Step::Send(message)
             }
             (_, outcome) => self.fail(outcome.err().unwrap_or(Failure::Failed)),
@@ -109,12 +120,13 @@ impl Initiator {
         if message.t_id() != self.t_id {
             return Err(Failure::IncorrectPayload);
         }
-        match (message, &self.state) {
+        match (message, &mut self.state) {
             (Message::Challenge(challenge), State::Challenge) => self.respond(challenge),
-            (Message::Success1(success), State::Success1(hash, group, expected)) => {
+            (Message::Success1(success), State::Success1(hash, group, expected, psk)) => {
                 check(success, *hash, expected.as_ref())?;
                 let bidirectional = expected.is_some();
                 self.session = Some(Session { hash: *hash, group: *group, bidirectional });
+                self.psk = psk.take();
                 self.state = State::Idle;
                 let success2 = Message::Success2 { t_id: self.t_id };
                 Ok(if bidirectional { Step::Send(success2.encode()) } else { Step::End })
@@ -125,8 +137,11 @@ impl Initiator {
 
     fn respond(&mut self, challenge: &message::Challenge<'_>) -> Result<Step, Failure> {
         let policy = &self.config.policy;
-        let hash = HashFunction::from_id(challenge.hash_id).filter(|hash| policy.hashes.contains(hash));
-        let group = Group::from_id(challenge.group_id).filter(|group| policy.groups.contains(group));
+        let concatenation = policy.concatenation;
+        let allows_hash = |hash: &HashFunction| policy.hashes.contains(hash) && concatenation.takes_hash(*hash);
+        let allows_group = |group: &Group| policy.groups.contains(group) && concatenation.takes_group(*group);
+        let hash = HashFunction::from_id(challenge.hash_id).filter(allows_hash);
+        let group = Group::from_id(challenge.group_id).filter(allows_group);
         let (hash, group) = (hash.ok_or(Failure::HashNotUsable)?, group.ok_or(Failure::GroupNotUsable)?);
         let is_complete = challenge.challenge.len() == hash.digest_len() && challenge.seqnum != 0;
         if !is_complete || !group.accepts(challenge.public_value) {
@@ -140,6 +155,7 @@ impl Initiator {
             c1: Challenge { value: Digest::from_slice(challenge.challenge), seqnum: challenge.seqnum },
             peer_value: challenge.public_value.to_vec(),
             seqnum: self.config.controller_secret.as_ref().map(|_| self.config.sequence.next().get()),
+            concatenation,
         };
         self.state = State::Responding(hash, group);
         self.work += 1;
@@ -158,6 +174,7 @@ impl Initiator {
     fn end(&mut self, failure: Failure) {
         self.state = State::Failed { failure };
         self.session = None;
+        self.psk = None;
         self.work += 1; // a result that arrives later is ignored
     }
 }

@@ -32,7 +32,7 @@ mod session;
 pub mod tls;
 mod work;
 
-pub use config::{Config, Policy, SequenceNumbers};
+pub use config::{Concatenation, Config, Policy, SequenceNumbers};
 pub use failure::Failure;
 pub use group::Group;
 pub use hash::HashFunction;

@@ -11,13 +11,14 @@
 
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Concatenation, Config};
 use crate::failure::Failure;
 use crate::group::{Group, PrivateKey};
 use crate::hash::{Digest, HashFunction};
-use crate::message::{self, FailureReport, Message, NO_CONCATENATION, Negotiate, Offer, Reply, Success1};
+use crate::message::{self, FailureReport, Message, Negotiate, Offer, Reply, Success1};
 use crate::response::Challenge;
 use crate::session::{Session, Status};
+use crate::tls::RetainedPsk;
 use crate::work::{Done, Outcome, Task, Verify, Work};
 
 /// The controller's side of the authentication of one queue.
@@ -26,6 +27,7 @@ pub struct Responder {
     config: Arc<Config>,
     state: State,
     session: Option<Session>,
+    psk: Option<RetainedPsk>,
 }
 
 /// What Authentication Receive gets.
@@ -64,18 +66,26 @@ struct Transaction {
     t_id: u16,
     hash: HashFunction,
     group: Group,
+    concatenation: Concatenation,
+    /// Generated, once the response is verified.
+    psk: Option<RetainedPsk>,
 }
 
 impl Responder {
     /// A queue that has not authenticated.
     #[must_use]
     pub const fn new(config: Arc<Config>) -> Self {
-        Self { config, state: State::Idle, session: None }
+        Self { config, state: State::Idle, session: None, psk: None }
     }
 
     /// Replaces the configuration, from the next transaction on: an authenticated queue stays so.
     pub fn replace_config(&mut self, config: Arc<Config>) {
         self.config = config;
+    }
+
+    /// The PSK that the last exchange has generated, once.
+    pub fn take_psk(&mut self) -> Option<RetainedPsk> {
+        self.psk.take()
     }
 
     /// Where the authentication stands.
@@ -123,8 +133,8 @@ impl Responder {
                 let c1 = Challenge { value: c1, seqnum: transaction.config.sequence.next().get() };
                 State::Challenge { transaction, c1, private_key, public_value }
             }
-            (State::Verifying(transaction), Ok(Outcome::Verified(response))) => {
-                State::Success1 { transaction, response }
+            (State::Verifying(transaction), Ok(Outcome::Verified { response, psk })) => {
+                State::Success1 { transaction: Transaction { psk, ..transaction }, response }
             }
             (State::Challenging(transaction) | State::Verifying(transaction), outcome) => {
                 State::failed(transaction.t_id, outcome.err().unwrap_or(Failure::Failed))
@@ -152,7 +162,7 @@ impl Responder {
             State::Challenge { transaction, c1, private_key, .. } => State::Reply { transaction, c1, private_key },
             State::Success1 { transaction, response: Some(_) } => State::Success2(transaction),
             State::Success1 { transaction, response: None } => {
-                self.session = Some(transaction.session(false));
+                self.succeed(transaction, false);
                 State::Idle
             }
             State::Failed { report, .. } => State::Failed { report, reported: true },
@@ -175,7 +185,7 @@ impl Responder {
                 self.verify(reply, transaction, c1, private_key).map(Some)
             }
             (Message::Success2 { .. }, State::Success2(transaction)) => {
-                self.session = Some(transaction.session(true));
+                self.succeed(transaction, true);
                 Ok(None)
             }
             // At any time: after Success1 of one-way authentication the transaction is over here, but maybe not for the host.
@@ -192,12 +202,12 @@ impl Responder {
         if !matches!(self.state, State::Idle) {
             return Err(Failure::IncorrectMessage);
         }
-        if negotiate.sc_c != NO_CONCATENATION {
-            return Err(Failure::ConcatenationMismatch);
-        }
+        let requested = self.config.policy.concatenation.accept(negotiate.sc_c);
+        let concatenation = requested.ok_or(Failure::ConcatenationMismatch)?;
         let offer = negotiate.offer.as_ref().ok_or(Failure::ProtocolNotUsable)?;
-        let (hash, group) = select(offer, &self.config)?;
-        self.state = State::Challenging(Transaction { config: self.config.clone(), t_id: negotiate.t_id, hash, group });
+        let (hash, group) = select(offer, &self.config, concatenation)?;
+        let (config, t_id) = (self.config.clone(), negotiate.t_id);
+        self.state = State::Challenging(Transaction { config, t_id, hash, group, concatenation, psk: None });
         Ok(work(Task::Challenge { hash, group }))
     }
 
@@ -218,9 +228,16 @@ impl Responder {
             peer_value: reply.public_value.to_vec(),
             response: Digest::from_slice(reply.response),
             c2,
+            concatenation: transaction.concatenation,
+            c2_field: Digest::from_slice(reply.c2),
         };
         self.state = State::Verifying(transaction);
         Ok(work(Task::Verify(Box::new(task))))
+    }
+
+    fn succeed(&mut self, transaction: Transaction, bidirectional: bool) {
+        self.session = Some(transaction.session(bidirectional));
+        self.psk = transaction.psk;
     }
 
     /// Fails for good; the first failure remains.
@@ -237,10 +254,11 @@ const fn work(task: Task) -> Work {
 }
 
 /// The first hash function and the first group of the policy that the host offers.
-fn select(offer: &Offer<'_>, config: &Config) -> Result<(HashFunction, Group), Failure> {
+fn select(offer: &Offer<'_>, config: &Config, concatenation: Concatenation) -> Result<(HashFunction, Group), Failure> {
     let policy = &config.policy;
-    let hash = policy.hashes.iter().find(|hash| offer.hashes.contains(&(**hash as u8)));
-    let group = policy.groups.iter().find(|group| offer.groups.contains(&(**group as u8)));
+    let is_hash = |hash: &&HashFunction| offer.hashes.contains(&(**hash as u8)) && concatenation.takes_hash(**hash);
+    let is_group = |group: &&Group| offer.groups.contains(&(**group as u8)) && concatenation.takes_group(**group);
+    let (hash, group) = (policy.hashes.iter().find(is_hash), policy.groups.iter().find(is_group));
     Ok((*hash.ok_or(Failure::HashNotUsable)?, *group.ok_or(Failure::GroupNotUsable)?))
 }
 
@@ -296,13 +314,14 @@ impl Transaction {
         if reply.response.len() != self.hash.digest_len() || !self.group.accepts(reply.public_value) {
             return Err(Failure::IncorrectPayload);
         }
-        match reply.challenge {
-            // S2 of 0 says that C2 is for a generated PSK only, which was not negotiated.
-            Some(_) if reply.seqnum == 0 => Err(Failure::IncorrectPayload),
-            Some(_) if self.config.controller_secret.is_none() => Err(Failure::Failed),
-            Some(value) => Ok(Some(Challenge { value: Digest::from_slice(value), seqnum: reply.seqnum })),
-            None if self.config.policy.require_bidirectional => Err(Failure::Failed),
-            None => Ok(None),
+        // S2 of 0 says that C2 is for a generated PSK only
+        let is_for_psk = reply.is_challenge && reply.seqnum == 0;
+        match reply.is_challenge && !is_for_psk {
+            _ if is_for_psk && self.concatenation == Concatenation::None => Err(Failure::IncorrectPayload),
+            true if self.config.controller_secret.is_none() => Err(Failure::Failed),
+            true => Ok(Some(Challenge { value: Digest::from_slice(reply.c2), seqnum: reply.seqnum })),
+            false if self.config.policy.require_bidirectional => Err(Failure::Failed),
+            false => Ok(None),
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use subtle::ConstantTimeEq as _;
 
-use crate::config::Config;
+use crate::config::{Concatenation, Config};
 use crate::hash::{Digest, HashFunction};
-use crate::message::NO_CONCATENATION;
+use crate::tls::{PskHash, RetainedPsk};
 
 /// What both responses of an exchange depend on.
 pub(crate) struct Exchange<'a> {
     pub(crate) config: &'a Config,
     pub(crate) hash: HashFunction,
     pub(crate) t_id: u16,
+    pub(crate) concatenation: Concatenation,
     /// KS; none without a group.
     pub(crate) session_key: Option<Digest>,
 }
@@ -41,12 +42,19 @@ impl Exchange<'_> {
         Some(self.response(&secret.key_of(subsystem), c2, b"Controller", subsystem, host))
     }
 
+    /// The PSK of secure channel concatenation; none where it was not negotiated.
+    pub(crate) fn psk(&self, c1: &Digest, c2: &Digest) -> Option<RetainedPsk> {
+        let hash = PskHash::of(self.hash).filter(|_| self.concatenation != Concatenation::None)?;
+        let session_key = self.session_key.as_ref()?;
+        Some(RetainedPsk::generated(hash, session_key.as_slice(), c1.as_slice(), c2.as_slice()))
+    }
+
     /// HMAC over the challenge, its sequence number, the transaction, SC_C, the role, and the NQNs of responder and peer.
     fn response(&self, key: &[u8], challenge: &Challenge, role: &[u8], own: &str, peer: &str) -> Digest {
         let augmented = self.augmented(&challenge.value);
         let (seqnum, t_id) = (challenge.seqnum.to_le_bytes(), self.t_id.to_le_bytes());
-        let parts =
-            [augmented.as_slice(), &seqnum, &t_id, &[NO_CONCATENATION], role, own.as_bytes(), &[0], peer.as_bytes()];
+        let sc_c = [self.concatenation as u8];
+        let parts = [augmented.as_slice(), &seqnum, &t_id, &sc_c, role, own.as_bytes(), &[0], peer.as_bytes()];
         self.hash.hmac(key, &parts)
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::config::{Policy, SequenceNumbers};
+use crate::config::{Concatenation, Policy, SequenceNumbers};
 use crate::secret::{Secret, SecretLen};
 
 /// A secret of the bytes `first`, `first + 1`, ...
@@ -85,7 +85,8 @@ fn responses_have_the_values_that_python_computes() {
     for (hash, with_group, r1, r2) in cases {
         let shared: Vec<u8> = (0..=255).collect();
         let session_key = with_group.then(|| Exchange::session_key(hash, &shared));
-        let exchange = Exchange { config: &config(hash), hash, t_id: 0xabcd, session_key };
+        let exchange =
+            Exchange { config: &config(hash), hash, t_id: 0xabcd, concatenation: Concatenation::None, session_key };
         assert_eq!(hex(&exchange.host_response(&challenge(hash, 0, 0x0102_0304))), r1);
         let response = exchange.controller_response(&challenge(hash, 100, 0x0506_0708)).expect("a controller secret");
         assert_eq!(hex(&response), r2);

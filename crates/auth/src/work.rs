@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Concatenation, Config};
 use crate::failure::Failure;
 use crate::group::{Group, PrivateKey};
 use crate::hash::{Digest, HashFunction};
 use crate::message::{Message, Reply};
 use crate::random::{Random, RandomUnavailable};
 use crate::response::{Challenge, Exchange, is_equal};
+use crate::tls::RetainedPsk;
 
 /// A step that takes milliseconds: powers in a group, digests, random numbers.
 #[must_use = "the exchange waits for the result"]
@@ -45,6 +46,9 @@ pub(crate) struct Verify {
     pub(crate) peer_value: Vec<u8>,
     pub(crate) response: Digest,
     pub(crate) c2: Option<Challenge>,
+    pub(crate) concatenation: Concatenation,
+    /// C2 as sent, also if it is no challenge.
+    pub(crate) c2_field: Digest,
 }
 
 pub(crate) struct Respond {
@@ -56,6 +60,7 @@ pub(crate) struct Respond {
     pub(crate) peer_value: Vec<u8>,
     /// S2; none if the host has no secret of the controller.
     pub(crate) seqnum: Option<u32>,
+    pub(crate) concatenation: Concatenation,
 }
 
 pub(crate) enum Outcome {
@@ -64,12 +69,16 @@ pub(crate) enum Outcome {
         private_key: PrivateKey,
         public_value: Vec<u8>,
     },
-    /// R2, if the host challenged the controller.
-    Verified(Option<Digest>),
-    /// The Reply message, and the response that the controller must give.
+    /// R2, if the host challenged the controller, and a generated PSK.
+    Verified {
+        response: Option<Digest>,
+        psk: Option<RetainedPsk>,
+    },
+    /// The Reply message, the response that the controller must give, and a generated PSK.
     Respond {
         message: Vec<u8>,
         expected: Option<Digest>,
+        psk: Option<RetainedPsk>,
     },
 }
 
@@ -122,14 +131,16 @@ impl Verify {
     fn run(&self) -> Result<Outcome, Failure> {
         let shared = self.private_key.shared_value(&self.peer_value);
         let session_key = shared.map(|shared| Exchange::session_key(self.hash, &shared));
-        let exchange = Exchange { config: &self.config, hash: self.hash, t_id: self.t_id, session_key };
+        let (hash, t_id, concatenation) = (self.hash, self.t_id, self.concatenation);
+        let exchange = Exchange { config: &self.config, hash, t_id, concatenation, session_key };
         if !is_equal(&exchange.host_response(&self.c1), self.response.as_slice()) {
             return Err(Failure::Failed);
         }
-        match &self.c2 {
-            None => Ok(Outcome::Verified(None)),
-            Some(c2) => exchange.controller_response(c2).map(|r2| Outcome::Verified(Some(r2))).ok_or(Failure::Failed),
-        }
+        let response = match &self.c2 {
+            None => None,
+            Some(c2) => Some(exchange.controller_response(c2).ok_or(Failure::Failed)?),
+        };
+        Ok(Outcome::Verified { response, psk: exchange.psk(&self.c1.value, &self.c2_field) })
     }
 }
 
@@ -138,20 +149,21 @@ impl Respond {
         let private_key = PrivateKey::draw(self.group, random)?;
         let shared = private_key.shared_value(&self.peer_value);
         let session_key = shared.map(|shared| Exchange::session_key(self.hash, &shared));
-        let exchange = Exchange { config: &self.config, hash: self.hash, t_id: self.t_id, session_key };
-        let c2 = match self.seqnum {
-            Some(seqnum) => Some(Challenge { value: draw(self.hash, random)?, seqnum }),
-            None => None,
-        };
+        let (hash, t_id, concatenation) = (self.hash, self.t_id, self.concatenation);
+        let exchange = Exchange { config: &self.config, hash, t_id, concatenation, session_key };
+        let is_drawn = self.seqnum.is_some() || concatenation != Concatenation::None;
+        let c2 = if is_drawn { draw(hash, random)? } else { Digest::zero(hash.digest_len()) };
+        let challenge = self.seqnum.map(|seqnum| Challenge { value: c2.clone(), seqnum });
         let message = Message::Reply(Reply {
-            t_id: self.t_id,
+            t_id,
             seqnum: self.seqnum.unwrap_or(0),
             response: exchange.host_response(&self.c1).as_slice(),
-            challenge: c2.as_ref().map(|c2| c2.value.as_slice()),
+            c2: c2.as_slice(),
+            is_challenge: is_drawn,
             public_value: &private_key.public_value(),
         })
         .encode();
-        let expected = c2.as_ref().and_then(|c2| exchange.controller_response(c2));
-        Ok(Outcome::Respond { message, expected })
+        let expected = challenge.and_then(|c2| exchange.controller_response(&c2));
+        Ok(Outcome::Respond { message, expected, psk: exchange.psk(&self.c1.value, &c2) })
     }
 }

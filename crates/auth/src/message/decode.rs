@@ -113,18 +113,12 @@ impl<'a> Reply<'a> {
     fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         const MESSAGE: &str = "Reply";
         let (fixed, rest) = take::<ReplyHeader>(bytes, MESSAGE, "fields")?;
-        let challenged = flag(fixed.cvalid, MESSAGE, "CVALID")?;
+        let is_challenge = flag(fixed.cvalid, MESSAGE, "CVALID")?;
         let (response, rest) = split(rest, fixed.hl.into(), MESSAGE, "response")?;
-        // The challenge takes its place even if it is not valid.
-        let (challenge, rest) = split(rest, fixed.hl.into(), MESSAGE, "challenge")?;
+        // It takes its place even if it is not valid.
+        let (c2, rest) = split(rest, fixed.hl.into(), MESSAGE, "challenge")?;
         let (public_value, _) = split(rest, fixed.dhvlen.get().into(), MESSAGE, "DH value")?;
-        Ok(Self {
-            t_id: fixed.header.t_id.get(),
-            seqnum: fixed.seqnum.get(),
-            response,
-            challenge: challenged.then_some(challenge),
-            public_value,
-        })
+        Ok(Self { t_id: fixed.header.t_id.get(), seqnum: fixed.seqnum.get(), response, c2, is_challenge, public_value })
     }
 }
 

@@ -58,14 +58,12 @@ impl Reply<'_> {
             header: header(1, 2, self.t_id),
             hl: self.response.len() as u8,
             reserved: 0,
-            cvalid: self.challenge.is_some().into(),
+            cvalid: self.is_challenge.into(),
             reserved2: 0,
             dhvlen: (self.public_value.len() as u16).into(),
             seqnum: self.seqnum.into(),
         };
-        let absent = vec![0; self.response.len()];
-        let challenge = self.challenge.unwrap_or(&absent);
-        [fixed.as_bytes(), self.response, challenge, self.public_value].concat()
+        [fixed.as_bytes(), self.response, self.c2, self.public_value].concat()
     }
 }
 

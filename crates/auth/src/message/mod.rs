@@ -12,8 +12,6 @@ use crate::failure::Failure;
 
 /// AUTHID of DH-HMAC-CHAP in AUTH_Negotiate.
 pub const DH_HMAC_CHAP: u8 = 1;
-/// SC_C: no secure channel concatenation.
-pub const NO_CONCATENATION: u8 = 0;
 /// Bytes of the longest message, a Reply with SHA-512 and FFDHE8192.
 pub const MAX_MESSAGE: usize = 16 + 2 * 64 + 1024;
 
@@ -59,7 +57,7 @@ impl Message<'_> {
 pub struct Negotiate<'a> {
     /// The transaction.
     pub t_id: u16,
-    /// Secure channel concatenation; see [`NO_CONCATENATION`].
+    /// SC_C, secure channel concatenation: a [`Concatenation`](crate::Concatenation), or a reserved value.
     pub sc_c: u8,
     /// The lists of DH-HMAC-CHAP; none if the host does not offer it.
     pub offer: Option<Offer<'a>>,
@@ -100,8 +98,10 @@ pub struct Reply<'a> {
     pub seqnum: u32,
     /// The host's response.
     pub response: &'a [u8],
-    /// C2; none if the host does not challenge the controller.
-    pub challenge: Option<&'a [u8]>,
+    /// C2. As long as the response, also without a challenge.
+    pub c2: &'a [u8],
+    /// CVALID: whether C2 is a challenge for the controller.
+    pub is_challenge: bool,
     /// The host's public value; empty without a group.
     pub public_value: &'a [u8],
 }

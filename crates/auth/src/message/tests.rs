@@ -17,7 +17,7 @@ fn linux_negotiate() -> Vec<u8> {
 #[test]
 fn negotiate() {
     let offer = Offer { hashes: &[1, 2, 3], groups: &[0, 1, 2, 3, 4, 5] };
-    let expected = Message::Negotiate(Negotiate { t_id: 0x1234, sc_c: NO_CONCATENATION, offer: Some(offer) });
+    let expected = Message::Negotiate(Negotiate { t_id: 0x1234, sc_c: 0, offer: Some(offer) });
     assert_eq!(Message::decode(&linux_negotiate()), Ok(expected.clone()));
     assert_eq!(expected.encode(), linux_negotiate());
 }
@@ -62,7 +62,8 @@ fn reply() {
         t_id: 0x1234,
         seqnum: 0x1234_5678,
         response: &[0xa1, 0xa2],
-        challenge: Some(&[0xc1, 0xc2]),
+        c2: &[0xc1, 0xc2],
+        is_challenge: true,
         public_value: &[0xd1, 0xd2, 0xd3],
     };
     assert_eq!(Message::decode(&bytes), Ok(Message::Reply(reply.clone())));
@@ -70,7 +71,7 @@ fn reply() {
     // Without a challenge its place stays.
     bytes[8] = 0;
     bytes[18..20].fill(0);
-    let one_way = Message::Reply(Reply { challenge: None, ..reply });
+    let one_way = Message::Reply(Reply { c2: &[0, 0], is_challenge: false, ..reply });
     assert_eq!(Message::decode(&bytes), Ok(one_way.clone()));
     assert_eq!(one_way.encode(), bytes);
 }
@@ -123,8 +124,15 @@ fn refused_fields_are_named() {
         bytes
     };
     let negotiate = linux_negotiate();
-    let reply =
-        Message::Reply(Reply { t_id: 1, seqnum: 1, response: &[1; 32], challenge: None, public_value: &[] }).encode();
+    let reply = Message::Reply(Reply {
+        t_id: 1,
+        seqnum: 1,
+        response: &[1; 32],
+        c2: &[0; 32],
+        is_challenge: false,
+        public_value: &[],
+    })
+    .encode();
     let success1 = Message::Success1(Success1 { t_id: 1, hl: 32, response: None }).encode();
     let cases = [
         (change(negotiate.clone(), 7, 0), DecodeError::Field("Negotiate", "NAPD", 0)),

@@ -85,7 +85,7 @@ fn the_controller_selects_its_first_choice() {
     let policy = |hashes: &[HashFunction], groups: &[Group]| Policy {
         hashes: hashes.to_vec(),
         groups: groups.to_vec(),
-        require_bidirectional: false,
+        ..Policy::default()
     };
     let host = policy(&[HashFunction::Sha256, HashFunction::Sha512], &[Group::Null, Group::Ffdhe2048]);
     let ours =

@@ -163,7 +163,7 @@ fn another_transaction_is_refused() {
 }
 
 fn reply_fields() -> Reply<'static> {
-    Reply { t_id: T_ID, seqnum: 1, response: &[0; 32], challenge: Some(&[1; 32]), public_value: &[] }
+    Reply { t_id: T_ID, seqnum: 1, response: &[0; 32], c2: &[1; 32], is_challenge: true, public_value: &[] }
 }
 
 #[test]
@@ -191,9 +191,9 @@ fn refused_fields_of_a_negotiation() {
 #[test]
 fn refused_fields_of_a_reply() {
     let cases = [
-        Reply { response: &[0; 31], challenge: Some(&[1; 31]), ..reply_fields() },
-        Reply { response: &[0; 48], challenge: Some(&[1; 48]), ..reply_fields() },
-        Reply { response: &[], challenge: Some(&[]), ..reply_fields() },
+        Reply { response: &[0; 31], c2: &[1; 31], ..reply_fields() },
+        Reply { response: &[0; 48], c2: &[1; 48], ..reply_fields() },
+        Reply { response: &[], c2: &[], ..reply_fields() },
         Reply { public_value: &[2], ..reply_fields() },
         Reply { seqnum: 0, ..reply_fields() },
     ];
@@ -215,7 +215,7 @@ fn public_values_are_checked_on_both_sides() {
         let negotiate = pair.host.start(T_ID);
         pair.send(&negotiate);
         receive(&mut pair.controller);
-        let reply = Reply { challenge: None, public_value: &value, ..reply_fields() };
+        let reply = Reply { is_challenge: false, public_value: &value, ..reply_fields() };
         assert!(pair.controller.on_send(&Message::Reply(reply).encode()).is_none());
         assert_fails(&mut pair.controller, Failure::IncorrectPayload, &format!("{} bytes", value.len()));
         let challenge = Challenge { public_value: &value, group_id: 1, ..challenge_fields() };

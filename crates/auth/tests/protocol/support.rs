@@ -53,7 +53,7 @@ pub(crate) fn one_way() -> Config {
 
 /// Only this hash function and this group.
 pub(crate) fn only(hash: HashFunction, group: Group) -> Policy {
-    Policy { hashes: vec![hash], groups: vec![group], require_bidirectional: false }
+    Policy { hashes: vec![hash], groups: vec![group], ..Policy::default() }
 }
 
 /// A host and a controller, and all messages between them.
