@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pilotlight_auth::tls::RetainedPsk;
 use pilotlight_auth::{Config, Initiator, Status, Step, kernel_random};
 use pilotlight_nvme::fabrics::{AuthenticationCmd, fctype};
 
@@ -11,14 +12,19 @@ use crate::error::HostError;
 /// Space for a message.
 pub(crate) const MESSAGE_BYTES: usize = 4096;
 
-/// Authenticates the queue; `t_id` is unique among the queues of the controller.
-pub(crate) fn authenticate(connection: &mut Connection, config: &Arc<Config>, t_id: u16) -> Result<(), HostError> {
+/// Authenticates the queue; `t_id` is unique among the queues of the controller. Returns the key that it has generated, if the policy
+/// requests one.
+pub(crate) fn authenticate(
+    connection: &mut Connection,
+    config: &Arc<Config>,
+    t_id: u16,
+) -> Result<Option<RetainedPsk>, HostError> {
     let mut initiator = Initiator::new(Arc::clone(config));
     let mut message = initiator.start(t_id);
     loop {
         send(connection, &message)?;
         match initiator.status() {
-            Status::Authenticated(_) => return Ok(()),
+            Status::Authenticated(_) => return Ok(initiator.take_psk()),
             Status::Failed { failure, .. } => return Err(HostError::Authentication(failure)),
             Status::Idle | Status::InProgress => {}
         }
@@ -28,7 +34,7 @@ pub(crate) fn authenticate(connection: &mut Connection, config: &Arc<Config>, t_
         }
         message = match (step, initiator.status()) {
             (Step::Send(message), _) => message,
-            (_, Status::Authenticated(_)) => return Ok(()),
+            (_, Status::Authenticated(_)) => return Ok(initiator.take_psk()),
             (_, Status::Failed { failure, .. }) => return Err(HostError::Authentication(failure)),
             _ => return Err(HostError::Authentication(pilotlight_auth::Failure::IncorrectMessage)),
         };

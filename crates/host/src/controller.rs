@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_auth::Config;
+use pilotlight_auth::tls::RetainedPsk;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
@@ -51,7 +52,8 @@ pub struct ConnectOptions {
     pub timeout_ms: u64,
     /// Limits of the sockets of I/O queues.
     pub socket_limits: SocketLimits,
-    /// Secrets and policy, for a target that requires authentication. The NQNs above take the place of those in it.
+    /// Secrets and policy, for a target that requires authentication. The NQNs above take the place of those in it. With
+    /// [`Concatenation::New`](pilotlight_auth::Concatenation) in the policy, and without a key below, authentication generates the key.
     pub authentication: Option<Arc<Config>>,
     /// The key, for a target that requires TLS.
     pub tls: Option<TlsOptions>,
@@ -143,8 +145,19 @@ impl Controller {
             buffers: Buffers::PerCommand,
             timeout_ms: options.timeout_ms,
         };
-        let mut admin = Connection::open(options.addr, options.tls_config()?.as_ref(), &options.handshake, &sizes)?;
-        let cntlid = connect_queue(&mut admin, &options, 0, entries, options.kato_ms, CNTLID_DYNAMIC)?;
+        let open = |options: &ConnectOptions| {
+            let tls = options.tls_config()?;
+            let mut admin = Connection::open(options.addr, tls.as_ref(), &options.handshake, &sizes)?;
+            let connected = connect_queue(&mut admin, options, 0, entries, options.kato_ms, CNTLID_DYNAMIC)?;
+            Ok::<_, HostError>((admin, connected))
+        };
+        let (mut admin, (mut cntlid, psk)) = open(&options)?;
+        let mut options = options;
+        if let Some(psk) = psk.filter(|_| options.tls.is_none()) {
+            drop(admin); // it was for authentication
+            options.tls = Some(TlsOptions::generated(psk));
+            (admin, (cntlid, _)) = open(&options)?;
+        }
         let cap = get_property(&mut admin, property::CAP, true)?;
         Ok(Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) })
     }
@@ -402,7 +415,7 @@ fn get_property(admin: &mut Connection, offset: u32, wide: bool) -> Result<u64, 
     Ok(if wide { value } else { value & 0xffff_ffff })
 }
 
-/// Sends Connect on a new connection; returns the controller identifier (Base 6.3).
+/// Sends Connect on a new connection; returns the controller identifier (Base 6.3), and the key of TLS that authentication has generated.
 fn connect_queue(
     connection: &mut Connection,
     options: &ConnectOptions,
@@ -410,7 +423,7 @@ fn connect_queue(
     entries: u16,
     kato_ms: u32,
     cntlid: u16,
-) -> Result<u16, HostError> {
+) -> Result<(u16, Option<RetainedPsk>), HostError> {
     let cattr = if options.disable_sq_flow { ConnectCmd::DISABLE_SQ_FLOW } else { 0 };
     let command = ConnectCmd { recfmt: 0, qid, sqsize: entries - 1, cattr, kato_ms };
     let data = ConnectData::new(options.hostid, cntlid, &options.subnqn, &options.hostnqn);
@@ -422,10 +435,11 @@ fn connect_queue(
     // SQHD FFFFh: flow control is disabled
     let off = options.disable_sq_flow && completed.sqhd == Some(0xffff);
     connection.queue().amend(|terms| terms.success_flag = off);
+    let mut psk = None;
     if completed.result as u32 & authreq::ATR != 0 {
         let config = options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
         let (hostnqn, subnqn) = (options.hostnqn.clone(), options.subnqn.clone());
-        authenticate(connection, &Arc::new(Config { hostnqn, subnqn, ..(**config).clone() }), qid)?;
+        psk = authenticate(connection, &Arc::new(Config { hostnqn, subnqn, ..(**config).clone() }), qid)?;
     }
-    Ok(completed.result as u16)
+    Ok((completed.result as u16, psk))
 }

@@ -38,7 +38,7 @@ pub use connection::{Connection, Handshake, SCRATCH_LEN, Sizes};
 pub use controller::{ConnectOptions, Controller, QueueSpec, discover};
 pub use error::{HostError, Violation};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
-pub use link::TlsOptions;
+pub use link::{Key, TlsOptions};
 pub use outstanding::R2tOrder;
 pub use queue::{Buffers, Completed, Queue, Terms, Transfer};
 pub use socket_limits::SocketLimits;

@@ -212,6 +212,8 @@ impl AuthenticationCmd {
 pub mod authreq {
     /// Authentication Required (ATR): the queue serves nothing else before.
     pub const ATR: u32 = 1 << 17;
+    /// Authentication and Secure Channel Required (ASCR): it is followed by a TLS connection with a generated key.
+    pub const ASCR: u32 = 1 << 18;
 }
 
 /// Controller Configuration (Base 3.1.3.5).

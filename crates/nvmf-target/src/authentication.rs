@@ -5,9 +5,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use pilotlight_auth::tls::ConfiguredPsk;
-use pilotlight_auth::{Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random};
+use pilotlight_auth::{
+    Concatenation, Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random,
+};
 
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
+use crate::shared::Shared;
 
 /// The result of a check by another thread.
 pub type Checked = Box<Done>;
@@ -108,7 +111,7 @@ impl Authenticator {
     }
 
     /// What an exchange with this host needs; `None` if it does not have to authenticate.
-    fn of(&self, host: &HostKey, subnqn: &str) -> Option<Arc<Config>> {
+    fn of(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Arc<Config>> {
         let config = self.config();
         let secrets = config.hosts.get(&host.hostnqn).filter(|_| config.requires(host))?;
         Some(Arc::new(Config {
@@ -116,7 +119,7 @@ impl Authenticator {
             subnqn: subnqn.to_owned(),
             host_secret: secrets.host.clone(),
             controller_secret: secrets.controller.clone(),
-            policy: config.policy.clone(),
+            policy: Policy { concatenation, ..config.policy.clone() },
             sequence: Arc::clone(&self.sequence),
         }))
     }
@@ -124,13 +127,18 @@ impl Authenticator {
     /// The configuration of the host's side, and the exchange of a queue.
     #[cfg(test)]
     pub(crate) fn both_sides(&self, host: &HostKey, subnqn: &str) -> (Arc<Config>, Exchange) {
-        (self.of(host, subnqn).expect("a secret"), self.exchange(host, subnqn).expect("a secret"))
+        {
+            let concatenation = Concatenation::None;
+            let ours = self.exchange(host, subnqn, concatenation).expect("a secret");
+            (self.of(host, subnqn, concatenation).expect("a secret"), ours)
+        }
     }
 
     /// A first exchange with this host; `None` if it has no secret.
-    pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str) -> Option<Exchange> {
-        let config = self.of(host, subnqn)?;
-        Some(Exchange { responder: Responder::new(config), host: host.clone(), subnqn: subnqn.to_owned() })
+    pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Exchange> {
+        let config = self.of(host, subnqn, concatenation)?;
+        let (host, subnqn) = (host.clone(), subnqn.to_owned());
+        Some(Exchange { responder: Responder::new(config), host, subnqn, concatenation })
     }
 }
 
@@ -139,6 +147,7 @@ pub(crate) struct Exchange {
     responder: Responder,
     host: HostKey,
     subnqn: String,
+    concatenation: Concatenation,
 }
 
 /// How to complete an Authentication Send.
@@ -173,7 +182,7 @@ impl Exchange {
 
     /// Takes a message of the host.
     pub(crate) fn on_message(&mut self, message: &[u8], authenticator: &Authenticator) -> Received {
-        if let Some(config) = authenticator.of(&self.host, &self.subnqn) {
+        if let Some(config) = authenticator.of(&self.host, &self.subnqn, self.concatenation) {
             self.responder.replace_config(config);
         }
         match self.responder.on_send(message) {
@@ -185,6 +194,15 @@ impl Exchange {
     /// Takes the result of the work.
     pub(crate) fn on_checked(&mut self, done: Done) {
         self.responder.on_done(done);
+    }
+
+    /// Keeps the key for TLS that the exchange has generated, if it has.
+    pub(crate) fn keep_key(&mut self, shared: &Shared, now_ns: u64) {
+        let Some(psk) = self.responder.take_psk() else { return };
+        let nqns = (&*self.host.hostnqn, &*self.subnqn);
+        if let Err(error) = shared.generated.keep(&psk, nqns, now_ns) {
+            tracing::warn!(host = nqns.0, reason = %error, "no TLS key generated");
+        }
     }
 
     /// Writes the next message for the host.

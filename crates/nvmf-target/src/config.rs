@@ -32,6 +32,8 @@ pub struct ServerConfig {
     pub listeners: Vec<SocketAddr>,
     /// Addresses to accept connections with TLS on.
     pub tls_listeners: Vec<SocketAddr>,
+    /// Addresses for secure channel concatenation ([`Security::Concatenation`](crate::directory::Security)).
+    pub concatenation_listeners: Vec<SocketAddr>,
     /// Address (IP or name) and port in the discovery log, instead of the one a host connected to: for servers behind NAT.
     pub advertise: Option<(String, u16)>,
     /// Ditto for connections with TLS.
@@ -62,6 +64,11 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Addresses of all kinds.
+    pub fn all_listeners(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.listeners.iter().chain(&self.tls_listeners).chain(&self.concatenation_listeners)
+    }
+
     /// The advertised addresses.
     #[must_use]
     pub fn advertised(&self) -> Advertised {
@@ -75,6 +82,7 @@ impl Default for ServerConfig {
         Self {
             listeners: vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))],
             tls_listeners: Vec::new(),
+            concatenation_listeners: Vec::new(),
             advertise: None,
             tls_advertise: None,
             referrals: Vec::new(),

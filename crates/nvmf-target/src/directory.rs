@@ -47,8 +47,20 @@ struct Reach {
 pub struct Endpoint {
     /// The address.
     pub address: SocketAddr,
-    /// Whether connections begin with a TLS handshake.
-    pub is_tls: bool,
+    /// How connections are encrypted.
+    pub security: Security,
+}
+
+/// How the connections of a listener are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Not at all.
+    Plain,
+    /// With TLS, from the first byte on.
+    Tls,
+    /// Secure channel concatenation: a connection that begins with ICReq is for authentication alone, which generates a key; others have
+    /// TLS.
+    Concatenation,
 }
 
 /// Addresses (IP or name) and ports in the discovery log, instead of those that hosts connected to.
@@ -168,7 +180,11 @@ impl Directory {
         let mut log = DiscoveryLog::default();
         for endpoint in &self.reach.endpoints {
             let advertised = &self.reach.advertised;
-            let advertise = if endpoint.is_tls { &advertised.tls } else { &advertised.plain };
+            let advertise = match endpoint.security {
+                Security::Plain => &advertised.plain,
+                Security::Tls => &advertised.tls,
+                Security::Concatenation => &None,
+            };
             for place in self.places.iter().filter(|place| !place.is_removed) {
                 log.add(place.subsystem.nqn(), &place.allowed_hosts, *endpoint, advertise.as_ref());
             }
@@ -197,7 +213,8 @@ mod tests {
         let subsystems: Vec<_> = nqns.iter().map(|nqn| subsystem(nqn)).collect();
         let identities: Vec<_> = subsystems.iter().map(|config| Arc::new(Subsystem::new(config))).collect();
         let config = ServerConfig { subsystems, ..ServerConfig::default() };
-        let endpoints: Vec<_> = config.listeners.iter().map(|&address| Endpoint { address, is_tls: false }).collect();
+        let endpoints: Vec<_> =
+            config.listeners.iter().map(|&address| Endpoint { address, security: Security::Plain }).collect();
         Directory::new(&config, &identities, &endpoints)
     }
 

@@ -8,7 +8,7 @@ use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
 
-use crate::directory::Endpoint;
+use crate::directory::{Endpoint, Security};
 
 const TRTYPE_TCP: u8 = 3;
 /// A referral to another discovery service.
@@ -51,7 +51,7 @@ impl DiscoveryLog {
             None => (address.ip().to_string(), address.ip(), address.port()),
         };
         let mut entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
-        if endpoint.is_tls {
+        if endpoint.security != Security::Plain {
             entry.treq = TREQ_REQUIRED;
             entry.tsas[0] = SECTYPE_TLS_1_3;
         }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     fn plain(address: &str) -> Endpoint {
-        Endpoint { address: address.parse().expect("an address"), is_tls: false }
+        Endpoint { address: address.parse().expect("an address"), security: Security::Plain }
     }
 
     fn log() -> DiscoveryLog {
@@ -232,7 +232,12 @@ mod tests {
     #[test]
     fn an_entry_says_that_tls_is_required() {
         let mut log = log();
-        log.add("nqn.2014-08.org.example:open", &[], Endpoint { is_tls: true, ..plain("192.0.2.7:4421") }, None);
+        log.add(
+            "nqn.2014-08.org.example:open",
+            &[],
+            Endpoint { security: Security::Tls, ..plain("192.0.2.7:4421") },
+            None,
+        );
         let page = log.page("h", None);
         let [plain, tls] = [1024, 2048].map(|at| (page[at + 3], page[at + 768], &page[at + 32..at + 37]));
         assert_eq!((plain, tls), ((0, 0, &b"4420\0"[..]), (1, 2, &b"4421\0"[..])));

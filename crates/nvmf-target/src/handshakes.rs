@@ -14,10 +14,14 @@ use pilotlight_reactor::clock::now_ns;
 use pilotlight_reactor::keep_off;
 use pilotlight_tls::{Handshake, ServerConfig, Step};
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 
+use crate::directory::Security;
 use crate::listener::Distributor;
 use crate::refusals::RefusalReason;
 use crate::stream::{Accepted, Stream};
+use crate::tcp::TLS_HANDSHAKE;
 use crate::tls::server_config;
 
 /// Events taken at once.
@@ -93,7 +97,8 @@ impl Drop for HandshakeThread {
 
 /// A connection in its handshake.
 struct Pending {
-    handshake: Handshake,
+    /// `None` until the first byte says that it is one.
+    handshake: Option<Handshake>,
     accepted: Accepted,
     deadline_ns: u64,
     is_watched_for_writing: bool,
@@ -144,9 +149,12 @@ impl Work {
     }
 
     fn begin(&mut self, accepted: Accepted) {
-        let handshake = match Handshake::server(&self.config) {
-            Ok(handshake) => handshake,
-            Err(failure) => return self.refuse(&accepted, &failure),
+        let handshake = match accepted.security {
+            Security::Concatenation => None,
+            _ => match Handshake::server(&self.config) {
+                Ok(handshake) => Some(handshake),
+                Err(failure) => return self.refuse(&accepted, &failure),
+            },
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
@@ -164,23 +172,51 @@ impl Work {
 
     fn step(&mut self, index: usize) {
         let Some(pending) = self.pending.get_mut(index).and_then(Option::as_mut) else { return };
-        match pending.handshake.step(&pending.accepted.stream.fd) {
+        let Some(handshake) = &mut pending.handshake else { return self.peek(index) };
+        match handshake.step(&pending.accepted.stream.fd) {
             Step::WantRead => self.watch(index, false),
             Step::WantWrite => self.watch(index, true),
             Step::Done(session) => {
                 let Some(Pending { accepted, .. }) = self.remove(index) else { return };
-                let Accepted { stream, peer, accepted_ns, pending } = accepted;
+                let peer = accepted.peer;
                 tracing::debug!(%peer, cipher_suite = session.cipher_suite(), "TLS handshake finished");
                 if let Some(reason) = session.kernel_refusal() {
                     tracing::warn!(%peer, %reason, "TLS stays in the server: the kernel does not take it (security.kernel_tls)");
                 }
-                let stream = Stream { tls: Some(Box::new(session)), ..stream };
-                self.distributor.distribute(Accepted { stream, peer, accepted_ns, pending });
+                let stream = Stream { tls: Some(Box::new(session)), ..accepted.stream };
+                self.distributor.distribute(Accepted { stream, ..accepted });
             }
-            Step::Failed(failure) => {
-                let Some(Pending { accepted, .. }) = self.remove(index) else { return };
-                self.refuse(&accepted, &failure);
+            Step::Failed(failure) => self.end(index, &failure),
+        }
+    }
+
+    /// On an address for secure channel concatenation the first byte decides between TLS and ICReq. A wrong decision gives a peer nothing:
+    /// without TLS it can only authenticate.
+    fn peek(&mut self, index: usize) {
+        let Some(pending) = self.pending[index].as_mut() else { return };
+        let mut first = [0];
+        match rustix::net::recv(&pending.accepted.stream.fd, &mut first[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => {} // it is watched for reading
+            Ok((1, _)) if first[0] == TLS_HANDSHAKE => match Handshake::server(&self.config) {
+                Ok(handshake) => {
+                    pending.handshake = Some(handshake);
+                    self.step(index);
+                }
+                Err(failure) => self.end(index, &failure),
+            },
+            Ok((1, _)) => {
+                if let Some(Pending { accepted, .. }) = self.remove(index) {
+                    self.distributor.distribute(accepted);
+                }
             }
+            Ok(_) => self.end(index, &"closed before its first byte"),
+            Err(error) => self.end(index, &error),
+        }
+    }
+
+    fn end(&mut self, index: usize, reason: &dyn std::fmt::Display) {
+        if let Some(Pending { accepted, .. }) = self.remove(index) {
+            self.refuse(&accepted, reason);
         }
     }
 
@@ -208,10 +244,8 @@ impl Work {
     /// Ends the handshakes whose time is over.
     fn end_late(&mut self, now_ns: u64) {
         for index in 0..self.pending.len() {
-            if self.pending[index].as_ref().is_some_and(|pending| pending.deadline_ns <= now_ns)
-                && let Some(Pending { accepted, .. }) = self.remove(index)
-            {
-                self.refuse(&accepted, &"no TLS handshake in time (limits.icreq_timeout)");
+            if self.pending[index].as_ref().is_some_and(|pending| pending.deadline_ns <= now_ns) {
+                self.end(index, &"no TLS handshake in time (limits.icreq_timeout)");
             }
         }
     }

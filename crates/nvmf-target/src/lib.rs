@@ -24,6 +24,7 @@ pub mod directory;
 pub mod discovery;
 mod failure_bell;
 pub mod failures;
+mod generated;
 pub mod handshakes;
 pub mod ids;
 pub mod latency;

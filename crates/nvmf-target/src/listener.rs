@@ -1,4 +1,4 @@
-//! Accepts connections and distributes them round robin over the I/O threads, those of TLS listeners after their handshake
+//! Accepts connections and distributes them round robin over the I/O threads, those with TLS after their handshake
 //! ([`crate::handshakes`]).
 //!
 //! One OS thread waits in the kernel for all listeners, so that an idle server uses no CPU for it and reactors do not poll
@@ -15,7 +15,7 @@ use pilotlight_reactor::Sender;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::directory::Endpoint;
+use crate::directory::{Endpoint, Security};
 use crate::handshakes::Handshakes;
 use crate::message::Message;
 use crate::refusals::RefusalReason;
@@ -27,14 +27,14 @@ use crate::stream::Accepted;
 pub struct Listener {
     /// The socket.
     pub socket: TcpListener,
-    /// Whether its connections begin with a TLS handshake.
-    pub is_tls: bool,
+    /// How its connections are encrypted.
+    pub security: Security,
 }
 
 impl Listener {
     /// Its address.
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
-        Ok(Endpoint { address: self.socket.local_addr()?, is_tls: self.is_tls })
+        Ok(Endpoint { address: self.socket.local_addr()?, security: self.security })
     }
 }
 
@@ -45,7 +45,7 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts on `listeners`; connections of TLS listeners go to `handshakes`.
+    /// Accepts on `listeners`; connections with TLS go to `handshakes`.
     ///
     /// # Errors
     /// If no thread or descriptor is available.
@@ -116,7 +116,7 @@ impl Accepting {
                         tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
                     }
-                    self.pass_on(socket.into(), peer, listener.is_tls);
+                    self.pass_on(socket.into(), peer, listener.security);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -129,7 +129,7 @@ impl Accepting {
         }
     }
 
-    fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, is_tls: bool) {
+    fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, security: Security) {
         let shared = &self.distributor.shared;
         if !shared.connection_opened() {
             shared.refusals.note(RefusalReason::TooManyConnections);
@@ -145,8 +145,8 @@ impl Accepting {
             tracing::warn!(%peer, reason, "connection refused");
             return;
         }
-        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns(), pending };
-        match self.handshakes.as_ref().filter(|_| is_tls) {
+        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns(), security, pending };
+        match self.handshakes.as_ref().filter(|_| security != Security::Plain) {
             Some(handshakes) => handshakes.begin(accepted),
             None => self.distributor.distribute(accepted),
         }

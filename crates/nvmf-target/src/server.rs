@@ -28,7 +28,7 @@ use crate::background::control::Class;
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::directory::{Advertised, Directory, Endpoint};
+use crate::directory::{Advertised, Directory, Endpoint, Security};
 use crate::handshakes::HandshakeThread;
 pub use crate::ids::DISCOVERY;
 use crate::latency::LatencyMeter;
@@ -64,6 +64,7 @@ pub struct Server {
     runtime: Runtime,
     addresses: Vec<SocketAddr>,
     tls_addresses: Vec<SocketAddr>,
+    concatenation_addresses: Vec<SocketAddr>,
     changes: Changes,
     priorities: Priorities,
     /// Serves [`Shared::utilization`].
@@ -127,7 +128,7 @@ impl Server {
         let failure_log = FailureLog::start(&shared)?;
         let notices = Notices::start(&shared, runtime.plant_notice())?;
         let distributor = Arc::new(Distributor::new(Arc::clone(&inboxes), Arc::clone(&shared)));
-        let has_tls = endpoints.iter().any(|endpoint| endpoint.is_tls);
+        let has_tls = endpoints.iter().any(|endpoint| endpoint.security != Security::Plain);
         let tls = has_tls.then(|| HandshakeThread::start(Arc::clone(&distributor), cpus)).transpose()?;
         let acceptor = Acceptor::start(listeners, distributor, tls.as_ref().map(HandshakeThread::handshakes))?;
         let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
@@ -137,8 +138,9 @@ impl Server {
             acceptor,
             _tls: tls,
             runtime,
-            addresses: of_kind(&endpoints, false),
-            tls_addresses: of_kind(&endpoints, true),
+            addresses: of_kind(&endpoints, Security::Plain),
+            tls_addresses: of_kind(&endpoints, Security::Tls),
+            concatenation_addresses: of_kind(&endpoints, Security::Concatenation),
             changes,
             priorities: Priorities::default(),
             _utilization: utilization,
@@ -153,7 +155,10 @@ impl Server {
 
     /// Sets secrets and policy for queues that connect from now on, and for exchanges that begin. Connections are kept.
     pub fn set_authentication(&self, authentication: AuthenticationConfig) {
-        self.shared.authenticator.set(authentication);
+        let before = self.shared.authenticator.config();
+        let keeps = |host: &str| before.hosts.get(host).is_some_and(|old| authentication.hosts.get(host) == Some(old));
+        self.shared.authenticator.set(authentication.clone());
+        self.shared.generated.retain(keeps);
     }
 
     /// The listening addresses without TLS.
@@ -166,6 +171,12 @@ impl Server {
     #[must_use]
     pub fn tls_addrs(&self) -> &[SocketAddr] {
         &self.tls_addresses
+    }
+
+    /// The listening addresses for secure channel concatenation.
+    #[must_use]
+    pub fn concatenation_addrs(&self) -> &[SocketAddr] {
+        &self.concatenation_addresses
     }
 
     /// Sets the policy for cores and I/O threads. Without one, every core polls and I/O threads do not move.
@@ -296,8 +307,8 @@ impl Server {
     }
 }
 
-fn of_kind(endpoints: &[Endpoint], is_tls: bool) -> Vec<SocketAddr> {
-    endpoints.iter().filter(|endpoint| endpoint.is_tls == is_tls).map(|endpoint| endpoint.address).collect()
+fn of_kind(endpoints: &[Endpoint], security: Security) -> Vec<SocketAddr> {
+    endpoints.iter().filter(|endpoint| endpoint.security == security).map(|endpoint| endpoint.address).collect()
 }
 
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without

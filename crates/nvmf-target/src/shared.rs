@@ -22,6 +22,7 @@ use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::directory::{Directory, Endpoint};
 use crate::discovery::DiscoveryLog;
 use crate::failure_bell::FailureBell;
+use crate::generated::GeneratedKeys;
 use crate::ids::HostKey;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::lease::Lease;
@@ -37,6 +38,7 @@ use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::usage::ListedHosts;
 use crate::utilization::UtilizationRequest;
 use crate::views::{Restricted, Views};
+use pilotlight_auth::Concatenation;
 
 /// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
@@ -67,6 +69,8 @@ pub struct Shared {
     pub utilization: Requests<UtilizationRequest>,
     /// Secrets of hosts.
     pub authenticator: Authenticator,
+    /// Keys of secure channel concatenation.
+    pub(crate) generated: GeneratedKeys,
     /// Messages of authentication to check.
     pub authentication: Requests<AuthenticationRequest>,
     /// Connections that are not admitted yet.
@@ -169,6 +173,7 @@ impl Shared {
             limits,
             register: Register::default(),
             utilization: Requests::default(),
+            generated: GeneratedKeys::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
             authentication: Requests::default(),
             addresses: Arc::new(Addresses::new(
@@ -271,12 +276,17 @@ impl Shared {
     }
 
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.
-    pub(crate) fn exchange(&self, host: &HostKey, directory: &Directory) -> Option<Exchange> {
+    pub(crate) fn exchange(
+        &self,
+        host: &HostKey,
+        directory: &Directory,
+        concatenation: Concatenation,
+    ) -> Option<Exchange> {
         let subnqn = match directory.subsystem(host.subsystem) {
             Some(subsystem) => subsystem.nqn(),
             None => DISCOVERY_NQN,
         };
-        self.authenticator.exchange(host, subnqn)
+        self.authenticator.exchange(host, subnqn, concatenation)
     }
 
     /// A controller for `association` and this subsystem, or for `None` the discovery service.

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use pilotlight_tls::Session;
 
 use crate::addresses::Pending;
+use crate::directory::Security;
 
 /// A socket, encrypted or not.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// When it was accepted, in nanoseconds of the reactors' clock: its time limit for ICReq begins then.
     pub accepted_ns: u64,
+    /// How connections of its listener are encrypted.
+    pub security: Security,
     /// Its count among those that are not admitted yet.
     pub pending: Option<Pending>,
 }

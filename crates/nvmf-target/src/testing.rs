@@ -18,6 +18,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+use crate::directory::Security;
 use crate::ids::ConnAddr;
 use crate::latency::batch::Clock;
 use crate::message::{Message, Outbox};
@@ -142,7 +143,13 @@ impl Bench {
         }
         if self.shared.connection_opened() {
             let from = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-            let accepted = Accepted { stream: theirs.into(), peer: from, accepted_ns: self.now_ns, pending: None };
+            let accepted = Accepted {
+                stream: theirs.into(),
+                peer: from,
+                accepted_ns: self.now_ns,
+                security: Security::Plain,
+                pending: None,
+            };
             self.inbox.send(Message::Accept(accepted)).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         }
         Ok(Peer { socket: ours })

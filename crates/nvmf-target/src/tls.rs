@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pilotlight_auth::tls::{ConfiguredPsk, PskHash, TlsPsk};
+use pilotlight_reactor::clock::now_ns;
 use pilotlight_tls::{Hash, Psk, ServerConfig};
 
 use crate::shared::Shared;
@@ -15,6 +16,8 @@ pub struct TlsPeer {
     pub hostnqn: Box<str>,
     /// NQN of the subsystem.
     pub subnqn: Box<str>,
+    /// Whether DH-HMAC-CHAP has generated the key: then the host has authenticated with its secret.
+    pub is_generated: bool,
 }
 
 impl TlsPeer {
@@ -26,7 +29,8 @@ impl TlsPeer {
         if !prefix.starts_with("NVMe") {
             return None;
         }
-        Some(Self { hostnqn: words.next()?.into(), subnqn: words.next()?.into() })
+        let is_generated = prefix.starts_with("NVMe1G");
+        Some(Self { hostnqn: words.next()?.into(), subnqn: words.next()?.into(), is_generated })
     }
 }
 
@@ -39,7 +43,10 @@ pub(crate) fn server_config(shared: &Arc<Shared>) -> ServerConfig {
 
 /// The key with this identity.
 fn lookup(shared: &Shared, identity: &[u8]) -> Option<Psk> {
-    let TlsPeer { hostnqn, subnqn } = TlsPeer::parse(identity)?;
+    let TlsPeer { hostnqn, subnqn, is_generated } = TlsPeer::parse(identity)?;
+    if is_generated {
+        return shared.generated.find(identity, (&hostnqn, &subnqn), now_ns()).and_then(|psk| to_psk(&psk));
+    }
     let config = shared.authenticator.config();
     let key = config.tls_keys.get(&*hostnqn)?;
     let accepts_old = config.accepts_old_libnvme;
@@ -49,7 +56,11 @@ fn lookup(shared: &Shared, identity: &[u8]) -> Option<Psk> {
                       security.accept_old_libnvme";
         tracing::warn!(host = &*hostnqn, reason, "TLS key not accepted");
     }
-    found.and_then(|psk| Psk::new(psk.identity().as_bytes(), psk.key(), hash(psk.hash())).ok())
+    found.and_then(|psk| to_psk(&psk))
+}
+
+fn to_psk(psk: &TlsPsk) -> Option<Psk> {
+    Psk::new(psk.identity().as_bytes(), psk.key(), hash(psk.hash())).ok()
 }
 
 fn derived(key: &ConfiguredPsk, (hostnqn, subnqn): (&str, &str), old: bool, identity: &[u8]) -> Option<TlsPsk> {

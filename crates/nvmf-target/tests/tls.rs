@@ -12,7 +12,7 @@ use pilotlight_auth::tls::{ConfiguredPsk, Derivation, PskHash};
 use pilotlight_auth::{Config, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::{
-    Buffers, ConnectOptions, Controller, Handshake, HostError, QueueSpec, SocketLimits, TlsOptions, discover,
+    Buffers, ConnectOptions, Controller, Handshake, HostError, Key, QueueSpec, SocketLimits, TlsOptions, discover,
 };
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::Digests;
@@ -57,7 +57,8 @@ fn server(authentication: AuthenticationConfig) -> Server {
 
 /// A host at an address, with a key or without.
 fn options(addr: SocketAddr, hostnqn: &str, key: Option<ConfiguredPsk>) -> ConnectOptions {
-    let tls = key.map(|key| TlsOptions { key, derivation: Derivation::Specification, as_host: None });
+    let tls =
+        key.map(|key| TlsOptions { key: Key::Configured(key), derivation: Derivation::Specification, as_host: None });
     ConnectOptions { hostnqn: hostnqn.to_owned(), tls, timeout_ms: 60_000, ..ConnectOptions::new(addr, NQN) }
 }
 
@@ -156,7 +157,7 @@ fn a_key_is_good_for_its_host_only() {
     };
     let server = server(authentication);
     let as_host = Some(HOST.to_owned());
-    let tls = TlsOptions { key: sha256(1), derivation: Derivation::Specification, as_host };
+    let tls = TlsOptions { key: Key::Configured(sha256(1)), derivation: Derivation::Specification, as_host };
     let stolen = ConnectOptions { tls: Some(tls), ..encrypted(&server, OTHER, sha256(1)) };
     assert!(is_invalid_host(&read(stolen)), "the key of one host, and Connect as another");
     read(encrypted(&server, OTHER, sha256(2))).expect("its own key");
@@ -166,7 +167,11 @@ fn a_key_is_good_for_its_host_only() {
 fn keys_of_old_libnvme_are_accepted_only_where_that_is_switched_on() {
     let server = server(keys(sha256(1)));
     let old = || {
-        let tls = Some(TlsOptions { key: sha256(1), derivation: Derivation::LibnvmeBefore1_16, as_host: None });
+        let tls = Some(TlsOptions {
+            key: Key::Configured(sha256(1)),
+            derivation: Derivation::LibnvmeBefore1_16,
+            as_host: None,
+        });
         ConnectOptions { tls, ..encrypted(&server, HOST, sha256(1)) }
     };
     assert!(is_refused(&read(old())));

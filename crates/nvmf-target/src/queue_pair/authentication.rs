@@ -4,7 +4,7 @@
 //! while the host's Authentication Send is parked; after failures from the host's address it stays parked longer
 //! ([`crate::penalties`]).
 
-use pilotlight_auth::{Done, Failure};
+use pilotlight_auth::{Concatenation, Done, Failure};
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::fabrics::{AuthenticationCmd, authreq, fctype};
 use pilotlight_nvme::{Sqe, Status};
@@ -113,12 +113,18 @@ impl<T: Transport> QueuePair<T> {
 
     /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
     pub(super) fn require_authentication(&mut self, host: &HostKey, cx: &Cx) -> u32 {
-        let Some(exchange) = cx.shared.exchange(host, cx.namespaces.directory()) else { return 0 };
+        let concatenation = self.concatenation();
+        let Some(exchange) = cx.shared.exchange(host, cx.namespaces.directory(), concatenation) else { return 0 };
+        if concatenation == Concatenation::Replace {
+            // authenticated by its key; it may generate another one
+            self.authentication = Some(Box::new(Authentication::new(exchange, u64::MAX)));
+            return 0;
+        }
         self.authentication = Some(Box::new(Authentication::new(exchange, self.login.deadline_ns)));
         if self.gate == Gate::Open {
             self.gate = Gate::Authenticate;
         }
-        authreq::ATR
+        if concatenation == Concatenation::New { authreq::ATR | authreq::ASCR } else { authreq::ATR }
     }
 
     /// Takes the host's message.
@@ -228,6 +234,7 @@ impl<T: Transport> QueuePair<T> {
                 if !authentication.exchange.is_busy() {
                     authentication.deadline_ns = u64::MAX;
                 }
+                authentication.exchange.keep_key(cx.shared, cx.now_ns);
                 self.open_gate(cx);
             }
             Progress::Failed { failure, is_reported } => {

@@ -75,11 +75,6 @@ fn queue_bytes<T: Transport>(size: u16) -> usize {
     Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
 }
 
-/// Memory of the authentication of a queue, if its host has a secret.
-fn exchange_bytes(host: &HostKey, cx: &Cx) -> usize {
-    if cx.shared.authenticator.is_required(host) { EXCHANGE_BYTES } else { 0 }
-}
-
 /// The data of the first command, which must be Connect.
 fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRefusal> {
     if sqe.opcode != opcode::FABRICS || sqe.fctype() != fctype::CONNECT {
@@ -144,11 +139,17 @@ impl<T: Transport> QueuePair<T> {
         admit(subsystem, hostnqn, cx)?;
         let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
         self.check_tls(&host, subnqn, cx)?;
+        self.check_concatenation(cmd.qid, &host, cx)?;
         if cmd.qid == 0 {
             self.connect_admin(cid, cmd, host, data.cntlid.get(), cx)
         } else {
             self.connect_io(cid, cmd, host, data.cntlid.get(), cx)
         }
+    }
+
+    /// Memory of the authentication of a queue, if its host has a secret.
+    fn exchange_bytes(host: &HostKey, cx: &Cx) -> usize {
+        if cx.shared.authenticator.is_required(host) { EXCHANGE_BYTES } else { 0 }
     }
 
     fn connect_admin(
@@ -164,9 +165,9 @@ impl<T: Transport> QueuePair<T> {
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1)
             + AdminQueue::bytes(cx.shared.limits.max_io_queues)
-            + exchange_bytes(&host, cx)
+            + Self::exchange_bytes(&host, cx)
             + self.tls_bytes();
-        let claimant = cx.shared.authenticator.is_required(&host).then_some(self.peer.ip());
+        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
         let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
@@ -198,8 +199,8 @@ impl<T: Transport> QueuePair<T> {
         if association.host.hostid != host.hostid {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + exchange_bytes(&host, cx) + self.tls_bytes();
-        let claimant = cx.shared.authenticator.is_required(&host).then_some(self.peer.ip());
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + Self::exchange_bytes(&host, cx) + self.tls_bytes();
+        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
         let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });

@@ -3,6 +3,7 @@
 //! TLS handshake, ICReq, Connect and authentication share one time limit, which begins when the connection is accepted. Until a queue is
 //! admitted it counts for its address (`addresses.rs`), afterwards for its host.
 
+use pilotlight_auth::Concatenation;
 use pilotlight_tls::SESSION_BYTES;
 
 use super::{Cx, QueuePair, Role, Transport};
@@ -22,11 +23,13 @@ pub(super) struct Login {
     pub(super) pending: Option<Pending>,
     /// The NQNs of its TLS key.
     tls: Option<Box<TlsPeer>>,
+    /// Whether its listener is for secure channel concatenation.
+    is_concatenation: bool,
 }
 
 impl Login {
     pub(super) fn new(accepted_ns: u64, deadline_ns: u64) -> Self {
-        Self { accepted_ns, deadline_ns, pending: None, tls: None }
+        Self { accepted_ns, deadline_ns, pending: None, tls: None, is_concatenation: false }
     }
 }
 
@@ -41,6 +44,37 @@ impl<T: Transport> QueuePair<T> {
         self.login.tls = peer.map(Box::new);
     }
 
+    /// The connection was accepted on an address for secure channel concatenation.
+    pub fn set_concatenation(&mut self, is_concatenation: bool) {
+        self.login.is_concatenation = is_concatenation;
+    }
+
+    /// What authentication on this connection generates.
+    pub(super) fn concatenation(&self) -> Concatenation {
+        match &self.login.tls {
+            Some(peer) if peer.is_generated => Concatenation::Replace,
+            None if self.login.is_concatenation => Concatenation::New,
+            _ => Concatenation::None,
+        }
+    }
+
+    /// Whether a queue of this host has to authenticate. A key that authentication has generated proves the host.
+    pub(super) fn must_authenticate(&self, host: &HostKey, cx: &Cx) -> bool {
+        self.concatenation() != Concatenation::Replace && cx.shared.authenticator.is_required(host)
+    }
+
+    /// Checks that a connection without TLS, on an address for secure channel concatenation, is for authentication.
+    pub(super) fn check_concatenation(&self, qid: u16, host: &HostKey, cx: &Cx) -> Result<(), ConnectRefusal> {
+        if self.concatenation() != Concatenation::New {
+            return Ok(());
+        }
+        match qid {
+            0 if cx.shared.authenticator.is_required(host) => Ok(()),
+            0 => Err(ConnectRefusal::CONCATENATION_SECRET),
+            _ => Err(ConnectRefusal::CONCATENATION_QUEUE),
+        }
+    }
+
     /// The transport is ready: the time limit of Connect and authentication holds. It is at least that of ICReq.
     pub fn await_connect(&mut self, cx: &Cx) {
         let limits = &cx.shared.limits;
@@ -52,7 +86,9 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn check_tls(&self, host: &HostKey, subnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
         match &self.login.tls {
             Some(peer) if *peer.hostnqn != *host.hostnqn || *peer.subnqn != *subnqn => Err(ConnectRefusal::TLS_OTHER),
-            None if cx.shared.authenticator.requires_tls(host) => Err(ConnectRefusal::TLS_REQUIRED),
+            None if !self.login.is_concatenation && cx.shared.authenticator.requires_tls(host) => {
+                Err(ConnectRefusal::TLS_REQUIRED)
+            }
             _ => Ok(()),
         }
     }

@@ -83,6 +83,16 @@ impl ConnectRefusal {
         "HOSTNQN: this host has a TLS key and must connect with TLS (security.allow_plain admits it without)",
     )
     .as_reason(RefusalReason::HostNotAllowed);
+    pub(super) const CONCATENATION_SECRET: Self = Self::status(
+        Status::CONNECT_INVALID_HOST.dnr(),
+        "HOSTNQN: this address is for hosts that authenticate and then use TLS, and this one has no secret (security.secrets_file)",
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
+    pub(super) const CONCATENATION_QUEUE: Self = Self::status(
+        Status::CONNECT_INVALID_HOST.dnr(),
+        "QID: an I/O queue on this address needs TLS with the key that authentication has generated",
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const NO_CNTLID_LEFT: Self =
         Self::busy("every controller identifier is in use (controller_ids of the subsystem)");
     pub(super) const NO_ANSWER: Self = Self::busy("timeout waiting for an I/O thread");

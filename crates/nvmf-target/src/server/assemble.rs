@@ -11,7 +11,7 @@ use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::directory::Endpoint;
+use crate::directory::{Endpoint, Security};
 use crate::latency::batch::Clock;
 use crate::listener::Listener;
 use crate::message::{Message, Outbox};
@@ -35,9 +35,13 @@ pub(crate) struct Assembled {
 impl Assembled {
     /// Opens the configured addresses and namespaces, and creates the I/O threads.
     pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let plain = config.listeners.iter().map(|&address| (address, false));
-        let all = plain.chain(config.tls_listeners.iter().map(|&address| (address, true)));
-        let listeners = all.map(|(address, is_tls)| listen(address, is_tls)).collect::<Result<Vec<_>, _>>()?;
+        let kinds = [
+            (&config.listeners, Security::Plain),
+            (&config.tls_listeners, Security::Tls),
+            (&config.concatenation_listeners, Security::Concatenation),
+        ];
+        let all = kinds.iter().flat_map(|(addresses, security)| addresses.iter().map(|address| (*address, *security)));
+        let listeners = all.map(|(address, security)| listen(address, security)).collect::<Result<Vec<_>, _>>()?;
         let endpoints = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
@@ -101,13 +105,13 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
     Ok(())
 }
 
-fn listen(address: SocketAddr, is_tls: bool) -> Result<Listener, StartError> {
+fn listen(address: SocketAddr, security: Security) -> Result<Listener, StartError> {
     let socket = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
     // The standard library uses a backlog of 128. Beyond it the kernel drops connection attempts, and a host retries after a
     // second.
     let widened = rustix::net::listen(&socket, BACKLOG).map_err(io::Error::from);
     widened.map_err(|source| StartError::Listen { address, source })?;
-    Ok(Listener { socket, is_tls })
+    Ok(Listener { socket, security })
 }
 
 /// The shared state, with classes and the limits of namespaces.

@@ -41,7 +41,7 @@ use tx::Framing;
 use wire::{Fault, Head, MAX_CAPSULE, MAX_H2C_DATA, Stage, field};
 
 /// First byte of a TLS handshake.
-const TLS_HANDSHAKE: u8 = 22;
+pub(crate) const TLS_HANDSHAKE: u8 = 22;
 
 /// One NVMe/TCP connection.
 pub struct Connection {

@@ -52,6 +52,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) tls_listen: Vec<String>,
 
+    /// Address on which hosts authenticate and then use TLS with the key that this generates (nvme connect --concat); repeatable
+    #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
+    pub(crate) concat_listen: Vec<String>,
+
     /// Address that the discovery log gives to hosts, if it differs from the listening one (address translation)
     #[arg(long, value_name = "ADDR:PORT", help_heading = "Network")]
     pub(crate) advertise: Option<String>,

@@ -42,6 +42,7 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
     let flags = [
         ("server", "listen", (!args.listen.is_empty()).then_some(List(&args.listen))),
         ("server", "tls_listen", (!args.tls_listen.is_empty()).then_some(List(&args.tls_listen))),
+        ("server", "concat_listen", (!args.concat_listen.is_empty()).then_some(List(&args.concat_listen))),
         ("server", "advertise", text(&args.advertise)),
         ("server", "cores", text(&args.cores)),
         ("server", "main_core", args.main_core.map(Number)),
@@ -82,6 +83,7 @@ pub(crate) fn read(args: &ServeArgs) -> (Draft, Vec<Problem>) {
         server: Server {
             listen: texts("--listen", &args.listen),
             tls_listen: texts("--tls-listen", &args.tls_listen),
+            concat_listen: texts("--concat-listen", &args.concat_listen),
             advertise: text("--advertise", args.advertise.as_ref()),
             cores: cores(args.cores.as_ref(), &mut problems),
             main_core: number("--main-core", args.main_core),

@@ -80,6 +80,7 @@ mod tests {
         let args = ServeArgs {
             listen: vec!["127.0.0.1:0".to_owned()],
             tls_listen: vec!["127.0.0.1:1".to_owned()],
+            concat_listen: vec!["127.0.0.1:2".to_owned()],
             page: Some("unix:page.sock".to_owned()),
             page_token_file: Some("token".to_owned()),
             log_format: Some("json".to_owned()),

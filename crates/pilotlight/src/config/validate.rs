@@ -12,6 +12,7 @@ mod page;
 pub(super) mod security;
 mod subsystems;
 
+use self::network::Listeners;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -39,8 +40,10 @@ pub(crate) struct Checked {
 /// Checks `draft` against this `machine`; relative paths start at `base`.
 pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked {
     let mut checker = Checker { machine, base, problems: Vec::new() };
-    let (listeners, tls_listeners) = checker.listeners(&draft.server);
-    let first = listeners.first().or(tls_listeners.first()).copied();
+    let Listeners { plain: listeners, tls: tls_listeners, concat: concatenation_listeners } =
+        checker.listeners(&draft.server);
+    let all = [&listeners[..], &tls_listeners, &concatenation_listeners].concat();
+    let first = all.first().copied();
     let authentication = checker.authentication(&draft.security);
     checker.note_tls(draft, &authentication);
     let (reactors, main_core) = checker.reactors(draft);
@@ -50,13 +53,14 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         advertise: checker.advertise(draft.server.advertise.as_ref()),
         tls_advertise: checker.advertise(draft.server.tls_advertise.as_ref()),
         kernel_tls: draft.security.kernel_tls,
-        referrals: checker.referrals(&draft.discovery.referral, &[&listeners[..], &tls_listeners].concat()),
+        referrals: checker.referrals(&draft.discovery.referral, &all),
         subsystems: checker.subsystems(&draft.subsystems, first),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
         authentication,
         listeners,
         tls_listeners,
+        concatenation_listeners,
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,

@@ -7,7 +7,7 @@ use anyhow::{Context as _, anyhow, bail};
 use pilotlight_auth::secrets_file::{self, HostSecrets};
 use pilotlight_auth::tls::Derivation;
 use pilotlight_auth::{Config, Policy, Secret, SequenceNumbers, kernel_random};
-use pilotlight_host::{ConnectOptions, TlsOptions, discover};
+use pilotlight_host::{ConnectOptions, Key, TlsOptions, discover};
 use pilotlight_nvme::pdu::Digests;
 
 use super::LoadArgs;
@@ -27,7 +27,11 @@ impl LoadArgs {
             };
             if self.tls {
                 let key = tls.with_context(|| missing("tls_key"))?;
-                options.tls = Some(TlsOptions { key, derivation: Derivation::Specification, as_host: None });
+                options.tls = Some(TlsOptions {
+                    key: Key::Configured(key),
+                    derivation: Derivation::Specification,
+                    as_host: None,
+                });
             }
             if !self.tls || host.is_some() || controller.is_some() {
                 let host = host.with_context(|| missing("dhchap_key"))?;

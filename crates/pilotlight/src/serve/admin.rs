@@ -94,7 +94,7 @@ impl Admin {
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.active_policy = active_policy;
         Self {
-            listening: [server.local_addrs(), server.tls_addrs()].concat(),
+            listening: [server.local_addrs(), server.tls_addrs(), server.concatenation_addrs()].concat(),
             server,
             machine: machine.clone(),
             started: Instant::now(),
@@ -115,7 +115,9 @@ impl Admin {
 
     /// Addresses that the server listens on, without and with TLS.
     pub(super) fn listening(&self) -> Listening {
-        Listening { plain: self.server.local_addrs(), tls: self.server.tls_addrs() }
+        let (plain, tls, concat) =
+            (self.server.local_addrs(), self.server.tls_addrs(), self.server.concatenation_addrs());
+        Listening { plain, tls, concat }
     }
 
     /// Counters of the reactors.

@@ -24,7 +24,9 @@ pub(super) fn serving(config: &ServerConfig, operation: &Operation, listening: &
 
 /// That the configuration holds.
 pub(super) fn checked(config: &ServerConfig, operation: &Operation, as_json: bool) -> String {
-    let listening = Listening { plain: config.listeners.clone(), tls: config.tls_listeners.clone() };
+    let (plain, tls, concat) =
+        (config.listeners.clone(), config.tls_listeners.clone(), config.concatenation_listeners.clone());
+    let listening = Listening { plain, tls, concat };
     if as_json {
         return format!("{}\n", json_of("checked", config, operation, &listening, &[]));
     }
@@ -36,6 +38,7 @@ pub(super) fn checked(config: &ServerConfig, operation: &Operation, as_json: boo
 pub(super) struct Listening {
     pub(super) plain: Vec<SocketAddr>,
     pub(super) tls: Vec<SocketAddr>,
+    pub(super) concat: Vec<SocketAddr>,
 }
 
 /// An address under which hosts reach the server.
@@ -43,22 +46,27 @@ pub(super) struct Listening {
 struct Entry {
     address: String,
     port: u16,
-    is_tls: bool,
+    /// Of `nvme connect`.
+    option: &'static str,
 }
 
 /// Addresses for hosts: the advertised one of each kind, or each listener.
 fn entries(config: &ServerConfig, listening: &Listening, outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
-    let kinds = [(&listening.plain, &config.advertise, false), (&listening.tls, &config.tls_advertise, true)];
+    let kinds = [
+        (&listening.plain, &config.advertise, ""),
+        (&listening.tls, &config.tls_advertise, " --tls"),
+        (&listening.concat, &None, " --concat"),
+    ];
     let mut entries = Vec::new();
-    for (listeners, advertise, is_tls) in kinds.into_iter().filter(|(listeners, ..)| !listeners.is_empty()) {
+    for (listeners, advertise, option) in kinds.into_iter().filter(|(listeners, ..)| !listeners.is_empty()) {
         if let Some((address, port)) = advertise {
-            entries.push(Entry { address: address.clone(), port: *port, is_tls });
+            entries.push(Entry { address: address.clone(), port: *port, option });
             continue;
         }
         entries.extend(listeners.iter().map(|listener| {
             let known = if listener.ip().is_unspecified() { outward(listener.is_ipv4()) } else { Some(listener.ip()) };
             let address = known.map_or(UNKNOWN_ADDRESS.to_owned(), |ip| ip.to_string());
-            Entry { address, port: listener.port(), is_tls }
+            Entry { address, port: listener.port(), option }
         }));
     }
     entries
@@ -149,20 +157,20 @@ fn ending(config: &ServerConfig) -> String {
 }
 
 fn discover_line(entry: &Entry) -> String {
-    format!("nvme discover -t tcp -a {} -s {}{}", entry.address, entry.port, option(entry))
-}
-
-fn option(entry: &Entry) -> &'static str {
-    if entry.is_tls { " --tls" } else { "" }
+    format!("nvme discover -t tcp -a {} -s {}{}", entry.address, entry.port, entry.option)
 }
 
 fn connect_line(entry: &Entry, nqn: &str) -> String {
-    format!("nvme connect -t tcp -a {} -s {} -n {nqn}{}", entry.address, entry.port, option(entry))
+    format!("nvme connect -t tcp -a {} -s {} -n {nqn}{}", entry.address, entry.port, entry.option)
 }
 
 fn places(listening: &Listening) -> String {
     let tls = if listening.tls.is_empty() { String::new() } else { format!("with TLS on {}", list(&listening.tls)) };
-    let parts = [list(&listening.plain), tls];
+    let concat = match &listening.concat[..] {
+        [] => String::new(),
+        concat => format!("with authentication, then TLS, on {}", list(concat)),
+    };
+    let parts = [list(&listening.plain), tls, concat];
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
@@ -197,6 +205,7 @@ fn json_of(
         "event": event,
         "listening": listening.plain,
         "listening_tls": listening.tls,
+        "listening_concat": listening.concat,
         "discover": entries.iter().map(discover_line).collect::<Vec<_>>(),
         "subsystems": config.subsystems.iter().map(subsystem).collect::<Vec<_>>(),
         "cores": config.cores,
@@ -288,7 +297,7 @@ mod tests {
 
     fn listening(addresses: &[&str]) -> Listening {
         let plain = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        Listening { plain, tls: Vec::new() }
+        Listening { plain, tls: Vec::new(), concat: Vec::new() }
     }
 
     fn reached(config: &ServerConfig, addresses: &[&str], outward: Option<&str>) -> Vec<String> {

@@ -26,7 +26,7 @@ use crate::policies::{BudgetDomain, PolicyChoice};
 
 /// Problems of this machine with a configuration.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = config.listeners.iter().chain(&config.tls_listeners).filter_map(address).collect();
+    let mut problems: Vec<Problem> = config.all_listeners().filter_map(address).collect();
     let (options, reach) = (options(operation), KnobAccess::of(operation));
     let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),

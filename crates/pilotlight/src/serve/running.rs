@@ -28,6 +28,10 @@ pub(super) trait Running: Send + Sync {
     fn tls_addrs(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
+    /// Addresses for secure channel concatenation.
+    fn concatenation_addrs(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
     /// Adds a subsystem without namespaces.
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError>;
     /// Removes a subsystem with its namespaces and ends its connections.

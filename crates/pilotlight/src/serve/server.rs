@@ -110,6 +110,10 @@ impl Running for MeteredServer {
         self.server.tls_addrs().to_vec()
     }
 
+    fn concatenation_addrs(&self) -> Vec<SocketAddr> {
+        self.server.concatenation_addrs().to_vec()
+    }
+
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {
         self.server.add_subsystem(subsystem)
     }

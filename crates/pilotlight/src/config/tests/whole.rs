@@ -65,6 +65,7 @@ fn flags_say_everything_that_they_can() {
         authentication: AuthenticationConfig::default(),
         listeners: vec!["0.0.0.0:4420".parse().unwrap(), "[::1]:4421".parse().unwrap()],
         tls_listeners: vec!["[::1]:4422".parse().unwrap()],
+        concatenation_listeners: Vec::new(),
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         tls_advertise: None,
         kernel_tls: false,
@@ -97,6 +98,7 @@ const EVERY_KEY: &str = r#"
 [server]
 listen = ["192.0.2.7:4420", "[2001:db8::7]:4420"]
 tls_listen = "192.0.2.7:4421"
+concat_listen = "192.0.2.7:4423"
 advertise = "nvme.example.com:4420"
 tls_advertise = "nvme.example.com:4421"
 cores = "0-3"
@@ -256,6 +258,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
         hashes: vec![HashFunction::Sha384, HashFunction::Sha512],
         groups: vec![Group::Ffdhe3072, Group::Ffdhe4096],
         require_bidirectional: true,
+        ..Policy::default()
     };
     let hosts = [(AUTHENTICATED.to_owned(), secrets)].into();
     ServerConfig {
@@ -270,6 +273,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
         },
         listeners: vec!["192.0.2.7:4420".parse().unwrap(), "[2001:db8::7]:4420".parse().unwrap()],
         tls_listeners: vec!["192.0.2.7:4421".parse().unwrap()],
+        concatenation_listeners: vec!["192.0.2.7:4423".parse().unwrap()],
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         tls_advertise: Some(("nvme.example.com".to_owned(), 4421)),
         kernel_tls: true,

@@ -11,19 +11,28 @@ use crate::config::problem::{Located, Problem, Text};
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
 const MAX_TRADDR: usize = 256;
 
+/// Addresses to listen on, by how their connections are encrypted.
+pub(super) struct Listeners {
+    pub(super) plain: Vec<SocketAddr>,
+    pub(super) tls: Vec<SocketAddr>,
+    pub(super) concat: Vec<SocketAddr>,
+}
+
 impl Checker<'_> {
-    /// Addresses to listen on, without and with TLS.
-    pub(super) fn listeners(&mut self, draft: &Server) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
-        if draft.listen.is_empty() && draft.tls_listen.is_empty() {
-            return (vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))], Vec::new());
+    /// Addresses to listen on.
+    pub(super) fn listeners(&mut self, draft: &Server) -> Listeners {
+        let written = [&draft.listen, &draft.tls_listen, &draft.concat_listen];
+        if written.iter().all(|list| list.is_empty()) {
+            let plain = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, DEFAULT_PORT))];
+            return Listeners { plain, tls: Vec::new(), concat: Vec::new() };
         }
-        let (plain, tls) = (self.addresses(&draft.listen), self.addresses(&draft.tls_listen));
-        let all: Vec<_> = plain.iter().chain(&tls).cloned().collect();
+        let [plain, tls, concat] = written.map(|list| self.addresses(list));
+        let all: Vec<_> = plain.iter().chain(&tls).chain(&concat).cloned().collect();
         // port 0 takes a free one each time
         self.no_duplicates(all.iter().filter(|listener| listener.value.port() != 0));
         self.no_overlap(&all);
         let values = |listeners: Vec<Located<SocketAddr>>| listeners.into_iter().map(|one| one.value).collect();
-        (values(plain), values(tls))
+        Listeners { plain: values(plain), tls: values(tls), concat: values(concat) }
     }
 
     fn addresses(&mut self, written: &[Text]) -> Vec<Located<SocketAddr>> {

@@ -26,6 +26,7 @@ impl Checker<'_> {
             hashes: if hashes.is_empty() { default.hashes } else { hashes },
             groups: if groups.is_empty() { default.groups } else { groups },
             require_bidirectional: draft.mutual,
+            ..default
         };
         let Secrets { hosts, tls_keys } =
             draft.secrets_file.as_ref().map(|file| self.secrets(file)).unwrap_or_default();
@@ -51,6 +52,11 @@ impl Checker<'_> {
         if let Some(listener) = draft.server.tls_listen.first().filter(|_| !has_keys) {
             let what = "no host can connect here: `secrets_file` in [security] has no tls_key";
             let help = "add a line HOSTNQN tls_key NVMeTLSkey-1:...: for each host (nvme gen-tls-key makes a key)";
+            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+        }
+        if let Some(listener) = draft.server.concat_listen.first().filter(|_| authentication.hosts.is_empty()) {
+            let what = "no host can connect here: `secrets_file` in [security] has no dhchap_key";
+            let help = "add a line HOSTNQN dhchap_key DHHC-1:...: for each host (nvme gen-dhchap-key makes a key)";
             self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
         }
         if let Some(file) = draft.security.secrets_file.as_ref().filter(|_| has_keys)

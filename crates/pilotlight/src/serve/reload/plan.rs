@@ -127,6 +127,7 @@ pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<Stri
     let differs = [
         ("server.listen", running.listeners != wanted.listeners),
         ("server.tls_listen", running.tls_listeners != wanted.tls_listeners),
+        ("server.concat_listen", running.concatenation_listeners != wanted.concatenation_listeners),
         ("security.kernel_tls", running.kernel_tls != wanted.kernel_tls),
         ("server.cores", running.cores != wanted.cores),
         ("server.main_core", running.main_core != wanted.main_core),
