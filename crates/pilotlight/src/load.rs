@@ -128,6 +128,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, requires = "secrets_file", help_heading = "Target")]
     tls: bool,
 
+    /// Authenticate, and connect with TLS and the key that this generates, at an address of concat_listen
+    #[arg(long, requires = "secrets_file", conflicts_with = "tls", help_heading = "Target")]
+    concat: bool,
+
     /// Request header digests
     #[arg(long, help_heading = "Target")]
     hdr_digest: bool,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow, bail};
 use pilotlight_auth::secrets_file::{self, HostSecrets};
 use pilotlight_auth::tls::Derivation;
-use pilotlight_auth::{Config, Policy, Secret, SequenceNumbers, kernel_random};
+use pilotlight_auth::{Concatenation, Config, Policy, Secret, SequenceNumbers, kernel_random};
 use pilotlight_host::{ConnectOptions, Key, TlsOptions, discover};
 use pilotlight_nvme::pdu::Digests;
 
@@ -35,7 +35,11 @@ impl LoadArgs {
             }
             if !self.tls || host.is_some() || controller.is_some() {
                 let host = host.with_context(|| missing("dhchap_key"))?;
-                options.authentication = Some(Arc::new(authentication(host, controller, &options.hostnqn)?));
+                let mut config = authentication(host, controller, &options.hostnqn)?;
+                if self.concat {
+                    config.policy.concatenation = Concatenation::New;
+                }
+                options.authentication = Some(Arc::new(config));
             }
         }
         options.handshake.digests = Digests { header: self.hdr_digest, data: self.data_digest };

@@ -84,6 +84,8 @@ cases! {
     tls: "tls", "6.12";
     tls_on_6_1: "tls", "6.1";
     tls_on_backports: "tls", "backports";
+    concat: "concat", "6.12";
+    concat_on_backports: "concat", "backports";
     tls_kernel: "tls_kernel", "6.12";
     tls_kernel_on_backports: "tls_kernel", "backports";
     kernel_tls: "ktls", "6.12";
