@@ -1,4 +1,4 @@
-# Has the server of a case read its configuration again. Sourced by cases on the host.
+# Has the server of a case read its configuration again, and looks at its log. Sourced by cases on the host.
 
 reloads() { cat "$OUT"/server*.log | grep -c 'configuration read again' || true; }
 
@@ -12,3 +12,12 @@ reload() {
     sleep 0.05
   done
 }
+
+# host_logged NUMBER: lines of the server's log so far; with TEXT, that a later line has it.
+host_logged() {
+  local from=${1:-}
+  [[ -n $from ]] || { wc -l <"$OUT/server.log"; return; }
+  shift
+  soon 10 logged_since "$from" "$*" || { tail -n "+$from" "$OUT/server.log"; return 1; }
+}
+logged_since() { tail -n "+$1" "$OUT/server.log" | grep -qF "$2"; }

@@ -200,8 +200,9 @@ impl Exchange {
     pub(crate) fn keep_key(&mut self, shared: &Shared, now_ns: u64) {
         let Some(psk) = self.responder.take_psk() else { return };
         let nqns = (&*self.host.hostnqn, &*self.subnqn);
-        if let Err(error) = shared.generated.keep(&psk, nqns, now_ns) {
-            tracing::warn!(host = nqns.0, reason = %error, "no TLS key generated");
+        match shared.generated.keep(&psk, nqns, now_ns) {
+            Ok(()) => tracing::info!(host = nqns.0, "TLS key generated"),
+            Err(error) => tracing::warn!(host = nqns.0, reason = %error, "no TLS key generated"),
         }
     }
 

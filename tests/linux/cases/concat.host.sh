@@ -34,3 +34,9 @@ host_secrets() {
   reload
 }
 
+
+# host_hash NAME: the only one that the server allows.
+host_hash() {
+  sed -i "/^hashes/d; s/^secrets_file.*/&\nhashes = [\"$1\"]/" "$OUT/server.toml"
+  reload
+}

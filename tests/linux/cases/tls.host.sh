@@ -47,15 +47,6 @@ host_accept_old() {
   reload
 }
 
-# host_logged NUMBER: lines of the server's log so far; with TEXT, that a later line has it.
-host_logged() {
-  local from=${1:-}
-  [[ -n $from ]] || { wc -l <"$OUT/server.log"; return; }
-  shift
-  soon 10 logged_since "$from" "$*" || { tail -n "+$from" "$OUT/server.log"; return 1; }
-}
-logged_since() { tail -n "+$1" "$OUT/server.log" | grep -qF "$2"; }
-
 # A host that leaves is nothing to warn of.
 host_after() {
   ! grep 'TLS connection lost' "$OUT/server.log" || { say "the server warned (above)"; return 1; }
