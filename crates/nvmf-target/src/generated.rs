@@ -19,9 +19,12 @@ struct Key {
     used_ns: u64,
 }
 
-/// The keys of all hosts, by NQN of host and subsystem.
+/// By NQN of host and subsystem.
+type Keys = BTreeMap<(Box<str>, Box<str>), Vec<Key>>;
+
+/// The keys of all hosts.
 #[derive(Default)]
-pub(crate) struct GeneratedKeys(Mutex<BTreeMap<(Box<str>, Box<str>), Vec<Key>>>);
+pub(crate) struct GeneratedKeys(Mutex<Keys>);
 
 impl GeneratedKeys {
     /// Keeps a key of this host and subsystem at `now_ns`.
@@ -63,7 +66,7 @@ impl GeneratedKeys {
         self.lock().retain(|(hostnqn, _), _| keeps(hostnqn));
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(Box<str>, Box<str>), Vec<Key>>> {
+    fn lock(&self) -> MutexGuard<'_, Keys> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

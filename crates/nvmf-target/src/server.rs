@@ -156,9 +156,9 @@ impl Server {
     /// Sets secrets and policy for queues that connect from now on, and for exchanges that begin. Connections are kept.
     pub fn set_authentication(&self, authentication: AuthenticationConfig) {
         let before = self.shared.authenticator.config();
-        let keeps = |host: &str| before.hosts.get(host).is_some_and(|old| authentication.hosts.get(host) == Some(old));
-        self.shared.authenticator.set(authentication.clone());
-        self.shared.generated.retain(keeps);
+        self.shared.authenticator.set(authentication);
+        let now = self.shared.authenticator.config();
+        self.shared.generated.retain(|host| before.hosts.get(host).is_some_and(|old| now.hosts.get(host) == Some(old)));
     }
 
     /// The listening addresses without TLS.
