@@ -10,6 +10,7 @@ mod cli;
 mod compare;
 mod files;
 mod measure;
+mod merge;
 mod profile;
 mod read;
 mod report;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
 fn start(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Check(args) => check::run(args),
         Command::Measure(args) => measure::run(args),
         Command::Profile(args) => profile::run(args),

@@ -1,5 +1,6 @@
 //! `pilotlab run`: runs an experiment on this machine or on the simulator, by its file.
 
+pub(crate) mod command;
 pub(crate) mod live;
 mod output;
 mod simulated;
@@ -12,7 +13,7 @@ use pilotlight_input::include;
 
 use crate::exit::{self, Exit};
 
-pub(crate) use simulated::{found, workers};
+pub(crate) use simulated::{found, merge, workers};
 
 const ABOUT: &str = "\
 Run an experiment: every combination of the parameters in one file, repeated.
@@ -43,6 +44,7 @@ Examples:
   pilotlab run experiments/sandman/fig4.toml --family               all machines of the paper
   pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  sensitivity to free constants
   pilotlab run experiments/sandman/fig3.toml --oracle               bounds on what sleep saves
+  pilotlab run experiments/sandman/fig3.toml --shard 3/8 --out s3   the third of 8 machines' share
   pilotlab run --all                                                all of experiments/all.toml
   pilotlab run --all --smoke --audit --out /tmp/smoke               short, with invariants checked
 
@@ -219,6 +221,7 @@ mod tests {
             "--seed" | "--workers" | "--lhs" => Some("1"),
             "--at" => Some("rate=1"),
             "--resume" => return parse(&["--resume", "x"]),
+            "--shard" => return parse(&["e.toml", "--shard", "1/2", "--out", "x"]),
             _ => None,
         };
         let words: Vec<&str> = [option].into_iter().chain(value).collect();

@@ -52,7 +52,9 @@ pub enum MergeError {
     #[error("{0} has no {FILE}: expected a folder of `pilotlab run FILE --shard K/N --out DIR`")]
     NoShare(PathBuf),
     /// Two folders differ in their origin.
-    #[error("{first} and {second} do not belong together: {what} {of_first} and {of_second}; compute one of them again")]
+    #[error(
+        "{first} and {second} do not belong together: {what} {of_first} and {of_second}; compute one of them again"
+    )]
     Differ {
         /// The first folder.
         first: String,

@@ -4,6 +4,7 @@ mod all;
 mod output;
 mod progress;
 mod replay;
+mod shard;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -18,6 +19,7 @@ use pilotlight_lab::simulated::experiment::{self, Bench, Request, points};
 use pilotlight_lab::simulated::fitted::Fitted;
 use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::oracle;
+use pilotlight_lab::simulated::sweep::shard::Shard;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{self, Results};
@@ -26,6 +28,8 @@ use super::RunArgs;
 use crate::console;
 use crate::exit::Exit;
 use progress::Progress;
+
+pub(crate) use shard::merge;
 
 /// Options for simulated experiments.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +41,7 @@ pub(super) struct SimulatedArgs {
 
     /// Two short runs of each point, as a test
     #[arg(long)]
-    smoke: bool,
+    pub(super) smoke: bool,
 
     /// Check the simulator's laws in the first replication of each cell
     #[arg(long)]
@@ -45,11 +49,11 @@ pub(super) struct SimulatedArgs {
 
     /// Also compute bounds of savings by sleep, for open loops of at most this number of requests per run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
-    oracle: Option<f64>,
+    pub(super) oracle: Option<f64>,
 
     /// Only points with this value of a parameter; other results are kept. Repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::key_value)]
-    at: Vec<(String, String)>,
+    pub(super) at: Vec<(String, String)>,
 
     /// Parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT")]
@@ -59,8 +63,12 @@ pub(super) struct SimulatedArgs {
     #[arg(long, conflicts_with = "at")]
     fresh: bool,
 
+    /// Only share K of N of the runs, for one of N machines; `pilotlab merge` joins the folders (docs/many-machines.md)
+    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "replay", "json"])]
+    shard: Option<Shard>,
+
     #[command(flatten)]
-    variants: VariantArgs,
+    pub(super) variants: VariantArgs,
 
     #[command(flatten)]
     replay: replay::ReplayArgs,
@@ -69,7 +77,7 @@ pub(super) struct SimulatedArgs {
 /// Variants of the machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Variants of the simulated machine")]
-struct VariantArgs {
+pub(crate) struct VariantArgs {
     /// Every member of the family in calibration.toml
     #[arg(long)]
     family: bool,
@@ -99,12 +107,27 @@ impl SimulatedArgs {
             ("--at", !self.at.is_empty()),
             ("--workers", self.workers.is_some()),
             ("--fresh", self.fresh),
+            ("--shard", self.shard.is_some()),
             ("--family", family),
             ("--perturb", perturb.is_some()),
             ("--lhs", lhs > 0),
             ("--leave-out", leave_out),
             ("--replay", self.replay.replay.is_some()),
         ])
+    }
+}
+
+impl VariantArgs {
+    /// As arguments.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let flag = |set: bool, name: &str| set.then(|| name.to_owned());
+        let words = [
+            flag(self.family, "--family"),
+            self.perturb.map(|percent| format!("--perturb={percent}")),
+            (self.lhs > 0).then(|| format!("--lhs={}", self.lhs)),
+            flag(self.leave_out, "--leave-out"),
+        ];
+        words.into_iter().flatten().collect()
     }
 }
 
@@ -139,7 +162,10 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let without = if leave_out { fitted.clone() } else { Fitted::new() };
     let choice = Choice { family, perturb, draws: lhs, without };
     if Matrix::is_one(&file)? {
-        anyhow::ensure!(args.simulated.at.is_empty(), "--at is for one experiment; {} is a list", file.display());
+        let only_of_one = [("--at", !args.simulated.at.is_empty()), ("--shard", args.simulated.shard.is_some())];
+        if let Some(option) = super::first_set(only_of_one) {
+            anyhow::bail!("{option} is for one experiment; {} is a list", file.display());
+        }
         return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
     let bench = experiment::load(&file, &request)?;
@@ -170,7 +196,11 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
-    let (done, audited) = swept(args, &Sweep::new(bench, variants).only(points), bench)?;
+    let sweep = Sweep::new(bench, variants).only(points);
+    if let Some(share) = args.simulated.shard {
+        return shard::run(args, bench, sweep, share);
+    }
+    let (done, audited) = swept(args, &sweep, bench)?;
     output::write(args, &args.out(), bench, variants, done)?;
     tell_audited(args, audited)?;
     Ok(Exit::Clean.into())

@@ -10,5 +10,6 @@ mod replay;
 mod restore;
 mod results;
 mod run;
+mod shard;
 mod streams;
 mod trace;
