@@ -17,6 +17,7 @@ mod report;
 mod run;
 mod sensors;
 mod stale;
+mod submit;
 mod trace;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
 fn start(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Submit(args) => submit::run(args),
         Command::Merge(args) => merge::run(args),
         Command::Check(args) => check::run(args),
         Command::Measure(args) => measure::run(args),

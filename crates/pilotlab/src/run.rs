@@ -13,7 +13,7 @@ use pilotlight_input::include;
 
 use crate::exit::{self, Exit};
 
-pub(crate) use simulated::{found, merge, workers};
+pub(crate) use simulated::{VariantArgs, found, merge, workers};
 
 const ABOUT: &str = "\
 Run an experiment: every combination of the parameters in one file, repeated.
@@ -152,6 +152,14 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match kind {
         Kind::Live => live::run(args),
         Kind::Simulated => simulated::run(args),
+    }
+}
+
+/// The number of runs of a simulated experiment, after a check of its file; `None` if it is measured.
+pub(crate) fn count(args: &RunArgs) -> anyhow::Result<Option<usize>> {
+    match args.kind()? {
+        Kind::Live => live::check(args).map(|()| None),
+        Kind::Simulated => simulated::count(args).map(Some),
     }
 }
 

@@ -145,6 +145,21 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
     Ok((loaded, Folder::new(&folder)))
 }
 
+/// Checks an experiment without running it; experiments that overwrite a device or run on a simulated machine are refused.
+pub(super) fn check(args: &RunArgs) -> anyhow::Result<()> {
+    let (loaded, _) = prepare(args, false)?;
+    let device = loaded.experiment.target.device.as_deref();
+    anyhow::ensure!(
+        device.is_none(),
+        "the experiment overwrites a device, which requires --i-may-overwrite: run it by hand"
+    );
+    anyhow::ensure!(
+        loaded.profile.is_none(),
+        "the experiment runs on a simulated machine with one drive in one process"
+    );
+    Ok(())
+}
+
 /// Requires the device's name as confirmation on a terminal before it is erased or filled.
 fn confirm(loaded: &Loaded, args: &RunArgs) -> anyhow::Result<()> {
     let Some(device) = loaded.experiment.target.device.as_deref() else { return Ok(()) };

@@ -174,6 +174,14 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     Ok(Prepared::One(Box::new(bench), variants, points))
 }
 
+/// The number of runs of an experiment.
+pub(super) fn count(args: &RunArgs) -> anyhow::Result<usize> {
+    match prepare(args)? {
+        Prepared::One(bench, variants, points) => Ok(Sweep::new(&bench, &variants).only(&points).len()),
+        Prepared::List(_) => anyhow::bail!("the file is a list of experiments: submit each of them"),
+    }
+}
+
 fn request(args: &RunArgs) -> Request {
     Request { set: args.set.clone(), smoke: args.simulated.smoke, repeats: args.repeats }
 }

@@ -12,4 +12,5 @@ mod results;
 mod run;
 mod shard;
 mod streams;
+mod submit;
 mod trace;

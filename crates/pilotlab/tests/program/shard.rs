@@ -144,10 +144,9 @@ fn folders_that_do_not_belong_together_are_refused() {
     let before = std::fs::read_to_string(&manifest).unwrap();
     let scenario = before.lines().find(|line| line.contains("scenario")).unwrap();
     let program = format!("pilotlab {}", env!("CARGO_PKG_VERSION"));
-    for (from, to, what) in [
-        (scenario, "  \"scenario\": \"0123456789ab\",", "scenario hash"),
-        (&program[..], "pilotlab 0.0.1", "program"),
-    ] {
+    for (from, to, what) in
+        [(scenario, "  \"scenario\": \"0123456789ab\",", "scenario hash"), (&program[..], "pilotlab 0.0.1", "program")]
+    {
         assert!(before.contains(from));
         std::fs::write(&manifest, before.replace(from, to)).unwrap();
         let (code, error) = merged(&folders, &out);
