@@ -50,7 +50,7 @@ pub enum FolderError {
         /// Title of that experiment.
         title: String,
     },
-    /// The folder holds a run on a simulated machine with other constants.
+    /// The folder holds a run on another host, or on a simulated machine with other constants.
     #[error("{path} contains results of another machine ({differing}); specify another --out, or remove the folder")]
     OtherMachine {
         /// Its path.
