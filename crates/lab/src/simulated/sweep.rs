@@ -7,6 +7,7 @@
 //! only the default.
 
 pub mod shard;
+pub mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;

@@ -9,9 +9,12 @@ use super::RunArgs;
 
 /// The arguments that determine the results of a simulated experiment, with an absolute path of the file.
 pub(super) fn of_results(args: &RunArgs) -> anyhow::Result<Vec<String>> {
-    let file = args.file().context("name an experiment")?;
-    let absolute = file.canonicalize().with_context(|| format!("cannot read {}", file.display()))?;
-    let mut words = vec![utf8(&absolute)?];
+    let mut words = args.simulated.replay.words();
+    if words.is_empty() {
+        let file = args.file().context("name an experiment")?;
+        let absolute = file.canonicalize().with_context(|| format!("cannot read {}", file.display()))?;
+        words.push(utf8(&absolute)?);
+    }
     let mut add = |option: &str, value: String| words.extend([option.to_owned(), value]);
     args.set.iter().for_each(|(key, value)| add("--set", format!("{key}={value}")));
     args.repeats.iter().for_each(|count| add("--repeats", count.to_string()));
@@ -54,6 +57,9 @@ mod tests {
         let words: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
         let args = parse(&words).unwrap();
         assert_eq!(of_results(&args).unwrap(), words);
+        let replay = "--replay surrogate:alibaba --policy sandman --format msr --sizes /x --spread 1000ns --dependent 0ns --speed 2.5 --windows 9";
+        let replay: Vec<String> = replay.split_whitespace().map(str::to_owned).collect();
+        assert_eq!(of_results(&parse(&replay).unwrap()).unwrap(), replay);
         let more: Vec<String> = words.iter().cloned().chain(["--workers".into(), "2".into()]).collect();
         assert_eq!(of_results(&parse(&more).unwrap()).unwrap(), words, "workers do not determine results");
     }

@@ -64,14 +64,14 @@ pub(super) struct SimulatedArgs {
     fresh: bool,
 
     /// Only share K of N of the runs, for one of N machines; `pilotlab merge` joins the folders (docs/many-machines.md)
-    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "replay", "json"])]
+    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "json"])]
     shard: Option<Shard>,
 
     #[command(flatten)]
     pub(super) variants: VariantArgs,
 
     #[command(flatten)]
-    replay: replay::ReplayArgs,
+    pub(super) replay: replay::ReplayArgs,
 }
 
 /// Variants of the machine.
@@ -156,6 +156,11 @@ enum Prepared {
 
 fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let request = request(args);
+    if let Some(source) = &args.simulated.replay.replay {
+        let (bench, variants) = replay::prepare(args, source, request)?;
+        let points = (0..bench.points.len()).collect();
+        return Ok(Prepared::One(Box::new(bench), variants, points));
+    }
     let file = args.file().map_or_else(|| found(ALL), Ok)?;
     let fitted = fitted(&experiment::home(&file)?)?;
     let VariantArgs { family, perturb, lhs, leave_out } = args.simulated.variants;
@@ -204,10 +209,10 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
-    let sweep = Sweep::new(bench, variants).only(points);
     if let Some(share) = args.simulated.shard {
-        return shard::run(args, bench, sweep, share);
+        return shard::run(args, bench, variants, points, share);
     }
+    let sweep = Sweep::new(bench, variants).only(points);
     let (done, audited) = swept(args, &sweep, bench)?;
     output::write(args, &args.out(), bench, variants, done)?;
     tell_audited(args, audited)?;

@@ -124,6 +124,36 @@ fn warm_ups_variants_and_bounds_are_those_of_one_run() {
     assert_equal(&whole.join("fig3"), &out.join("fig3"));
 }
 
+/// A day is divided by the windows that are simulated of it.
+#[test]
+fn windows_of_a_replay_are_divided() {
+    let root = tempfile::tempdir().unwrap();
+    let settings = ["exact_requests=1", "windows=12", "around_bursts=3"].map(|key| format!("--set=trace.sample.{key}"));
+    let policies = ["--policy", "spdk-static", "--policy", "sandman", "--family", "--smoke"];
+    let more: Vec<&str> = settings.iter().map(String::as_str).chain(policies).collect();
+    let whole = root.path().join("whole");
+    let replay = "--replay=surrogate:alibaba";
+    succeed(&arguments(replay, &more, &whole));
+    for of in [1, 3, 8] {
+        let folders = shares(replay, &more, of, root.path());
+        let out = root.path().join(format!("merged-{of}"));
+        // An interrupted share: its last line is incomplete.
+        let last = folders.last().unwrap();
+        let windows = last.join("trace-file/windows.jsonl");
+        let before = std::fs::read(&windows).unwrap();
+        std::fs::write(&windows, &before[..before.len() - 100]).unwrap();
+        let (code, error) = merged(&folders, &out);
+        assert!(code == Some(1) && error.contains("1 of 4 runs are missing"), "{error}");
+        assert!(error.contains(", unit ") && error.lines().count() == 2, "{error}");
+        succeed(&arguments(replay, &[&more[..], &["--shard", &format!("{of}/{of}")]].concat(), last));
+        let lines = |bytes: &[u8]| bytes.iter().filter(|byte| **byte == b'\n').count();
+        assert_eq!(lines(&std::fs::read(&windows).unwrap()), lines(&before), "only the missing unit was simulated");
+        let (code, error) = merged(&folders, &out);
+        assert_eq!(code, Some(0), "{error}");
+        assert_equal(&whole.join("trace-file"), &out.join("trace-file"));
+    }
+}
+
 #[test]
 fn missing_runs_are_named_and_nothing_is_written() {
     let root = tempfile::tempdir().unwrap();

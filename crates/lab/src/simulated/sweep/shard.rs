@@ -46,6 +46,12 @@ impl fmt::Display for Shard {
 }
 
 impl Shard {
+    /// Whether an item with this number is in the share, if items are dealt in turn.
+    #[must_use]
+    pub const fn has(self, number: usize) -> bool {
+        number % self.of as usize == self.number as usize - 1
+    }
+
     /// The indices of this share among runs with these costs, in any unit.
     #[must_use]
     pub fn indices(self, costs: &[u64]) -> BTreeSet<usize> {

@@ -1,5 +1,6 @@
 //! Shares of a simulated experiment: runs one, and joins their folders.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use pilotlight_lab::simulated::merge::{self, Manifest, Part};
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::sweep::shard::Shard;
+use pilotlight_lab::simulated::sweep::windows::{self, Stored};
 use pilotlight_lab::simulated::variant::{ORACLE, Variant};
 use pilotlight_results::values::{self, Results, Schema};
 
@@ -16,6 +18,7 @@ use super::progress::Progress;
 use super::{Done, Prepared, SimulatedArgs, folder, make_room, output, place, prepare, swept, workers};
 use crate::console;
 use crate::exit::Exit;
+use crate::files;
 use crate::run::{RunArgs, command};
 
 /// Maximum number of missing runs in a message.
@@ -32,28 +35,47 @@ fn manifest(args: &RunArgs, whole: &Sweep<'_>, shard: Shard) -> anyhow::Result<M
     })
 }
 
-/// Runs the missing runs of a share.
-pub(super) fn run(args: &RunArgs, bench: &Bench, whole: Sweep<'_>, shard: Shard) -> anyhow::Result<ExitCode> {
-    let (all, folder) = (whole.len(), folder(&args.out(), bench));
-    let manifest = manifest(args, &whole, shard)?;
+/// Runs what is missing of a share: of sampled replays their units, of others their runs.
+pub(super) fn run(
+    args: &RunArgs,
+    bench: &Bench,
+    variants: &[Variant],
+    points: &BTreeSet<usize>,
+    shard: Shard,
+) -> anyhow::Result<ExitCode> {
+    let sweep = || Sweep::new(bench, variants).only(points);
+    let folder = folder(&args.out(), bench);
+    let manifest = manifest(args, &sweep(), shard)?;
     if let Err(error) = accept(args, &folder, &manifest) {
         crate::exit::report_error(&error);
         return Ok(Exit::Refused.into());
     }
     make_room(args, &place(&args.out(), bench))?;
+    if args.simulated.fresh {
+        discard(&folder.join(windows::FILE))?;
+    }
     manifest.write(&folder)?;
-    let sweep = whole.share(shard);
+    let units = sweep().windows(shard, &folder, workers(args.simulated.workers))?;
+    let runs = sweep().without_replays();
+    let (all, runs) = (runs.len(), runs.share(shard));
     // Bounds need the first replication of each cell, so the merge computes them.
     let args = &RunArgs { simulated: SimulatedArgs { oracle: None, ..args.simulated.clone() }, ..args.clone() };
-    let (_, audited) = swept(args, &sweep, bench)?;
+    let (_, audited) = swept(args, &runs, bench)?;
     super::tell_audited(args, audited)?;
-    let out = args.out();
+    let units = if units > 0 { format!(" and {units} units of replays") } else { String::new() };
     console::println(format_args!(
-        "share {shard}: {} of {all} runs are in {}; `pilotlab merge` joins the shares",
-        sweep.len(),
-        out.display()
+        "share {shard}: {} of {all} runs{units} are in {}; `pilotlab merge` joins the shares",
+        runs.len(),
+        args.out().display()
     ))?;
     Ok(Exit::Clean.into())
+}
+
+fn discard(path: &Path) -> anyhow::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(files::failed(path, error)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a folder with results of another origin.
@@ -79,7 +101,7 @@ fn accept(args: &RunArgs, folder: &Path, manifest: &Manifest) -> anyhow::Result<
 /// Joins the folders of shares into `out`.
 pub(crate) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<ExitCode> {
     let joined = read(folders, out, json);
-    let Joined { args, bench, variants, points, results } = match joined {
+    let Joined { args, bench, variants, points, mut results, stored } = match joined {
         Ok(joined) => joined,
         Err(error) => {
             crate::exit::report_error(&error);
@@ -88,7 +110,10 @@ pub(crate) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Resu
     };
     let sweep = Sweep::new(&bench, &variants).only(&points);
     let place = place(out, &bench);
-    complete(&sweep, &results)?;
+    let units = sweep.add_replays(&mut results, &stored)?;
+    let plain = Sweep::new(&bench, &variants).only(&points).without_replays();
+    let missing = plain.missing_runs(&results).iter().map(merge::words).chain(units).collect::<Vec<_>>();
+    complete(&missing, (sweep.missing_runs(&results).len(), sweep.len()))?;
     make_room(&args, &place)?;
     keep(&place, &results)?;
     let done = bounded(&args, &sweep, &place, results)?;
@@ -101,8 +126,10 @@ struct Joined {
     args: RunArgs,
     bench: Box<Bench>,
     variants: Vec<Variant>,
-    points: std::collections::BTreeSet<usize>,
+    points: BTreeSet<usize>,
     results: Results,
+    /// Outcomes of units of sampled replays.
+    stored: Stored,
 }
 
 fn read(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<Joined> {
@@ -116,6 +143,10 @@ fn read(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<Joined> {
     let own = |scenario: String| Manifest { program: merge::PROGRAM.to_owned(), scenario, ..first.manifest.clone() };
     merge::belong_together((&name, &first.manifest), ("this program", &own(first.manifest.scenario.clone())))?;
     let results = merge::join(&parts)?;
+    let mut stored = Stored::new();
+    for part in &parts {
+        stored.extend(windows::read(&part.folder)?);
+    }
     let Prepared::One(bench, variants, points) = prepare(&args)? else {
         anyhow::bail!("{name}: its experiment is a list now");
     };
@@ -130,23 +161,22 @@ fn read(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<Joined> {
     );
     sorted.current.about = sweep.about();
     let results = sorted.current;
-    Ok(Joined { args, bench, variants, points, results })
+    Ok(Joined { args, bench, variants, points, results, stored })
 }
 
-/// Names missing runs.
-fn complete(sweep: &Sweep<'_>, results: &Results) -> anyhow::Result<()> {
-    let missing = sweep.missing_runs(results);
+/// Names what is missing: runs, and units of replays. `runs` are the numbers of missing and of all runs.
+fn complete(missing: &[String], runs: (usize, usize)) -> anyhow::Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let listed: Vec<String> = missing.iter().take(MAX_LISTED).map(|key| format!("  {}", merge::words(key))).collect();
+    let listed: Vec<String> = missing.iter().take(MAX_LISTED).map(|name| format!("\n  {name}")).collect();
     let more = missing.len().saturating_sub(MAX_LISTED);
     let more = if more > 0 { format!("\n  and {more} more") } else { String::new() };
     anyhow::bail!(
-        "{} of {} runs are missing; add the folders of their shares, or run these again:\n{}{more}",
-        missing.len(),
-        sweep.len(),
-        listed.join("\n")
+        "{} of {} runs are missing; add the folders of their shares, or run these again:{}{more}",
+        runs.0,
+        runs.1,
+        listed.concat()
     )
 }
 
