@@ -10,7 +10,9 @@ Join the folders that `pilotlab run FILE --shard K/N --out DIR` wrote, on this m
 
 The result has the same bytes as that of one run of all shares. Shares of another version of this program, or of an experiment that differs in \
 any input, are refused. If runs are missing, they are listed and nothing is written. The experiment's file must be readable at the path that \
-the shares used.";
+the shares used.
+
+Shares of a measured experiment are joined only if they were measured on one host with the same settings and sensors.";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -10,10 +10,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilotlight_input::include;
+use pilotlight_lab::results::Folder;
+use pilotlight_lab::simulated::sweep::shard::Shard;
 
 use crate::exit::{self, Exit};
 
-pub(crate) use simulated::{VariantArgs, found, merge, workers};
+pub(crate) use simulated::{VariantArgs, found, workers};
 
 const ABOUT: &str = "\
 Run an experiment: every combination of the parameters in one file, repeated.
@@ -74,6 +76,10 @@ pub(crate) struct RunArgs {
     /// Override a key of the file or of the machine (machine.poll.loop_ns=150, machine.governor=performance); repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+
+    /// Only share K of N, for one of N machines; `pilotlab merge` joins the folders (docs/many-machines.md)
+    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "json"])]
+    shard: Option<Shard>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -155,6 +161,12 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Joins the folders of shares into `out`.
+pub(crate) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<ExitCode> {
+    let is_measured = folders.first().is_some_and(|folder| Folder::new(folder).plan().exists());
+    if is_measured { live::merge(folders, out, json) } else { simulated::merge(folders, out, json) }
+}
+
 /// The number of runs of a simulated experiment, after a check of its file; `None` if it is measured.
 pub(crate) fn count(args: &RunArgs) -> anyhow::Result<Option<usize>> {
     match args.kind()? {
@@ -229,7 +241,6 @@ mod tests {
             "--seed" | "--workers" | "--lhs" => Some("1"),
             "--at" => Some("rate=1"),
             "--resume" => return parse(&["--resume", "x"]),
-            "--shard" => return parse(&["e.toml", "--shard", "1/2", "--out", "x"]),
             _ => None,
         };
         let words: Vec<&str> = [option].into_iter().chain(value).collect();

@@ -57,7 +57,7 @@ mod tests {
         let words: Vec<String> = given.split_whitespace().map(str::to_owned).collect();
         let args = parse(&words).unwrap();
         assert_eq!(of_results(&args).unwrap(), words);
-        let replay = "--replay surrogate:alibaba --policy sandman --format msr --sizes /x --spread 1000ns --dependent 0ns --speed 2.5 --windows 9";
+        let replay = "--replay surrogate:alibaba --policy sandman --format msr --sizes /x --spread 1000us --dependent 0us --speed 2.5 --windows 9";
         let replay: Vec<String> = replay.split_whitespace().map(str::to_owned).collect();
         assert_eq!(of_results(&parse(&replay).unwrap()).unwrap(), replay);
         let more: Vec<String> = words.iter().cloned().chain(["--workers".into(), "2".into()]).collect();

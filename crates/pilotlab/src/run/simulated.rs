@@ -19,7 +19,6 @@ use pilotlight_lab::simulated::experiment::{self, Bench, Request, points};
 use pilotlight_lab::simulated::fitted::Fitted;
 use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::oracle;
-use pilotlight_lab::simulated::sweep::shard::Shard;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_results::values::{self, Results};
@@ -63,10 +62,6 @@ pub(super) struct SimulatedArgs {
     #[arg(long, conflicts_with = "at")]
     fresh: bool,
 
-    /// Only share K of N of the runs, for one of N machines; `pilotlab merge` joins the folders (docs/many-machines.md)
-    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "json"])]
-    shard: Option<Shard>,
-
     #[command(flatten)]
     pub(super) variants: VariantArgs,
 
@@ -107,7 +102,6 @@ impl SimulatedArgs {
             ("--at", !self.at.is_empty()),
             ("--workers", self.workers.is_some()),
             ("--fresh", self.fresh),
-            ("--shard", self.shard.is_some()),
             ("--family", family),
             ("--perturb", perturb.is_some()),
             ("--lhs", lhs > 0),
@@ -167,7 +161,7 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let without = if leave_out { fitted.clone() } else { Fitted::new() };
     let choice = Choice { family, perturb, draws: lhs, without };
     if Matrix::is_one(&file)? {
-        let only_of_one = [("--at", !args.simulated.at.is_empty()), ("--shard", args.simulated.shard.is_some())];
+        let only_of_one = [("--at", !args.simulated.at.is_empty()), ("--shard", args.shard.is_some())];
         if let Some(option) = super::first_set(only_of_one) {
             anyhow::bail!("{option} is for one experiment; {} is a list", file.display());
         }
@@ -209,7 +203,7 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
-    if let Some(share) = args.simulated.shard {
+    if let Some(share) = args.shard {
         return shard::run(args, bench, variants, points, share);
     }
     let sweep = Sweep::new(bench, variants).only(points);

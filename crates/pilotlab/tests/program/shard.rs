@@ -155,6 +155,42 @@ fn windows_of_a_replay_are_divided() {
 }
 
 #[test]
+fn shares_of_a_measurement_are_joined_on_one_host_only() {
+    let root = tempfile::tempdir().unwrap();
+    let file = crate::bench::experiment(root.path());
+    let out = |name: &str| root.path().join(name);
+    let measure = |number: u32| {
+        let (shard, out) = (format!("{number}/2"), out(&number.to_string()));
+        succeed(&["run", &file, "--shard", &shard, "--out", out.to_str().unwrap()]);
+        out
+    };
+    let parts = [measure(1), measure(2)];
+    let measured = || std::fs::read_to_string(root.path().join("pids")).unwrap().lines().count();
+    assert_eq!(measured(), 4, "each point once");
+    succeed(&["run", "--resume", parts[1].to_str().unwrap()]);
+    assert_eq!(measured(), 4, "a resumed share is not extended");
+    let (code, error) = fail(&["run", &file, "--shard", "1/2", "--out", parts[1].to_str().unwrap()]);
+    assert!(code == Some(2) && error.contains("another share"), "{error}");
+
+    let (code, error) = merged(&parts[..1], &out("merged"));
+    assert!(code == Some(1) && error.contains("2 measurements are missing") && error.contains("depth="), "{error}");
+    assert_eq!(merged(&parts, &out("merged")), (Some(0), String::new()));
+    let results = std::fs::read_to_string(out("merged").join("results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let means: Vec<_> = (0..4).map(|at| results["points"][at]["values"]["said_count"]["mean"].as_f64()).collect();
+    assert_eq!(means, [1.0, 2.0, 3.0, 4.0].map(Some));
+    assert!(out("merged").join("report.html").exists() && out("merged").join("raw").is_dir());
+
+    let environment = parts[1].join("environment.json");
+    let before = std::fs::read_to_string(&environment).unwrap();
+    let host = before.lines().find(|line| line.contains("\"host\"")).unwrap();
+    std::fs::write(&environment, before.replace(host, "  \"host\": \"node8\",")).unwrap();
+    let (code, error) = merged(&parts, &out("mixed"));
+    assert!(code == Some(2) && error.contains("host") && error.contains("\"node8\""), "{error}");
+    assert!(parts.iter().all(|part| error.contains(part.to_str().unwrap())) && !out("mixed").exists(), "{error}");
+}
+
+#[test]
 fn missing_runs_are_named_and_nothing_is_written() {
     let root = tempfile::tempdir().unwrap();
     let folders = shares(&experiment("t2"), &TABLE2, 3, root.path());

@@ -82,8 +82,9 @@ impl ReplayArgs {
         self.policy.iter().for_each(|policy| add("--policy", Some(policy.clone())));
         add("--format", self.format.map(|format| format.name().to_owned()));
         add("--sizes", self.sizes.as_ref().map(path));
-        add("--spread", self.spread.map(|ns| format!("{ns}ns")));
-        add("--dependent", self.dependent.map(|ns| format!("{ns}ns")));
+        let us = |ns: u64| format!("{}us", ns as f64 / 1e3);
+        add("--spread", self.spread.map(us));
+        add("--dependent", self.dependent.map(us));
         add("--speed", self.speed.map(|speed| format!("{speed:?}")));
         add("--windows", self.windows.map(|windows| windows.to_string()));
         words
@@ -232,7 +233,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
             return Ok(crate::exit::Exit::Refused.into());
         }
     };
-    if let Some(share) = args.simulated.shard {
+    if let Some(share) = args.shard {
         let points = (0..bench.points.len()).collect();
         return super::shard::run(args, &bench, &variants, &points, share);
     }
