@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 pub mod steps;
 
 use crate::experiment::{Experiment, Loaded};
-use crate::simulated::sweep::shard::Shard;
+use crate::shard::Shard;
 use pilotlight_workloads::{Point, RunContext, Value};
 
 /// Estimated time to start and end a command, in seconds.

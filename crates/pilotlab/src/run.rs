@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use pilotlight_input::include;
 use pilotlight_lab::results::Folder;
-use pilotlight_lab::simulated::sweep::shard::Shard;
+use pilotlight_lab::shard::Shard;
 
 use crate::exit::{self, Exit};
 

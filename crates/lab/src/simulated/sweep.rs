@@ -6,7 +6,7 @@
 //! interruptions. Finished runs are stored immediately. Values have nine significant digits. Of riding variants only power is stored; of series
 //! only the default.
 
-pub mod shard;
+mod shard;
 pub mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};

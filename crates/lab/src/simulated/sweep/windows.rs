@@ -14,8 +14,8 @@ use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
 use serde::{Deserialize, Serialize};
 
-use super::shard::Shard;
 use super::{Job, Sweep, SweepError, build, simulator};
+use crate::shard::Shard;
 use crate::simulated::experiment::replay::sampled;
 use crate::simulated::experiment::scenario;
 use crate::simulated::merge::words;

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use pilotlight_lab::shard::Shard;
 use pilotlight_lab::simulated::experiment::Bench;
 use pilotlight_lab::simulated::merge::{self, Manifest, Part};
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::Sweep;
-use pilotlight_lab::simulated::sweep::shard::Shard;
 use pilotlight_lab::simulated::sweep::windows::{self, Stored};
 use pilotlight_lab::simulated::variant::{ORACLE, Variant};
 use pilotlight_results::values::{self, Results, Schema};
