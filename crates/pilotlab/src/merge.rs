@@ -12,7 +12,8 @@ The result has the same bytes as that of one run of all shares. Shares of anothe
 any input, are refused. If runs are missing, they are listed and nothing is written. The experiment's file must be readable at the path that \
 the shares used.
 
-Shares of a measured experiment are joined only if they were measured on one host with the same settings and sensors.";
+Shares of a measured experiment are joined only if they were measured on one host with the same settings and sensors. \
+With --by-host the host is a parameter.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,6 +37,10 @@ pub(crate) struct MergeArgs {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
 
+    /// Join measurements of several hosts, with the host as a parameter; each host must have all measurements
+    #[arg(long)]
+    by_host: bool,
+
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -43,5 +48,5 @@ pub(crate) struct MergeArgs {
 
 /// Joins shares.
 pub(crate) fn run(args: &MergeArgs) -> anyhow::Result<ExitCode> {
-    crate::run::merge(&args.folders, &args.out, args.json)
+    crate::run::merge(&args.folders, &args.out, args.by_host, args.json)
 }

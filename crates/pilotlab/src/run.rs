@@ -162,9 +162,18 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Joins the folders of shares into `out`.
-pub(crate) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<ExitCode> {
+pub(crate) fn merge(folders: &[PathBuf], out: &Path, by_host: bool, json: bool) -> anyhow::Result<ExitCode> {
     let is_measured = folders.first().is_some_and(|folder| Folder::new(folder).plan().exists());
-    if is_measured { live::merge(folders, out, json) } else { simulated::merge(folders, out, json) }
+    if is_measured {
+        return live::merge(folders, out, by_host, json);
+    }
+    if by_host {
+        exit::report_error(&anyhow::anyhow!(
+            "--by-host is for measured experiments; simulated ones do not depend on the host"
+        ));
+        return Ok(Exit::Refused.into());
+    }
+    simulated::merge(folders, out, json)
 }
 
 /// The number of runs of a simulated experiment, after a check of its file; `None` if it is measured.

@@ -1,15 +1,23 @@
-//! Joins folders with shares of a measured experiment. Measurements of different hosts are never joined.
+//! Joins folders with shares of a measured experiment. Measurements of different hosts are joined only if the host is a parameter.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{Finished, power_domains, write};
+use pilotlight_workloads::{Point, Value};
+
+use super::{power_domains, write};
 use crate::plan::{Key, Plan};
+use crate::record::Entry;
 use crate::result_set::{differing, machine};
 use crate::results::environment::Environment;
+use crate::results::folder::name_of;
+use crate::results::journal::{self, Journal};
 use crate::results::summary::words;
 use crate::results::{Folder, FolderError, Results};
 use crate::sensor_set::SensorSet;
+
+/// The host as a parameter.
+const HOST: &str = "host";
 
 /// Folders cannot be joined.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +49,8 @@ struct Part {
     plan: Plan,
     environment: Environment,
     sensors: SensorSet,
+    /// Index of its first point in the joined plan.
+    offset: usize,
 }
 
 impl Part {
@@ -50,6 +60,7 @@ impl Part {
             plan: folder.load(&folder.plan())?,
             environment: folder.load(&folder.environment())?,
             sensors: folder.load(&folder.sensors())?,
+            offset: 0,
             folder,
         })
     }
@@ -58,12 +69,14 @@ impl Part {
         self.folder.root().display().to_string()
     }
 
-    /// What differs from another part, as text.
-    fn difference(&self, other: &Self) -> Option<String> {
+    /// What differs from another part, as text. With `by_host` hosts may differ in everything but the version of this program.
+    fn difference(&self, other: &Self, by_host: bool) -> Option<String> {
         if self.plan.hash != other.plan.hash {
             return Some(format!("hash of the experiment {} and {}", self.plan.hash, other.plan.hash));
         }
-        let machines = differing(&machine(&self.environment), &machine(&other.environment));
+        let mut machines = differing(&machine(&self.environment), &machine(&other.environment));
+        let is_other_host = by_host && self.environment.host != other.environment.host;
+        machines.retain(|(key, ..)| !is_other_host || key == "pilotlight");
         let machines: Vec<String> = machines.into_iter().map(|(key, a, b)| format!("{key} {a:?} and {b:?}")).collect();
         if !machines.is_empty() {
             return Some(machines.join("; "));
@@ -73,31 +86,37 @@ impl Part {
     }
 }
 
-/// Joins shares into an empty folder, and returns the results.
+/// Joins shares into an empty folder, and returns the results. With `by_host` the host is a parameter, and each must have all measurements.
 ///
 /// # Errors
 /// If the shares are of different experiments, hosts or versions, measurements are missing, or a file cannot be read or written.
-pub fn merge(folders: &[&Path], out: &Path) -> Result<Results, MergeError> {
-    let parts = folders.iter().map(|folder| Part::read(folder)).collect::<Result<Vec<Part>, _>>()?;
+pub fn merge(folders: &[&Path], out: &Path, by_host: bool) -> Result<Results, MergeError> {
+    let mut parts = folders.iter().map(|folder| Part::read(folder)).collect::<Result<Vec<Part>, _>>()?;
     let Some(first) = parts.first() else { return Err(MergeError::Missing(Vec::new())) };
-    for part in &parts {
-        if let Some(what) = first.difference(part) {
-            return Err(MergeError::Differ { first: first.name(), second: part.name(), what });
+    for (at, part) in parts.iter().enumerate() {
+        let differs = |other: &&Part| other.difference(part, by_host).is_some();
+        if let Some(other) = parts[..at].iter().find(differs) {
+            let what = other.difference(part, by_host).unwrap_or_default();
+            return Err(MergeError::Differ { first: other.name(), second: part.name(), what });
         }
     }
-    let plan = Plan { share: None, ..first.plan.clone() };
-    let (mut lines, mut seen) = (Vec::new(), BTreeMap::new());
-    for part in &parts {
-        let path = part.folder.journal();
-        let bytes = std::fs::read(&path).map_err(|error| FolderError::file(&path, error))?;
-        let finished = Finished::read(&path)?;
-        for key in finished.runs.keys() {
-            if let Some(first) = seen.insert(*key, part.name()) {
-                let what = format!("both have {}", name(&plan, *key));
+    let hosts: BTreeSet<String> = parts.iter().map(|part| part.environment.host.clone()).collect();
+    let hosts: Vec<String> = hosts.into_iter().collect();
+    let (whole, points) = (Plan { share: None, ..first.plan.clone() }, first.plan.points.len());
+    let plan = if by_host { with_hosts(&whole, &hosts) } else { whole };
+    let (mut entries, mut seen) = (Vec::new(), BTreeMap::new());
+    for part in &mut parts {
+        let host = hosts.iter().position(|host| by_host && *host == part.environment.host);
+        part.offset = host.unwrap_or(0) * points;
+        for entry in journal::entries(&part.folder.journal())? {
+            let entry = moved(entry, part.offset, host.map(|host| hosts[host].as_str()));
+            let key = if let Entry::Run(run) = &entry { Some(run.key) } else { None };
+            if let Some((key, first)) = key.and_then(|key| Some((key, seen.insert(key, part.name())?))) {
+                let what = format!("both have {}", name(&plan, key));
                 return Err(MergeError::Differ { first, second: part.name(), what });
             }
+            entries.push(entry);
         }
-        lines.extend_from_slice(&bytes[..pilotlight_journal::whole(&bytes)]);
     }
     let keys = |point| (0..plan.repeats.0).map(move |repeat| Key { point, repeat });
     let missing = (0..plan.points.len()).flat_map(keys).filter(|key| !seen.contains_key(key));
@@ -109,7 +128,39 @@ pub fn merge(folders: &[&Path], out: &Path) -> Result<Results, MergeError> {
     if out.open(&plan)? {
         return Err(MergeError::NotEmpty(out.root().display().to_string()));
     }
-    Ok(put(&parts, &plan, &lines, out)?)
+    Ok(put(&parts, &plan, (entries, &hosts.join("+")), out)?)
+}
+
+/// The plan with the host as the first parameter.
+fn with_hosts(plan: &Plan, hosts: &[String]) -> Plan {
+    let at_host = |host: &String| {
+        let with = |point: &Point| {
+            let mut point = point.clone();
+            point.insert(HOST.to_owned(), Value::Word(host.clone()));
+            point
+        };
+        plan.points.iter().map(with).collect::<Vec<_>>()
+    };
+    Plan {
+        knobs: std::iter::once(HOST.to_owned()).chain(plan.knobs.iter().cloned()).collect(),
+        points: hosts.iter().flat_map(at_host).collect(),
+        machine: hosts.iter().flat_map(|_| plan.machine.clone()).collect(),
+        ..plan.clone()
+    }
+}
+
+/// An entry of the journal at the points of its host.
+fn moved(entry: Entry, offset: usize, host: Option<&str>) -> Entry {
+    let at = |key: Key| Key { point: key.point + offset, ..key };
+    match entry {
+        Entry::Run(mut run) => {
+            run.key = at(run.key);
+            run.knobs.extend(host.map(|host| (HOST.to_owned(), Value::Word(host.to_owned()))));
+            Entry::Run(run)
+        }
+        Entry::Failed { key, why } => Entry::Failed { key: at(key), why },
+        Entry::Baseline(baseline) => Entry::Baseline(baseline),
+    }
 }
 
 /// A measurement as text.
@@ -117,41 +168,52 @@ fn name(plan: &Plan, key: Key) -> String {
     format!("point {}, repeat {}", plan.points.get(key.point).map(words).unwrap_or_default(), key.repeat)
 }
 
-/// Writes the joined folder; the plan is last of the files that describe a run.
-fn put(parts: &[Part], plan: &Plan, lines: &[u8], out: &Folder) -> Result<Results, FolderError> {
+/// Writes the joined folder; the plan is last of the files that describe a run. `host` names all hosts.
+fn put(parts: &[Part], plan: &Plan, (entries, host): (Vec<Entry>, &str), out: &Folder) -> Result<Results, FolderError> {
     let first = &parts[0];
-    out.save(&out.environment(), &first.environment)?;
+    out.save(&out.environment(), &Environment { host: host.to_owned(), ..first.environment.clone() })?;
     out.save(&out.sensors(), &first.sensors)?;
     copy(&first.folder.experiment(), &out.experiment())?;
     out.save(&out.plan(), plan)?;
-    for part in parts {
+    for (at, part) in parts.iter().enumerate() {
+        let rename = |name: &str| renamed(name, at, part);
         for (from, to) in [(part.folder.samples(""), out.samples("")), (part.folder.raw(""), out.raw(""))] {
-            copy_tree(&from, &to)?;
+            copy_tree(&from, &to, &rename)?;
         }
     }
-    std::fs::write(out.journal(), lines).map_err(|error| FolderError::file(&out.journal(), error))?;
-    let finished = Finished::read(&out.journal())?;
+    let mut journal = Journal::open(&out.journal())?;
+    entries.into_iter().try_for_each(|entry| journal.add(entry))?;
     let domains = power_domains(&first.sensors, first.environment.drive.as_deref());
-    let notes = vec![format!("joined from {} shares measured on {}", parts.len(), first.environment.host)];
-    let results = Results { complete: true, ..Results::of(plan, &finished, &domains, notes) };
-    write(out, plan, &results, &finished)?;
+    let notes = vec![format!("joined from {} shares measured on {host}", parts.len())];
+    let results = Results { complete: true, ..Results::of(plan, &journal.finished, &domains, notes) };
+    write(out, plan, &results, &journal.finished)?;
     Ok(results)
+}
+
+/// The name of a folder of samples in the joined folder: of a measurement its key, of others the number of the share as a prefix.
+fn renamed(name: &str, at: usize, part: &Part) -> String {
+    let keys =
+        (0..part.plan.points.len()).flat_map(|point| (0..part.plan.repeats.1).map(move |repeat| Key { point, repeat }));
+    let key = keys.into_iter().find(|key| name_of(*key) == name);
+    let own = |key: Key| name_of(Key { point: key.point + part.offset, ..key });
+    key.map_or_else(|| format!("share{}-{name}", at + 1), own)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), FolderError> {
     std::fs::copy(from, to).map(drop).map_err(|error| FolderError::file(from, error))
 }
 
-/// Copies a folder with its subfolders; nothing if it does not exist.
-fn copy_tree(from: &Path, to: &Path) -> Result<(), FolderError> {
+/// Copies a folder with its subfolders under new names; nothing if it does not exist.
+fn copy_tree(from: &Path, to: &Path, rename: &dyn Fn(&str) -> String) -> Result<(), FolderError> {
     let failed = |error| FolderError::file(from, error);
     if !from.is_dir() {
         return Ok(());
     }
     std::fs::create_dir_all(to).map_err(failed)?;
     for entry in std::fs::read_dir(from).map_err(failed)? {
-        let (path, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name()))).map_err(failed)?;
-        if path.is_dir() { copy_tree(&path, &to)? } else { copy(&path, &to)? }
+        let entry = entry.map_err(failed)?;
+        let (path, to) = (entry.path(), to.join(rename(&entry.file_name().to_string_lossy())));
+        if path.is_dir() { copy_tree(&path, &to, &|name| name.to_owned())? } else { copy(&path, &to)? }
     }
     Ok(())
 }

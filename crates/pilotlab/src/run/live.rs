@@ -135,9 +135,9 @@ fn share(args: &RunArgs, plan: Plan, folder: &Folder) -> anyhow::Result<Plan> {
 }
 
 /// Joins shares of a measured experiment.
-pub(super) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<ExitCode> {
+pub(super) fn merge(folders: &[PathBuf], out: &Path, by_host: bool, json: bool) -> anyhow::Result<ExitCode> {
     let folders: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
-    match run::merge::merge(&folders, out) {
+    match run::merge::merge(&folders, out, by_host) {
         Ok(results) => {
             let text = serde_json::to_string_pretty(&results)? + "\n";
             console::print(if json { text } else { output::summary_text(&results, out) })?;

@@ -188,6 +188,26 @@ fn shares_of_a_measurement_are_joined_on_one_host_only() {
     let (code, error) = merged(&parts, &out("mixed"));
     assert!(code == Some(2) && error.contains("host") && error.contains("\"node8\""), "{error}");
     assert!(parts.iter().all(|part| error.contains(part.to_str().unwrap())) && !out("mixed").exists(), "{error}");
+
+    // With the host as a parameter each host needs all measurements.
+    let by_host = |folders: &[&Path]| {
+        let folders: Vec<PathBuf> = folders.iter().map(|folder| (*folder).to_owned()).collect();
+        let words = [merge_arguments(&folders, &out("hosts")), vec!["--by-host".to_owned()]].concat();
+        fail(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let (code, error) = by_host(&[&parts[0], &parts[1]]);
+    assert!(code == Some(1) && error.contains("4 measurements are missing") && error.contains("host=node8"), "{error}");
+    let whole = out("merged");
+    std::fs::write(&environment, &before).unwrap();
+    let other = out("other");
+    assert_eq!(merged(&parts, &other).0, Some(0));
+    std::fs::write(other.join("environment.json"), before.replace(host, "  \"host\": \"node8\",")).unwrap();
+    assert_eq!(by_host(&[&whole, &other]), (Some(0), String::new()));
+    let results = std::fs::read_to_string(out("hosts").join("results.json")).unwrap();
+    let results: serde_json::Value = serde_json::from_str(&results).unwrap();
+    let points = results["points"].as_array().unwrap();
+    assert_eq!(points.iter().filter(|point| point["knobs"]["host"] == "node8").count(), 4, "{points:?}");
+    assert_eq!((points.len(), points[7]["values"]["said_count"]["mean"].as_f64()), (8, Some(4.0)));
 }
 
 #[test]
