@@ -19,6 +19,7 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab merge /shared/fig3/shard-* --out results
   pilotlab merge /shared/fig3/shard-* --out /tmp/fig3 --json
+  pilotlab merge /shared/node7 /shared/node8 --by-host --out nodes    measured on two nodes
 
 Exit codes:
   0  complete; tables and the report are written

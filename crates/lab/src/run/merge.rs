@@ -69,6 +69,29 @@ impl Part {
         self.folder.root().display().to_string()
     }
 
+    /// The entries of its journal at the points of its host. `seen` has the measurements of parts before it, with their folders.
+    fn entries(
+        &self,
+        plan: &Plan,
+        host: Option<&str>,
+        seen: &mut BTreeMap<Key, String>,
+    ) -> Result<Vec<Entry>, MergeError> {
+        let mut entries = Vec::new();
+        for entry in journal::entries(&self.folder.journal())? {
+            let entry = moved(entry, self.offset, host);
+            let key = if let Entry::Run(run) = &entry { Some(run.key) } else { None };
+            if let Some((key, first)) = key.and_then(|key| Some((key, seen.insert(key, self.name())?))) {
+                return Err(MergeError::Differ {
+                    first,
+                    second: self.name(),
+                    what: format!("both have {}", name(plan, key)),
+                });
+            }
+            entries.push(entry);
+        }
+        Ok(entries)
+    }
+
     /// What differs from another part, as text. With `by_host` hosts may differ in everything but the version of this program.
     fn difference(&self, other: &Self, by_host: bool) -> Option<String> {
         if self.plan.hash != other.plan.hash {
@@ -93,13 +116,7 @@ impl Part {
 pub fn merge(folders: &[&Path], out: &Path, by_host: bool) -> Result<Results, MergeError> {
     let mut parts = folders.iter().map(|folder| Part::read(folder)).collect::<Result<Vec<Part>, _>>()?;
     let Some(first) = parts.first() else { return Err(MergeError::Missing(Vec::new())) };
-    for (at, part) in parts.iter().enumerate() {
-        let differs = |other: &&Part| other.difference(part, by_host).is_some();
-        if let Some(other) = parts[..at].iter().find(differs) {
-            let what = other.difference(part, by_host).unwrap_or_default();
-            return Err(MergeError::Differ { first: other.name(), second: part.name(), what });
-        }
-    }
+    belong_together(&parts, by_host)?;
     let hosts: BTreeSet<String> = parts.iter().map(|part| part.environment.host.clone()).collect();
     let hosts: Vec<String> = hosts.into_iter().collect();
     let (whole, points) = (Plan { share: None, ..first.plan.clone() }, first.plan.points.len());
@@ -108,15 +125,7 @@ pub fn merge(folders: &[&Path], out: &Path, by_host: bool) -> Result<Results, Me
     for part in &mut parts {
         let host = hosts.iter().position(|host| by_host && *host == part.environment.host);
         part.offset = host.unwrap_or(0) * points;
-        for entry in journal::entries(&part.folder.journal())? {
-            let entry = moved(entry, part.offset, host.map(|host| hosts[host].as_str()));
-            let key = if let Entry::Run(run) = &entry { Some(run.key) } else { None };
-            if let Some((key, first)) = key.and_then(|key| Some((key, seen.insert(key, part.name())?))) {
-                let what = format!("both have {}", name(&plan, key));
-                return Err(MergeError::Differ { first, second: part.name(), what });
-            }
-            entries.push(entry);
-        }
+        entries.extend(part.entries(&plan, host.map(|host| &hosts[host][..]), &mut seen)?);
     }
     let keys = |point| (0..plan.repeats.0).map(move |repeat| Key { point, repeat });
     let missing = (0..plan.points.len()).flat_map(keys).filter(|key| !seen.contains_key(key));
@@ -131,7 +140,18 @@ pub fn merge(folders: &[&Path], out: &Path, by_host: bool) -> Result<Results, Me
     Ok(put(&parts, &plan, (entries, &hosts.join("+")), out)?)
 }
 
-/// The plan with the host as the first parameter.
+/// Compares each part with those before it.
+fn belong_together(parts: &[Part], by_host: bool) -> Result<(), MergeError> {
+    for (at, part) in parts.iter().enumerate() {
+        let difference = |other: &Part| other.difference(part, by_host).map(|what| (other.name(), what));
+        if let Some((first, what)) = parts[..at].iter().find_map(difference) {
+            return Err(MergeError::Differ { first, second: part.name(), what });
+        }
+    }
+    Ok(())
+}
+
+/// The plan with the host as the first parameter. Its hash differs, so that `--resume` refuses the folder.
 fn with_hosts(plan: &Plan, hosts: &[String]) -> Plan {
     let at_host = |host: &String| {
         let with = |point: &Point| {
@@ -145,6 +165,7 @@ fn with_hosts(plan: &Plan, hosts: &[String]) -> Plan {
         knobs: std::iter::once(HOST.to_owned()).chain(plan.knobs.iter().cloned()).collect(),
         points: hosts.iter().flat_map(at_host).collect(),
         machine: hosts.iter().flat_map(|_| plan.machine.clone()).collect(),
+        hash: format!("{}+{}", plan.hash, hosts.join("+")),
         ..plan.clone()
     }
 }
