@@ -21,9 +21,15 @@ def documents(name):
     return [one for one in yaml.safe_load_all((pathlib.Path(__file__).parent / name).read_text()) if one]
 
 
-for document in documents("pilotlight.yaml"):
+for document in documents("pilotlight.yaml") + documents("experiment.yaml"):
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
     print(f"{document['kind']}: valid for Kubernetes {kubernetes_validate.latest_version()}")
+
+# Each pod of the Job has its share: as many shares as completions, and the index, which Kubernetes counts from 0, plus 1.
+[job] = [one for one in documents("experiment.yaml") if one["kind"] == "Job"]
+[container] = job["spec"]["template"]["spec"]["containers"]
+assert container["env"] == [{"name": "SHARES", "value": str(job["spec"]["completions"])}], container["env"]
+assert '--shard "$((JOB_COMPLETION_INDEX + 1))/$SHARES"' in container["args"][0], container["args"]
 
 for document in documents("servicemonitor.yaml"):
     # Fields that the models do not have are missing after the round trip.

@@ -2,7 +2,8 @@
 //!
 //! Layers, lower ones first: [`experiment`] (files), [`plan`] (points and their order), [`sensor_set`] and [`record`] (one measurement),
 //! [`study`] (completion mechanisms), [`metrics`], [`results`] (folders and statistics), [`result_set`] (a results folder, read back),
-//! [`displayed`] (default metrics), [`advise`] and [`compare`], [`report`], [`run`] (the runner) and [`measure`] (a single command).
+//! [`displayed`] (default metrics), [`shard`] (shares for several machines), [`advise`] and [`compare`], [`report`], [`run`] (the runner) and
+//! [`measure`] (a single command).
 //! [`simulated`] runs policies on a simulated server, with the same layout of results.
 
 pub mod advise;
@@ -23,5 +24,6 @@ pub mod result_set;
 pub mod results;
 pub mod run;
 pub mod sensor_set;
+pub mod shard;
 pub mod simulated;
 pub mod study;

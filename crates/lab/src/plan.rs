@@ -4,6 +4,8 @@
 //! are the cartesian product of the knobs; the last knob varies fastest. Each round visits its points once, in a random order that depends
 //! only on seed and round: drift (heat, a drive that fills) is spread over all points, and a resumed run has the same order.
 
+use std::collections::BTreeSet;
+
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use serde::{Deserialize, Serialize};
@@ -12,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 pub mod steps;
 
 use crate::experiment::{Experiment, Loaded};
+use crate::shard::Shard;
 use pilotlight_workloads::{Point, RunContext, Value};
 
 /// Estimated time to start and end a command, in seconds.
@@ -48,6 +51,9 @@ pub struct Plan {
     /// Metrics that tables and charts show first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics_first: Vec<String>,
+    /// The measurements of a share; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<BTreeSet<Key>>,
 }
 
 /// One measurement.
@@ -83,6 +89,7 @@ impl Plan {
             prepares: prepares(loaded),
             machine: machine(loaded, &points),
             metrics_first: experiment.metrics.clone(),
+            share: None,
             points,
         }
     }
@@ -95,7 +102,25 @@ impl Plan {
 
     /// The points of a round for which `wanted` holds, in their order.
     pub fn round(&self, round: u32, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
-        order(self.seed, round, self.points.len()).into_iter().filter(|point| wanted(*point)).collect()
+        let own = |point: &usize| self.has(Key { point: *point, repeat: round }) && wanted(*point);
+        order(self.seed, round, self.points.len()).into_iter().filter(own).collect()
+    }
+
+    /// Whether a measurement is in the share.
+    #[must_use]
+    pub fn has(&self, key: Key) -> bool {
+        self.share.as_ref().is_none_or(|share| share.contains(&key))
+    }
+
+    /// The plan of a share. Measurements are dealt in turn; with a stop rule points are, because it needs all repeats of a point.
+    #[must_use]
+    pub fn shared(self, shard: Shard) -> Self {
+        let (points, rounds) = (self.points.len(), self.repeats.1 as usize);
+        let by_rule = self.repeats.0 != self.repeats.1;
+        let number = |key: &Key| if by_rule { key.point } else { key.repeat as usize * points + key.point };
+        let keys = (0..points).flat_map(|point| (0..rounds as u32).map(move |repeat| Key { point, repeat }));
+        let share = keys.filter(|key| shard.has(number(key))).collect();
+        Self { share: Some(share), ..self }
     }
 
     /// Minimum and maximum time, in seconds.

@@ -58,6 +58,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run an experiment on this machine, with power sensors, or on the simulator
     Run(Box<crate::run::RunArgs>),
+    /// Submit an experiment to a batch system (Slurm)
+    Submit(crate::submit::SubmitArgs),
+    /// Join the results of an experiment's shares, computed on several machines
+    Merge(crate::merge::MergeArgs),
     /// Measure a command: time, CPU time and energy over several runs
     Measure(crate::measure::MeasureArgs),
     /// Build the power-performance models of policy `pass` for this machine

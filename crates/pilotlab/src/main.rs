@@ -10,12 +10,14 @@ mod cli;
 mod compare;
 mod files;
 mod measure;
+mod merge;
 mod profile;
 mod read;
 mod report;
 mod run;
 mod sensors;
 mod stale;
+mod submit;
 mod trace;
 
 use std::process::ExitCode;
@@ -31,6 +33,8 @@ fn main() -> ExitCode {
 fn start(command: &Command) -> anyhow::Result<ExitCode> {
     match command {
         Command::Run(args) => run::run(args),
+        Command::Submit(args) => submit::run(args),
+        Command::Merge(args) => merge::run(args),
         Command::Check(args) => check::run(args),
         Command::Measure(args) => measure::run(args),
         Command::Profile(args) => profile::run(args),

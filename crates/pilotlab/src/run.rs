@@ -1,5 +1,6 @@
 //! `pilotlab run`: runs an experiment on this machine or on the simulator, by its file.
 
+pub(crate) mod command;
 pub(crate) mod live;
 mod output;
 mod simulated;
@@ -9,10 +10,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use pilotlight_input::include;
+use pilotlight_lab::results::Folder;
+use pilotlight_lab::shard::Shard;
 
 use crate::exit::{self, Exit};
 
-pub(crate) use simulated::{found, workers};
+pub(crate) use simulated::{VariantArgs, found, workers};
 
 const ABOUT: &str = "\
 Run an experiment: every combination of the parameters in one file, repeated.
@@ -43,6 +46,7 @@ Examples:
   pilotlab run experiments/sandman/fig4.toml --family               all machines of the paper
   pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  sensitivity to free constants
   pilotlab run experiments/sandman/fig3.toml --oracle               bounds on what sleep saves
+  pilotlab run experiments/sandman/fig3.toml --shard 3/8 --out s3   the third of 8 machines' share
   pilotlab run --all                                                all of experiments/all.toml
   pilotlab run --all --smoke --audit --out /tmp/smoke               short, with invariants checked
 
@@ -72,6 +76,10 @@ pub(crate) struct RunArgs {
     /// Override a key of the file or of the machine (machine.poll.loop_ns=150, machine.governor=performance); repeatable
     #[arg(long, value_name = "KEY=VALUE", value_parser = key_value)]
     set: Vec<(String, String)>,
+
+    /// Only share K of N, for one of N machines; `pilotlab merge` joins the folders (docs/many-machines.md)
+    #[arg(long, value_name = "K/N", requires = "out", conflicts_with_all = ["all", "json"])]
+    shard: Option<Shard>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -150,6 +158,29 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     match kind {
         Kind::Live => live::run(args),
         Kind::Simulated => simulated::run(args),
+    }
+}
+
+/// Joins the folders of shares into `out`.
+pub(crate) fn merge(folders: &[PathBuf], out: &Path, by_host: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let is_measured = folders.first().is_some_and(|folder| Folder::new(folder).plan().exists());
+    if is_measured {
+        return live::merge(folders, out, by_host, json);
+    }
+    if by_host {
+        exit::report_error(&anyhow::anyhow!(
+            "--by-host is for measured experiments; simulated ones do not depend on the host"
+        ));
+        return Ok(Exit::Refused.into());
+    }
+    simulated::merge(folders, out, json)
+}
+
+/// The number of runs of a simulated experiment, after a check of its file; `None` if it is measured.
+pub(crate) fn count(args: &RunArgs) -> anyhow::Result<Option<usize>> {
+    match args.kind()? {
+        Kind::Live => live::check(args).map(|()| None),
+        Kind::Simulated => simulated::count(args).map(Some),
     }
 }
 

@@ -1,12 +1,44 @@
 //! Latency histogram with buckets no wider than 1/128 of their value.
 
+use serde::{Deserialize, Serialize};
+
 /// A histogram of nanoseconds; values above about 18 hours count as that.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Stored", try_from = "Stored")]
 pub struct Histogram {
     counts: Vec<u64>,
     count: u64,
     sum: u64,
     max: u64,
+}
+
+/// A histogram in a file: only buckets with values.
+#[derive(Serialize, Deserialize)]
+struct Stored {
+    /// Bucket and count.
+    counts: Vec<(usize, u64)>,
+    sum: u64,
+    max: u64,
+}
+
+impl From<Histogram> for Stored {
+    fn from(histogram: Histogram) -> Self {
+        let counts = histogram.counts.into_iter().enumerate().filter(|(_, count)| *count > 0).collect();
+        Self { counts, sum: histogram.sum, max: histogram.max }
+    }
+}
+
+impl TryFrom<Stored> for Histogram {
+    type Error = &'static str;
+
+    fn try_from(stored: Stored) -> Result<Self, Self::Error> {
+        let mut histogram = Self { sum: stored.sum, max: stored.max, ..Self::default() };
+        for (bucket, count) in stored.counts {
+            *histogram.counts.get_mut(bucket).ok_or("a histogram has an invalid bucket")? += count;
+            histogram.count += count;
+        }
+        Ok(histogram)
+    }
 }
 
 /// Buckets per power of two, as a power of two.

@@ -1,5 +1,7 @@
 //! The result of a run.
 
+use serde::{Deserialize, Serialize};
+
 use crate::histogram::Histogram;
 
 /// The result of a run, excluding the warm-up unless stated otherwise.
@@ -98,7 +100,7 @@ pub struct JobStretch {
 }
 
 /// Requests over a whole run: `issued = answered + in_progress`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requests {
     /// Sent by hosts.
     pub issued: u64,
@@ -109,7 +111,7 @@ pub struct Requests {
 }
 
 /// Energy in microjoules.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Energy {
     /// The CPU.
     pub cpu_uj: u64,
@@ -135,7 +137,7 @@ impl Energy {
 }
 
 /// A stretch of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stretch {
     /// Responses received by hosts.
     pub answered: u64,
@@ -152,7 +154,7 @@ pub struct Stretch {
 }
 
 /// Counts of a policy's decisions after the warm-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decisions {
     /// Ticks and intervals with a policy call.
     pub policy_calls: u64,

@@ -46,7 +46,7 @@ impl Folder {
         }
         let before: Plan = self.load(&self.plan())?;
         if before.hash == plan.hash {
-            return Ok(true);
+            return if before.share == plan.share { Ok(true) } else { Err(FolderError::OtherShare(self.root.clone())) };
         }
         Err(FolderError::Other { path: self.root.clone(), title: before.title })
     }

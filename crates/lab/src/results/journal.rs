@@ -70,15 +70,26 @@ impl Finished {
 /// Parses the complete lines of a journal.
 fn parse(path: &Path, lines: &[u8]) -> Result<Finished, FolderError> {
     let mut finished = Finished::default();
-    for (at, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let entry = serde_json::from_slice(line);
-        let damaged = |error: serde_json::Error| FolderError::Damaged {
-            path: path.to_owned(),
-            why: format!("line {}: {error}", at + 1),
-        };
-        finished.add(entry.map_err(damaged)?);
-    }
+    parse_entries(path, lines)?.into_iter().for_each(|entry| finished.add(entry));
     Ok(finished)
+}
+
+/// The complete lines of a journal, without changing it.
+///
+/// # Errors
+/// If it cannot be read, or a line before the last is damaged.
+pub fn entries(path: &Path) -> Result<Vec<Entry>, FolderError> {
+    let bytes = std::fs::read(path).map_err(|source| FolderError::file(path, source))?;
+    parse_entries(path, &bytes[..whole(&bytes)])
+}
+
+fn parse_entries(path: &Path, lines: &[u8]) -> Result<Vec<Entry>, FolderError> {
+    let damaged = |at: usize, error: &serde_json::Error| FolderError::Damaged {
+        path: path.to_owned(),
+        why: format!("line {}: {error}", at + 1),
+    };
+    let lines = lines.split_inclusive(|byte| *byte == b'\n').enumerate();
+    lines.map(|(at, line)| serde_json::from_slice(line).map_err(|error| damaged(at, &error))).collect()
 }
 
 impl Journal {

@@ -50,7 +50,10 @@ pub enum FolderError {
         /// Title of that experiment.
         title: String,
     },
-    /// The folder holds a run on a simulated machine with other constants.
+    /// The folder holds another share of the run.
+    #[error("{0} contains another share of this run; specify another --out")]
+    OtherShare(PathBuf),
+    /// The folder holds a run on another host, or on a simulated machine with other constants.
     #[error("{path} contains results of another machine ({differing}); specify another --out, or remove the folder")]
     OtherMachine {
         /// Its path.
@@ -76,6 +79,13 @@ impl FolderError {
     /// Whether the folder was refused. Then nothing was written.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::InUse(_) | Self::Other { .. } | Self::OtherMachine { .. } | Self::NotARun { .. })
+        matches!(
+            self,
+            Self::InUse(_)
+                | Self::OtherShare(_)
+                | Self::Other { .. }
+                | Self::OtherMachine { .. }
+                | Self::NotARun { .. }
+        )
     }
 }

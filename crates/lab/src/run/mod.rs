@@ -11,6 +11,7 @@ pub mod computed;
 mod error;
 pub mod machine;
 mod measure;
+pub mod merge;
 mod precondition;
 pub mod preview;
 pub mod process;
@@ -39,7 +40,7 @@ use crate::plan::steps::Settling;
 use crate::plan::{self, Key, Plan};
 use crate::record::{DomainEnergy, Entry};
 use crate::results::environment::Environment;
-use crate::results::journal::Journal;
+use crate::results::journal::{Finished, Journal};
 use crate::results::samples::Format;
 use crate::results::summary::{self, Results};
 use crate::results::{Folder, FolderError, values};
@@ -106,14 +107,17 @@ pub fn run(
     let left = runner.leave();
     let outcome = outcome.and(left);
     let results = runner.results(outcome.is_ok());
-    settings.folder.save(&settings.folder.results(), &results)?;
-    let notes = results.notes.clone();
-    settings.folder.write(&settings.folder.table(), &results.table().csv(&notes))?;
-    let about = about(plan, &settings.folder.load::<Environment>(&settings.folder.environment())?.host);
-    let numbers = (plan, &runner.journal.finished, &runner.power_domains);
-    values::write(&settings.folder, &about, BTreeMap::new(), numbers)?;
-    crate::report::write(settings.folder.root())?;
+    write(&settings.folder, plan, &results, &runner.journal.finished)?;
     outcome.map(|()| results)
+}
+
+/// Writes the results of a folder: as JSON, as a table, the values of all runs, and the report.
+fn write(folder: &Folder, plan: &Plan, results: &Results, finished: &Finished) -> Result<(), FolderError> {
+    folder.save(&folder.results(), results)?;
+    folder.write(&folder.table(), &results.table().csv(&results.notes))?;
+    let about = about(plan, &folder.load::<Environment>(&folder.environment())?.host);
+    values::write(folder, &about, BTreeMap::new(), (plan, finished, &results.power_domains))?;
+    crate::report::write(folder.root())
 }
 
 /// The domains of SSD, CPU and system among these sensors, for a target on this drive.
@@ -293,7 +297,9 @@ impl<'a> Runner<'a> {
 
     /// Number of missing measurements, if rules stop as early as possible.
     fn left(&self) -> usize {
-        let is_missing = |key: Key| !self.journal.finished.runs.contains_key(&key) && !self.failed.contains(&key);
+        let is_missing = |key: Key| {
+            self.plan.has(key) && !self.journal.finished.runs.contains_key(&key) && !self.failed.contains(&key)
+        };
         let (min, max) = self.plan.repeats;
         let of_point = |point: usize| {
             let key = |repeat| Key { point, repeat };

@@ -7,7 +7,7 @@ use crate::results::Folder;
 use crate::results::environment::Environment;
 use pilotlight_workloads::record::Tool;
 
-/// Reads the environment and stores it if it changed.
+/// Reads the environment and stores it if it changed. Results of two hosts are never mixed.
 pub(super) fn record(
     settings: &Settings,
     at_unix_s: u64,
@@ -17,6 +17,10 @@ pub(super) fn record(
     let folder = &settings.folder;
     let before = all(folder)?;
     let now = Environment::read(&settings.roots, at_unix_s, vec![tool], drive);
+    if let Some(first) = before.first().filter(|first| first.host != now.host) {
+        let differing = format!("host changed from {:?} to {:?}", first.host, now.host);
+        return Err(FolderError::OtherMachine { path: folder.root().to_owned(), differing });
+    }
     match before.last() {
         Some(last) if !differing(&machine(last), &machine(&now)).is_empty() => {
             folder.save(&folder.environment_on_resumption(before.len() + 1), &now)
@@ -79,5 +83,11 @@ mod tests {
         assert_eq!(resume(4), first, "no further change");
         release("6.1.0\n");
         assert_eq!(resume(5).len(), 2, "changed back");
+        std::fs::write(folder.path().join("proc/sys/kernel/hostname"), "node8\n").unwrap();
+        let refused = record(&settings, 6, Tool::default(), None).unwrap_err();
+        assert!(
+            refused.is_refusal() && refused.to_string().contains(r#"host changed from "" to "node8""#),
+            "{refused}"
+        );
     }
 }

@@ -17,6 +17,7 @@ pub mod inert;
 pub mod journal;
 pub mod machine;
 pub mod matrix;
+pub mod merge;
 pub mod metrics;
 pub mod oracle;
 pub mod parallel;

@@ -6,6 +6,9 @@
 //! interruptions. Finished runs are stored immediately. Values have nine significant digits. Of riding variants only power is stored; of series
 //! only the default.
 
+mod shard;
+pub mod windows;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::Path;

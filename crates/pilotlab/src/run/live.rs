@@ -109,7 +109,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let profile = pilotlight_lab::simulated::experiment::home(&file)?.join(format!("profiles/{name}.toml"));
         return on_simulated(args, &profile, &file);
     }
-    let (plan, roots) = (Plan::new(&loaded), Roots::default());
+    let (plan, roots) = (share(args, Plan::new(&loaded), &folder)?, Roots::default());
     let sensors = SensorSet::find(&loaded.experiment, &roots).map_err(RunError::from)?;
     let plan = plan.with_sensors(&loaded.experiment, sensors.has_energy());
     let format = if args.output.csv { Format::Csv } else { Format::Parquet };
@@ -120,6 +120,35 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Clean.into());
     }
     measured(args, &prepared)
+}
+
+/// The plan of a share; a resumed run keeps the share of its folder.
+fn share(args: &RunArgs, plan: Plan, folder: &Folder) -> anyhow::Result<Plan> {
+    if let Some(shard) = args.shard {
+        return Ok(plan.shared(shard));
+    }
+    if args.live.resume.is_none() || !folder.plan().exists() {
+        return Ok(plan);
+    }
+    let before: Plan = folder.load(&folder.plan())?;
+    Ok(Plan { share: before.share, ..plan })
+}
+
+/// Joins shares of a measured experiment.
+pub(super) fn merge(folders: &[PathBuf], out: &Path, by_host: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let folders: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
+    match run::merge::merge(&folders, out, by_host) {
+        Ok(results) => {
+            let text = serde_json::to_string_pretty(&results)? + "\n";
+            console::print(if json { text } else { output::summary_text(&results, out) })?;
+            Ok(Exit::Clean.into())
+        }
+        Err(error) => {
+            let refused = !matches!(error, run::merge::MergeError::Missing(_) | run::merge::MergeError::Folder(_));
+            let code = crate::exit::report_error(&error.into());
+            Ok(if refused { Exit::Refused } else { code }.into())
+        }
+    }
 }
 
 fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> {
@@ -143,6 +172,21 @@ fn prepare(args: &RunArgs, simulated: bool) -> anyhow::Result<(Loaded, Folder)> 
     let loaded = experiment::load(&file, &asked)?;
     let folder = args.output.out.clone().unwrap_or_else(|| default_folder(&loaded.experiment.title));
     Ok((loaded, Folder::new(&folder)))
+}
+
+/// Checks an experiment without running it; experiments that overwrite a device or run on a simulated machine are refused.
+pub(super) fn check(args: &RunArgs) -> anyhow::Result<()> {
+    let (loaded, _) = prepare(args, false)?;
+    let device = loaded.experiment.target.device.as_deref();
+    anyhow::ensure!(
+        device.is_none(),
+        "the experiment overwrites a device, which requires --i-may-overwrite: run it by hand"
+    );
+    anyhow::ensure!(
+        loaded.profile.is_none(),
+        "the experiment runs on a simulated machine with one drive in one process"
+    );
+    Ok(())
 }
 
 /// Requires the device's name as confirmation on a terminal before it is erased or filled.
@@ -229,6 +273,10 @@ pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
 /// Runs the experiment on a simulated machine.
 fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<ExitCode> {
     let read = || -> anyhow::Result<_> {
+        anyhow::ensure!(
+            args.shard.is_none(),
+            "--shard: an experiment on a simulated machine with one drive is not divided"
+        );
         let (mut loaded, folder) = prepare(args, true)?;
         loaded.experiment.repeats = args.repeats.unwrap_or(loaded.experiment.repeats);
         Ok((Simulated::load(profile, file, &args.set)?, loaded, folder))

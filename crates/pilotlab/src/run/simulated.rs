@@ -4,6 +4,7 @@ mod all;
 mod output;
 mod progress;
 mod replay;
+mod shard;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
@@ -27,6 +28,8 @@ use crate::console;
 use crate::exit::Exit;
 use progress::Progress;
 
+pub(crate) use shard::merge;
+
 /// Options for simulated experiments.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Simulated experiments")]
@@ -37,7 +40,7 @@ pub(super) struct SimulatedArgs {
 
     /// Two short runs of each point, as a test
     #[arg(long)]
-    smoke: bool,
+    pub(super) smoke: bool,
 
     /// Check the simulator's laws in the first replication of each cell
     #[arg(long)]
@@ -45,11 +48,11 @@ pub(super) struct SimulatedArgs {
 
     /// Also compute bounds of savings by sleep, for open loops of at most this number of requests per run
     #[arg(long, value_name = "REQUESTS", num_args = 0..=1, default_missing_value = "5e6")]
-    oracle: Option<f64>,
+    pub(super) oracle: Option<f64>,
 
     /// Only points with this value of a parameter; other results are kept. Repeatable
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::key_value)]
-    at: Vec<(String, String)>,
+    pub(super) at: Vec<(String, String)>,
 
     /// Parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT")]
@@ -60,16 +63,16 @@ pub(super) struct SimulatedArgs {
     fresh: bool,
 
     #[command(flatten)]
-    variants: VariantArgs,
+    pub(super) variants: VariantArgs,
 
     #[command(flatten)]
-    replay: replay::ReplayArgs,
+    pub(super) replay: replay::ReplayArgs,
 }
 
 /// Variants of the machine.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Variants of the simulated machine")]
-struct VariantArgs {
+pub(crate) struct VariantArgs {
     /// Every member of the family in calibration.toml
     #[arg(long)]
     family: bool,
@@ -108,6 +111,20 @@ impl SimulatedArgs {
     }
 }
 
+impl VariantArgs {
+    /// As arguments.
+    pub(crate) fn words(&self) -> Vec<String> {
+        let flag = |set: bool, name: &str| set.then(|| name.to_owned());
+        let words = [
+            flag(self.family, "--family"),
+            self.perturb.map(|percent| format!("--perturb={percent}")),
+            (self.lhs > 0).then(|| format!("--lhs={}", self.lhs)),
+            flag(self.leave_out, "--leave-out"),
+        ];
+        words.into_iter().flatten().collect()
+    }
+}
+
 /// Runs an experiment, or all of a list, or replays a trace.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     if let Some(source) = &args.simulated.replay.replay {
@@ -133,19 +150,35 @@ enum Prepared {
 
 fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
     let request = request(args);
+    if let Some(source) = &args.simulated.replay.replay {
+        let (bench, variants) = replay::prepare(args, source, request)?;
+        let points = (0..bench.points.len()).collect();
+        return Ok(Prepared::One(Box::new(bench), variants, points));
+    }
     let file = args.file().map_or_else(|| found(ALL), Ok)?;
     let fitted = fitted(&experiment::home(&file)?)?;
     let VariantArgs { family, perturb, lhs, leave_out } = args.simulated.variants;
     let without = if leave_out { fitted.clone() } else { Fitted::new() };
     let choice = Choice { family, perturb, draws: lhs, without };
     if Matrix::is_one(&file)? {
-        anyhow::ensure!(args.simulated.at.is_empty(), "--at is for one experiment; {} is a list", file.display());
+        let only_of_one = [("--at", !args.simulated.at.is_empty()), ("--shard", args.shard.is_some())];
+        if let Some(option) = super::first_set(only_of_one) {
+            anyhow::bail!("{option} is for one experiment; {} is a list", file.display());
+        }
         return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
     }
     let bench = experiment::load(&file, &request)?;
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
     let points = points::select(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
     Ok(Prepared::One(Box::new(bench), variants, points))
+}
+
+/// The number of runs of an experiment.
+pub(super) fn count(args: &RunArgs) -> anyhow::Result<usize> {
+    match prepare(args)? {
+        Prepared::One(bench, variants, points) => Ok(Sweep::new(&bench, &variants).only(&points).len()),
+        Prepared::List(_) => anyhow::bail!("the file is a list of experiments: submit each of them"),
+    }
 }
 
 fn request(args: &RunArgs) -> Request {
@@ -170,7 +203,11 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
 }
 
 fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
-    let (done, audited) = swept(args, &Sweep::new(bench, variants).only(points), bench)?;
+    if let Some(share) = args.shard {
+        return shard::run(args, bench, variants, points, share);
+    }
+    let sweep = Sweep::new(bench, variants).only(points);
+    let (done, audited) = swept(args, &sweep, bench)?;
     output::write(args, &args.out(), bench, variants, done)?;
     tell_audited(args, audited)?;
     Ok(Exit::Clean.into())

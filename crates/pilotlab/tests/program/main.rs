@@ -10,5 +10,7 @@ mod replay;
 mod restore;
 mod results;
 mod run;
+mod shard;
 mod streams;
+mod submit;
 mod trace;

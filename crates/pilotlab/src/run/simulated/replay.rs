@@ -31,7 +31,7 @@ const BASELINE: &str = "spdk-static";
 /// Options of a replay.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A trace of your own")]
-pub(super) struct ReplayArgs {
+pub(in crate::run) struct ReplayArgs {
     /// Replay a block trace under every policy: energy per day and month, latency (docs/traces.md). Also surrogate:alibaba
     /// and surrogate:tencent
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all"])]
@@ -67,8 +67,32 @@ pub(super) struct ReplayArgs {
     windows: Option<u32>,
 }
 
+impl ReplayArgs {
+    /// As arguments, with absolute paths of files.
+    pub(in crate::run) fn words(&self) -> Vec<String> {
+        let path = |text: &String| {
+            let absolute = std::path::absolute(text).ok().filter(|path| path.is_file());
+            absolute.map_or_else(|| text.clone(), |path| path.display().to_string())
+        };
+        let mut words = Vec::new();
+        let mut add = |option: &str, value: Option<String>| {
+            words.extend(value.into_iter().flat_map(|value| [option.to_owned(), value]));
+        };
+        add("--replay", self.replay.as_ref().map(path));
+        self.policy.iter().for_each(|policy| add("--policy", Some(policy.clone())));
+        add("--format", self.format.map(|format| format.name().to_owned()));
+        add("--sizes", self.sizes.as_ref().map(path));
+        let us = |ns: u64| format!("{}us", ns as f64 / 1e3);
+        add("--spread", self.spread.map(us));
+        add("--dependent", self.dependent.map(us));
+        add("--speed", self.speed.map(|speed| format!("{speed:?}")));
+        add("--windows", self.windows.map(|windows| windows.to_string()));
+        words
+    }
+}
+
 /// The experiment with the options.
-fn prepare(args: &RunArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
+pub(super) fn prepare(args: &RunArgs, source: &str, mut request: Request) -> anyhow::Result<(Bench, Vec<Variant>)> {
     let wanted = &args.simulated.replay;
     let quoted = |text: &str| format!("{text:?}");
     let mut set = vec![("trace.source".to_owned(), quoted(source))];
@@ -209,6 +233,10 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
             return Ok(crate::exit::Exit::Refused.into());
         }
     };
+    if let Some(share) = args.shard {
+        let points = (0..bench.points.len()).collect();
+        return super::shard::run(args, &bench, &variants, &points, share);
+    }
     // the content of the trace is not part of the plan, so earlier results are never extended
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &Sweep::new(&bench, &variants), &bench)?;

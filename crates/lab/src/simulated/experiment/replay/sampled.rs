@@ -133,16 +133,11 @@ impl Replays {
     /// If the trace cannot be read, or a window cannot be run.
     pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, SampledReplay), String> {
         let prepared = self.prepared(run)?;
-        let Prepared { origin, loads, plan, units, held } = &*prepared;
+        let Prepared { origin, loads, plan, units, .. } = &*prepared;
         let mut total = Total::new(run.scenario, run.sample.window.0, plan);
         let mut generator = origin.generator();
         for (at, unit) in units.iter().enumerate() {
-            let scenario = scenario(run, unit);
-            let source: Source<'_> = match &mut generator {
-                Some(generator) => generated(run, origin, generator, unit, scenario.duration_ns),
-                None => Box::new(held[at].iter().copied()),
-            };
-            let outcome = (run.engine)(&scenario, (run.policy)()?, Some(source))?;
+            let (scenario, outcome) = simulate(run, &prepared, &mut generator, at)?;
             total.add(unit.first, unit.windows, &outcome, &scenario);
         }
         let requests: u64 = loads.iter().sum();
@@ -162,6 +157,24 @@ impl Replays {
         Ok((outcome, sampled))
     }
 
+    /// Simulates the `wanted` units of a replay by index, and passes their outcomes to `keep`. Returns the number of units.
+    ///
+    /// # Errors
+    /// As [`Self::run`], or of `keep`.
+    pub fn part(
+        &self,
+        run: &Run<'_>,
+        wanted: &dyn Fn(usize) -> bool,
+        keep: &mut dyn FnMut(usize, &Outcome) -> Result<(), String>,
+    ) -> Result<usize, String> {
+        let prepared = self.prepared(run)?;
+        let mut generator = prepared.origin.generator();
+        for at in (0..prepared.units.len()).filter(|&at| wanted(at)) {
+            keep(at, &simulate(run, &prepared, &mut generator, at)?.1)?;
+        }
+        Ok(prepared.units.len())
+    }
+
     /// The plan, independent of the policy.
     fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, String> {
         let scenario = run.scenario;
@@ -178,6 +191,23 @@ impl Replays {
         all.insert(key, Arc::clone(&prepared));
         Ok(prepared)
     }
+}
+
+/// The scenario and outcome of a unit.
+fn simulate(
+    run: &Run<'_>,
+    prepared: &Prepared,
+    generator: &mut Option<Generator>,
+    at: usize,
+) -> Result<(Scenario, Outcome), String> {
+    let Prepared { origin, units, held, .. } = prepared;
+    let scenario = scenario(run, &units[at]);
+    let source: Source<'_> = match generator {
+        Some(generator) => generated(run, origin, generator, &units[at], scenario.duration_ns),
+        None => Box::new(held[at].iter().copied()),
+    };
+    let outcome = (run.engine)(&scenario, (run.policy)()?, Some(source))?;
+    Ok((scenario, outcome))
 }
 
 fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
