@@ -129,7 +129,7 @@ pub(crate) struct LoadArgs {
     tls: bool,
 
     /// Authenticate, and connect with TLS and the key that this generates, at an address of concat_listen
-    #[arg(long, requires = "secrets_file", conflicts_with = "tls", help_heading = "Target")]
+    #[arg(long, requires_all = ["secrets_file", "nqn"], conflicts_with = "tls", help_heading = "Target")]
     concat: bool,
 
     /// Request header digests

@@ -172,3 +172,29 @@ fn load_is_verified_through_tls_and_other_keys_are_refused() {
     let (code, message) = load(&server.address().to_string(), &[]);
     assert!(code == Some(1) && message.contains("Connect"), "a host with a key, without TLS: {message}");
 }
+
+/// Under the seccomp filter, too.
+#[test]
+fn load_is_verified_with_a_key_that_authentication_generates() {
+    let dir = tempfile::tempdir().unwrap();
+    let [secrets, wrong] = [("secrets", 1), ("wrong", 2)].map(|(name, byte)| {
+        let path = dir.path().join(name);
+        write_secret(&path, secret(byte).to_text().as_str());
+        path.to_str().unwrap().to_owned()
+    });
+    let flags = ["--concat-listen=127.0.0.1:0", "--nqn", NQN, "--namespace=mem:16MiB", "--secrets-file", &secrets];
+    let server = Server::start(&flags);
+    let target = server.message()["listening_concat"][0].as_str().unwrap();
+    let load = |more: &[&str]| {
+        let fixed = ["load", "--yield", "--target", target, "--nqn", NQN, "--hostnqn", HOST, "--number_ios", "200"];
+        let output = run(&[&fixed[..], &["--verify", "--rw=randrw"], more].concat());
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, message) = load(&["--concat", "--secrets-file", &secrets]);
+    assert_eq!(code, Some(0), "{message}");
+    server.expect_log("TLS key generated");
+    let (code, message) = load(&["--concat", "--secrets-file", &wrong]);
+    assert!(code == Some(1) && message.contains("authentication"), "{message}");
+    let (code, message) = load(&["--secrets-file", &secrets]);
+    assert!(code == Some(1) && message.contains("concatenation"), "{message}");
+}
