@@ -17,6 +17,7 @@ use crate::group::{Group, PrivateKey};
 use crate::hash::{Digest, HashFunction};
 use crate::message::{self, FailureReport, Message, Negotiate, Offer, Reply, Success1};
 use crate::response::Challenge;
+use crate::secret::Secret;
 use crate::session::{Session, Status};
 use crate::tls::RetainedPsk;
 use crate::work::{Done, Outcome, Task, Verify, Work};
@@ -27,7 +28,8 @@ pub struct Responder {
     config: Arc<Config>,
     state: State,
     session: Option<Session>,
-    psk: Option<RetainedPsk>,
+    /// With the host's secret that it was generated with.
+    psk: Option<(RetainedPsk, Secret)>,
 }
 
 /// What Authentication Receive gets.
@@ -83,8 +85,8 @@ impl Responder {
         self.config = config;
     }
 
-    /// The PSK that the last exchange has generated, once.
-    pub fn take_psk(&mut self) -> Option<RetainedPsk> {
+    /// The PSK that the last exchange has generated, once, with the host's secret of that exchange: the secret may have been replaced since.
+    pub fn take_psk(&mut self) -> Option<(RetainedPsk, Secret)> {
         self.psk.take()
     }
 
@@ -237,7 +239,7 @@ impl Responder {
 
     fn succeed(&mut self, transaction: Transaction, bidirectional: bool) {
         self.session = Some(transaction.session(bidirectional));
-        self.psk = transaction.psk;
+        self.psk = transaction.psk.map(|psk| (psk, transaction.config.host_secret.clone()));
     }
 
     /// Fails for good; the first failure remains.

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pilotlight_auth::Config;
 use pilotlight_auth::tls::RetainedPsk;
+use pilotlight_auth::{Concatenation, Config};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
@@ -153,6 +153,11 @@ impl Controller {
         };
         let (mut admin, (mut cntlid, psk)) = open(&options)?;
         let mut options = options;
+        let wants_key = |config: &Arc<Config>| config.policy.concatenation == Concatenation::New;
+        if psk.is_none() && options.tls.is_none() && options.authentication.as_ref().is_some_and(wants_key) {
+            let why = "the target requires no authentication here, so that no key of TLS is generated: connect to an address of concat_listen";
+            return Err(HostError::Unsupported(why.to_owned())); // rather than go on without TLS
+        }
         if let Some(psk) = psk.filter(|_| options.tls.is_none()) {
             drop(admin); // it was for authentication
             options.tls = Some(TlsOptions::generated(psk));

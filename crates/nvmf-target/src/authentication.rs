@@ -198,9 +198,9 @@ impl Exchange {
 
     /// Keeps the key for TLS that the exchange has generated, if it has.
     pub(crate) fn keep_key(&mut self, shared: &Shared, now_ns: u64) {
-        let Some(psk) = self.responder.take_psk() else { return };
+        let Some((psk, secret)) = self.responder.take_psk() else { return };
         let nqns = (&*self.host.hostnqn, &*self.subnqn);
-        match shared.generated.keep(&psk, nqns, now_ns) {
+        match shared.generated.keep((&psk, secret), nqns, now_ns) {
             Ok(()) => tracing::info!(host = nqns.0, "TLS key generated"),
             Err(error) => tracing::warn!(host = nqns.0, reason = %error, "no TLS key generated"),
         }

@@ -1,12 +1,13 @@
 //! TLS keys that DH-HMAC-CHAP has generated (secure channel concatenation), until hosts connect with them.
 //!
 //! A host that has authenticated on an address for that has a key, and connects again with TLS and this key. Only hosts with a secret get
-//! keys, so the table is bounded by the configuration: a few keys for each host and subsystem, the newest ones. A key ends with the
-//! secret of its host, and some time after its last use.
+//! keys, so the table is bounded by the configuration: a few keys for each host and subsystem, the newest ones. A key is good only
+//! while its host has the secret that it was generated with, and some time after its last use.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pilotlight_auth::Secret;
 use pilotlight_auth::tls::{Derivation, IdentityVersion, NqnTooLong, RetainedPsk, TlsPsk};
 
 /// Keys of one host and subsystem: as many paths of a host can be connecting at once.
@@ -16,6 +17,8 @@ const LIFETIME_NS: u64 = 3_600_000_000_000;
 
 struct Key {
     psk: TlsPsk,
+    /// Of the host, with which it was generated.
+    secret: Secret,
     used_ns: u64,
 }
 
@@ -33,7 +36,7 @@ impl GeneratedKeys {
     /// The NQNs are too long for a key.
     pub(crate) fn keep(
         &self,
-        psk: &RetainedPsk,
+        (psk, secret): (&RetainedPsk, Secret),
         (hostnqn, subnqn): (&str, &str),
         now_ns: u64,
     ) -> Result<(), NqnTooLong> {
@@ -47,15 +50,21 @@ impl GeneratedKeys {
         if keys.len() >= MOST {
             keys.remove(0);
         }
-        keys.push(Key { psk, used_ns: now_ns });
+        keys.push(Key { psk, secret, used_ns: now_ns });
         Ok(())
     }
 
-    /// The key with this identity, which a handshake uses at `now_ns`.
-    pub(crate) fn find(&self, identity: &[u8], (hostnqn, subnqn): (&str, &str), now_ns: u64) -> Option<TlsPsk> {
+    /// The key with this identity, of a host whose secret in force is `secret`, which a handshake uses at `now_ns`.
+    pub(crate) fn find(
+        &self,
+        identity: &[u8],
+        (hostnqn, subnqn): (&str, &str),
+        secret: &Secret,
+        now_ns: u64,
+    ) -> Option<TlsPsk> {
         let mut keys = self.lock();
         let keys = keys.get_mut(&(Box::from(hostnqn), Box::from(subnqn)))?;
-        let is_valid = |key: &&mut Key| now_ns.saturating_sub(key.used_ns) < LIFETIME_NS;
+        let is_valid = |key: &&mut Key| key.secret == *secret && now_ns.saturating_sub(key.used_ns) < LIFETIME_NS;
         let key = keys.iter_mut().filter(is_valid).find(|key| key.psk.identity().as_bytes() == identity)?;
         key.used_ns = now_ns;
         Some(key.psk.clone())
@@ -73,6 +82,7 @@ impl GeneratedKeys {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_auth::SecretLen;
     use pilotlight_auth::tls::PskHash;
 
     use super::*;
@@ -85,17 +95,34 @@ mod tests {
         (psk, tls.identity().to_owned())
     }
 
+    fn secret(byte: u8) -> Secret {
+        let fill = &mut |bytes: &mut [u8]| {
+            bytes.fill(byte);
+            Ok(())
+        };
+        Secret::generate(None, SecretLen::Bytes32, fill).unwrap()
+    }
+
+    /// Whenever the secret was replaced: during the exchange, or before a renewal over an open connection.
+    #[test]
+    fn a_key_of_another_secret_than_that_in_force_is_not_found() {
+        let (keys, (psk, identity)) = (GeneratedKeys::default(), psk(1));
+        keys.keep((&psk, secret(1)), NQNS, 1).unwrap();
+        assert!(keys.find(identity.as_bytes(), NQNS, &secret(1), 2).is_some());
+        assert!(keys.find(identity.as_bytes(), NQNS, &secret(2), 2).is_none());
+    }
+
     #[test]
     fn the_newest_keys_are_found_until_they_expire() {
         let keys = GeneratedKeys::default();
         let identities: Vec<String> = (0..10)
             .map(|byte| {
                 let (psk, identity) = psk(byte);
-                keys.keep(&psk, NQNS, 1).unwrap();
+                keys.keep((&psk, secret(1)), NQNS, 1).unwrap();
                 identity
             })
             .collect();
-        let found = |identity: &str, nqns, now_ns| keys.find(identity.as_bytes(), nqns, now_ns).is_some();
+        let found = |identity: &str, nqns, now_ns| keys.find(identity.as_bytes(), nqns, &secret(1), now_ns).is_some();
         assert_eq!(identities.iter().filter(|one| found(one, NQNS, 2)).count(), MOST);
         assert!(!found(&identities[0], NQNS, 2) && found(&identities[9], NQNS, LIFETIME_NS));
         assert!(!found(&identities[9], ("nqn.other", NQNS.1), 2));

@@ -45,7 +45,9 @@ pub(crate) fn server_config(shared: &Arc<Shared>) -> ServerConfig {
 fn lookup(shared: &Shared, identity: &[u8]) -> Option<Psk> {
     let TlsPeer { hostnqn, subnqn, is_generated } = TlsPeer::parse(identity)?;
     if is_generated {
-        return shared.generated.find(identity, (&hostnqn, &subnqn), now_ns()).and_then(|psk| to_psk(&psk));
+        let config = shared.authenticator.config();
+        let secret = &config.hosts.get(&*hostnqn)?.host;
+        return shared.generated.find(identity, (&hostnqn, &subnqn), secret, now_ns()).and_then(|psk| to_psk(&psk));
     }
     let config = shared.authenticator.config();
     let key = config.tls_keys.get(&*hostnqn)?;

@@ -166,3 +166,12 @@ fn a_key_ends_with_the_secret_of_its_host() {
     let replaced = options(address(&server), HOST, secret(2), policy(Concatenation::New));
     open_queue(&mut Controller::connect(replaced).unwrap()).expect("a key of the new secret");
 }
+
+/// Whoever changes packets could clear the bit that requires authentication.
+#[test]
+fn a_host_that_wants_a_key_does_not_go_on_without_tls() {
+    let server = server();
+    let other = options(server.local_addrs()[0], OTHER, secret(1), policy(Concatenation::New));
+    let plain = Controller::connect(other);
+    assert!(matches!(&plain, Err(HostError::Unsupported(why)) if why.contains("TLS")), "{plain:?}");
+}
