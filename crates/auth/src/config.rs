@@ -66,12 +66,14 @@ impl Concatenation {
     }
 
     /// Whether an exchange with this hash function can have it.
-    pub(crate) fn takes_hash(self, hash: HashFunction) -> bool {
+    #[must_use]
+    pub fn takes_hash(self, hash: HashFunction) -> bool {
         self == Self::None || PskHash::of(hash).is_some()
     }
 
     /// Whether an exchange with this group can have it: without a group there is no secret beside the host's.
-    pub(crate) fn takes_group(self, group: Group) -> bool {
+    #[must_use]
+    pub fn takes_group(self, group: Group) -> bool {
         self == Self::None || group != Group::Null
     }
 }

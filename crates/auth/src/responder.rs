@@ -19,7 +19,7 @@ use crate::message::{self, FailureReport, Message, Negotiate, Offer, Reply, Succ
 use crate::response::Challenge;
 use crate::secret::Secret;
 use crate::session::{Session, Status};
-use crate::tls::RetainedPsk;
+use crate::tls::TlsPsk;
 use crate::work::{Done, Outcome, Task, Verify, Work};
 
 /// The controller's side of the authentication of one queue.
@@ -28,8 +28,8 @@ pub struct Responder {
     config: Arc<Config>,
     state: State,
     session: Option<Session>,
-    /// With the host's secret that it was generated with.
-    psk: Option<(RetainedPsk, Secret)>,
+    /// With the host's secret in its exchange.
+    key: Option<(TlsPsk, Secret)>,
 }
 
 /// What Authentication Receive gets.
@@ -70,14 +70,14 @@ struct Transaction {
     group: Group,
     concatenation: Concatenation,
     /// Generated, once the response is verified.
-    psk: Option<RetainedPsk>,
+    key: Option<TlsPsk>,
 }
 
 impl Responder {
     /// A queue that has not authenticated.
     #[must_use]
     pub const fn new(config: Arc<Config>) -> Self {
-        Self { config, state: State::Idle, session: None, psk: None }
+        Self { config, state: State::Idle, session: None, key: None }
     }
 
     /// Replaces the configuration, from the next transaction on: an authenticated queue stays so.
@@ -85,9 +85,9 @@ impl Responder {
         self.config = config;
     }
 
-    /// The PSK that the last exchange has generated, once, with the host's secret of that exchange: the secret may have been replaced since.
-    pub fn take_psk(&mut self) -> Option<(RetainedPsk, Secret)> {
-        self.psk.take()
+    /// The key for TLS that the last exchange has generated, once, with the host's secret of that exchange: it may have been replaced since.
+    pub fn take_key(&mut self) -> Option<(TlsPsk, Secret)> {
+        self.key.take()
     }
 
     /// Where the authentication stands.
@@ -135,8 +135,8 @@ impl Responder {
                 let c1 = Challenge { value: c1, seqnum: transaction.config.sequence.next().get() };
                 State::Challenge { transaction, c1, private_key, public_value }
             }
-            (State::Verifying(transaction), Ok(Outcome::Verified { response, psk })) => {
-                State::Success1 { transaction: Transaction { psk, ..transaction }, response }
+            (State::Verifying(transaction), Ok(Outcome::Verified { response, key })) => {
+                State::Success1 { transaction: Transaction { key, ..transaction }, response }
             }
             (State::Challenging(transaction) | State::Verifying(transaction), outcome) => {
                 State::failed(transaction.t_id, outcome.err().unwrap_or(Failure::Failed))
@@ -209,7 +209,7 @@ impl Responder {
         let offer = negotiate.offer.as_ref().ok_or(Failure::ProtocolNotUsable)?;
         let (hash, group) = select(offer, &self.config, concatenation)?;
         let (config, t_id) = (self.config.clone(), negotiate.t_id);
-        self.state = State::Challenging(Transaction { config, t_id, hash, group, concatenation, psk: None });
+        self.state = State::Challenging(Transaction { config, t_id, hash, group, concatenation, key: None });
         Ok(work(Task::Challenge { hash, group }))
     }
 
@@ -239,7 +239,7 @@ impl Responder {
 
     fn succeed(&mut self, transaction: Transaction, bidirectional: bool) {
         self.session = Some(transaction.session(bidirectional));
-        self.psk = transaction.psk.map(|psk| (psk, transaction.config.host_secret.clone()));
+        self.key = transaction.key.map(|key| (key, transaction.config.host_secret.clone()));
     }
 
     /// Fails for good; the first failure remains.

@@ -12,7 +12,7 @@ use crate::hash::{Digest, HashFunction};
 use crate::message::{Message, Reply};
 use crate::random::{Random, RandomUnavailable};
 use crate::response::{Challenge, Exchange, is_equal};
-use crate::tls::RetainedPsk;
+use crate::tls::{Derivation, IdentityVersion, RetainedPsk, TlsPsk};
 
 /// A step that takes milliseconds: powers in a group, digests, random numbers.
 #[must_use = "the exchange waits for the result"]
@@ -69,10 +69,10 @@ pub(crate) enum Outcome {
         private_key: PrivateKey,
         public_value: Vec<u8>,
     },
-    /// R2, if the host challenged the controller, and a generated PSK.
+    /// R2, if the host challenged the controller, and a generated key.
     Verified {
         response: Option<Digest>,
-        psk: Option<RetainedPsk>,
+        key: Option<TlsPsk>,
     },
     /// The Reply message, the response that the controller must give, and a generated PSK.
     Respond {
@@ -140,7 +140,11 @@ impl Verify {
             None => None,
             Some(c2) => Some(exchange.controller_response(c2).ok_or(Failure::Failed)?),
         };
-        Ok(Outcome::Verified { response, psk: exchange.psk(&self.c1.value, &self.c2_field) })
+        let (hostnqn, subnqn) = (&self.config.hostnqn, &self.config.subnqn);
+        let psk = exchange.psk(&self.c1.value, &self.c2_field);
+        let tls = |psk: RetainedPsk| psk.tls_psk(IdentityVersion::V1, hostnqn, subnqn, Derivation::Specification);
+        let key = psk.and_then(|psk| tls(psk).ok()); // in version 1 no NQN is too long
+        Ok(Outcome::Verified { response, key })
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_auth::tls::RetainedPsk;
-use pilotlight_auth::{Concatenation, Config};
+use pilotlight_auth::{Concatenation, Config, Policy};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
@@ -82,8 +82,16 @@ impl ConnectOptions {
 
 impl ConnectOptions {
     /// What the host offers in a TLS handshake; `None` without TLS.
-    pub(crate) fn tls_config(&self) -> Result<Option<ClientConfig>, HostError> {
+    ///
+    /// # Errors
+    /// The key is unusable.
+    pub fn tls_config(&self) -> Result<Option<ClientConfig>, HostError> {
         self.tls.as_ref().map(|tls| tls.config(&self.hostnqn, &self.subnqn)).transpose()
+    }
+
+    /// `config` with the NQNs of these options.
+    fn authentication_config(&self, config: &Config) -> Config {
+        Config { hostnqn: self.hostnqn.clone(), subnqn: self.subnqn.clone(), ..config.clone() }
     }
 
     /// The options of host `number` of a run; hosts other than 0 have their own NQN and identifier.
@@ -167,6 +175,19 @@ impl Controller {
         Ok(Self { options, admin, cntlid, cap, info: ControllerInfo::decode(&[0; 4096]) })
     }
 
+    /// Authenticates the admin queue again so that its TLS key is replaced: queues that open from now on have the new one.
+    ///
+    /// # Errors
+    /// The target refuses it, or the options have no secret.
+    pub fn replace_tls_key(&mut self) -> Result<(), HostError> {
+        let config = self.options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
+        let policy = Policy { concatenation: Concatenation::Replace, ..config.policy.clone() };
+        let config = Arc::new(Config { policy, ..self.options.authentication_config(config) });
+        let psk = authenticate(&mut self.admin, &config, 0)?;
+        self.options.tls = psk.map(TlsOptions::generated);
+        Ok(())
+    }
+
     /// Reads Identify Controller.
     ///
     /// # Errors
@@ -174,6 +195,12 @@ impl Controller {
     pub fn identify_controller(&mut self) -> Result<&ControllerInfo, HostError> {
         self.info = ControllerInfo::decode(&*self.identify(1, 0)?);
         Ok(&self.info)
+    }
+
+    /// How it is connected; with the generated key of TLS, if there is one.
+    #[must_use]
+    pub fn options(&self) -> &ConnectOptions {
+        &self.options
     }
 
     /// The controller identifier that the target chose.
@@ -443,8 +470,7 @@ fn connect_queue(
     let mut psk = None;
     if completed.result as u32 & authreq::ATR != 0 {
         let config = options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
-        let (hostnqn, subnqn) = (options.hostnqn.clone(), options.subnqn.clone());
-        psk = authenticate(connection, &Arc::new(Config { hostnqn, subnqn, ..(**config).clone() }), qid)?;
+        psk = authenticate(connection, &Arc::new(options.authentication_config(config)), qid)?;
     }
     Ok((completed.result as u16, psk))
 }

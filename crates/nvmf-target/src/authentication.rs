@@ -127,18 +127,16 @@ impl Authenticator {
     /// The configuration of the host's side, and the exchange of a queue.
     #[cfg(test)]
     pub(crate) fn both_sides(&self, host: &HostKey, subnqn: &str) -> (Arc<Config>, Exchange) {
-        {
-            let concatenation = Concatenation::None;
-            let ours = self.exchange(host, subnqn, concatenation).expect("a secret");
-            (self.of(host, subnqn, concatenation).expect("a secret"), ours)
-        }
+        let concatenation = Concatenation::None;
+        let ours = self.exchange(host, subnqn, concatenation).expect("a secret");
+        (self.of(host, subnqn, concatenation).expect("a secret"), ours)
     }
 
     /// A first exchange with this host; `None` if it has no secret.
     pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Exchange> {
         let config = self.of(host, subnqn, concatenation)?;
         let (host, subnqn) = (host.clone(), subnqn.to_owned());
-        Some(Exchange { responder: Responder::new(config), host, subnqn, concatenation })
+        Some(Exchange { responder: Responder::new(config), host, subnqn, concatenation, key: None })
     }
 }
 
@@ -148,6 +146,8 @@ pub(crate) struct Exchange {
     host: HostKey,
     subnqn: String,
     concatenation: Concatenation,
+    /// Identity of the key that the connection has generated last, or uses.
+    key: Option<Box<str>>,
 }
 
 /// How to complete an Authentication Send.
@@ -196,14 +196,18 @@ impl Exchange {
         self.responder.on_done(done);
     }
 
+    /// The connection uses the generated key with this identity, which the next one replaces.
+    pub(crate) fn set_key(&mut self, identity: &str) {
+        self.key = Some(identity.into());
+    }
+
     /// Keeps the key for TLS that the exchange has generated, if it has.
     pub(crate) fn keep_key(&mut self, shared: &Shared, now_ns: u64) {
-        let Some((psk, secret)) = self.responder.take_psk() else { return };
+        let Some((psk, secret)) = self.responder.take_key() else { return };
+        let replaced = self.key.replace(psk.identity().into());
         let nqns = (&*self.host.hostnqn, &*self.subnqn);
-        match shared.generated.keep((&psk, secret), nqns, now_ns) {
-            Ok(()) => tracing::info!(host = nqns.0, "TLS key generated"),
-            Err(error) => tracing::warn!(host = nqns.0, reason = %error, "no TLS key generated"),
-        }
+        shared.generated.keep((psk, secret), nqns, replaced.as_deref(), now_ns);
+        tracing::info!(host = nqns.0, "TLS key generated");
     }
 
     /// Writes the next message for the host.

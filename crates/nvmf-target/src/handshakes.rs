@@ -215,8 +215,13 @@ impl Work {
     }
 
     fn end(&mut self, index: usize, reason: &dyn std::fmt::Display) {
-        if let Some(Pending { accepted, .. }) = self.remove(index) {
-            self.refuse(&accepted, reason);
+        match self.remove(index) {
+            Some(Pending { handshake: Some(_), accepted, .. }) => self.refuse(&accepted, reason),
+            Some(Pending { accepted, .. }) => {
+                self.distributor.shared.connection_closed(); // as without TLS, it is no refusal
+                tracing::warn!(peer = %accepted.peer, %reason, "connection refused");
+            }
+            None => {}
         }
     }
 
@@ -244,8 +249,11 @@ impl Work {
     /// Ends the handshakes whose time is over.
     fn end_late(&mut self, now_ns: u64) {
         for index in 0..self.pending.len() {
-            if self.pending[index].as_ref().is_some_and(|pending| pending.deadline_ns <= now_ns) {
-                self.end(index, &"no TLS handshake in time (limits.icreq_timeout)");
+            let late = self.pending[index].as_ref().filter(|pending| pending.deadline_ns <= now_ns);
+            match late.map(|pending| pending.handshake.is_some()) {
+                Some(true) => self.end(index, &"no TLS handshake in time (limits.icreq_timeout)"),
+                Some(false) => self.end(index, &"no first byte in time (limits.icreq_timeout)"),
+                None => {}
             }
         }
     }

@@ -16,21 +16,30 @@ pub struct TlsPeer {
     pub hostnqn: Box<str>,
     /// NQN of the subsystem.
     pub subnqn: Box<str>,
-    /// Whether DH-HMAC-CHAP has generated the key: then the host has authenticated with its secret.
-    pub is_generated: bool,
+    /// The whole identity, if DH-HMAC-CHAP has generated the key: then the host has authenticated with its secret.
+    pub generated: Option<Box<str>>,
 }
 
 impl TlsPeer {
     /// From an identity; `None` if it is not one of NVMe/TCP.
     #[must_use]
     pub fn parse(identity: &[u8]) -> Option<Self> {
-        let mut words = std::str::from_utf8(identity).ok()?.split(' ');
+        let identity = std::str::from_utf8(identity).ok()?;
+        let mut words = identity.split(' ');
         let prefix = words.next()?;
         if !prefix.starts_with("NVMe") {
             return None;
         }
-        let is_generated = prefix.starts_with("NVMe1G");
-        Some(Self { hostnqn: words.next()?.into(), subnqn: words.next()?.into(), is_generated })
+        let generated = prefix.starts_with("NVMe1G").then(|| identity.into());
+        Some(Self { hostnqn: words.next()?.into(), subnqn: words.next()?.into(), generated })
+    }
+
+    /// The generated key with the identity `generated`, if it is good at `now_ns`: it is known, and its host still has its secret.
+    pub(crate) fn generated_key(&self, shared: &Shared, now_ns: u64) -> Option<TlsPsk> {
+        let identity = self.generated.as_deref()?;
+        let config = shared.authenticator.config();
+        let secret = &config.hosts.get(&*self.hostnqn)?.host;
+        shared.generated.find(identity, (&self.hostnqn, &self.subnqn), secret, now_ns)
     }
 }
 
@@ -43,12 +52,11 @@ pub(crate) fn server_config(shared: &Arc<Shared>) -> ServerConfig {
 
 /// The key with this identity.
 fn lookup(shared: &Shared, identity: &[u8]) -> Option<Psk> {
-    let TlsPeer { hostnqn, subnqn, is_generated } = TlsPeer::parse(identity)?;
-    if is_generated {
-        let config = shared.authenticator.config();
-        let secret = &config.hosts.get(&*hostnqn)?.host;
-        return shared.generated.find(identity, (&hostnqn, &subnqn), secret, now_ns()).and_then(|psk| to_psk(&psk));
+    let peer = TlsPeer::parse(identity)?;
+    if peer.generated.is_some() {
+        return peer.generated_key(shared, now_ns()).and_then(|psk| to_psk(&psk));
     }
+    let TlsPeer { hostnqn, subnqn, .. } = peer;
     let config = shared.authenticator.config();
     let key = config.tls_keys.get(&*hostnqn)?;
     let accepts_old = config.accepts_old_libnvme;

@@ -85,12 +85,27 @@ fn open_queue(controller: &mut Controller) -> Result<Connection, HostError> {
     controller.open_queue(&QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand })
 }
 
+/// A connection before Connect.
+fn open(options: &ConnectOptions) -> Result<Connection, HostError> {
+    let sizes = Sizes { depth: 31, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
+    Connection::open(options.addr, options.tls_config()?.as_ref(), &Handshake::default(), &sizes)
+}
+
 /// Connect without TLS.
 fn connect_plain(server: &Server, hostnqn: &str, qid: u16, cntlid: u16) -> Result<u64, HostError> {
-    let sizes = Sizes { depth: 31, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
-    let mut queue = Connection::open(address(server), None, &Handshake::default(), &sizes)?;
+    let options = concatenated(server);
+    send_connect(&mut open(&options)?, &options, hostnqn, qid, cntlid)
+}
+
+fn send_connect(
+    queue: &mut Connection,
+    options: &ConnectOptions,
+    hostnqn: &str,
+    qid: u16,
+    cntlid: u16,
+) -> Result<u64, HostError> {
     let connect = ConnectCmd { recfmt: 0, qid, sqsize: 31, cattr: 0, kato_ms: 0 };
-    let data = ConnectData::new(concatenated(server).hostid, cntlid, NQN, hostnqn);
+    let data = ConnectData::new(options.hostid, cntlid, NQN, hostnqn);
     queue.execute("Connect", connect.encode(), data.as_bytes(), &mut [])
 }
 
@@ -165,6 +180,76 @@ fn a_key_ends_with_the_secret_of_its_host() {
     assert!(matches!(queue, Err(HostError::Tls(TlsFailure::Alert(Alert(51))))), "{queue:?}");
     let replaced = options(address(&server), HOST, secret(2), policy(Concatenation::New));
     open_queue(&mut Controller::connect(replaced).unwrap()).expect("a key of the new secret");
+}
+
+/// A handshake and its Connect can be a minute apart.
+#[test]
+fn a_key_that_has_ended_since_the_handshake_admits_no_queue() {
+    let server = server();
+    let controller = Controller::connect(concatenated(&server)).unwrap();
+    let options = controller.options();
+    let mut queues = [open(options).unwrap(), open(options).unwrap()];
+    server.set_authentication(authentication(secret(2)));
+    for (qid, queue) in (0..).zip(&mut queues) {
+        let cntlid = if qid == 0 { CNTLID_DYNAMIC } else { controller.cntlid() };
+        let refused = send_connect(queue, options, HOST, qid, cntlid);
+        let expected = Status::CONNECT_INVALID_HOST; // without DNR: another key may do
+        assert!(matches!(refused, Err(HostError::Status { status, .. }) if status == expected), "{qid}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_renewed_key_replaces_the_one_before_it() {
+    let server = server();
+    let mut controller = Controller::connect(concatenated(&server)).unwrap();
+    let path = Controller::connect(concatenated(&server)).unwrap();
+    let mut keys = vec![controller.options().clone()];
+    for _ in 0..2 {
+        open_queue(&mut controller).expect("a queue with the key in force");
+        controller.replace_tls_key().expect("another key");
+        keys.push(controller.options().clone());
+        controller = Controller::connect(controller.options().clone()).expect("the newest key");
+    }
+    let newest = keys.pop().unwrap();
+    for old in keys {
+        let refused = Controller::connect(old);
+        assert!(matches!(refused, Err(HostError::Tls(TlsFailure::Alert(Alert(51))))), "{refused:?}");
+    }
+    Controller::connect(newest).expect("the newest key");
+    Controller::connect(path.options().clone()).expect("the key of another connection");
+}
+
+/// As in Linux: only the admin queue renews it.
+#[test]
+fn an_io_queue_generates_no_key() {
+    let server = server();
+    let mut controller = Controller::connect(concatenated(&server)).unwrap();
+    let mut queue = open_queue(&mut controller).unwrap();
+    let config = controller.options().authentication.clone().unwrap();
+    let wanted = |concatenation| Arc::new(Config { policy: policy(concatenation), ..(*config).clone() });
+    assert!(queue.authenticate(&wanted(Concatenation::None), 1).expect("authenticated again").is_none());
+    let mut other = Controller::connect(concatenated(&server)).unwrap();
+    let mut queue = open_queue(&mut other).unwrap();
+    let refused = queue.authenticate(&wanted(Concatenation::Replace), 1);
+    assert!(matches!(refused, Err(HostError::Authentication(Failure::ConcatenationMismatch))), "{refused:?}");
+}
+
+#[test]
+fn a_generated_key_is_for_its_host_only() {
+    let server = server();
+    let controller = Controller::connect(concatenated(&server)).unwrap();
+    let tls = controller.options().tls.clone().map(|tls| TlsOptions { as_host: Some(HOST.to_owned()), ..tls });
+    let other = ConnectOptions { hostnqn: OTHER.to_owned(), authentication: None, tls, ..controller.options().clone() };
+    assert!(is_invalid_host(&Controller::connect(other).map(|_| 0)));
+}
+
+#[test]
+fn the_discovery_log_has_the_address_with_tls() {
+    let server = server();
+    let log = discover(&ConnectOptions::new(server.local_addrs()[0], NQN)).unwrap();
+    let port = address(&server).port().to_string();
+    let entry = log.iter().find(|entry| entry.trsvcid == port).expect("listed");
+    assert_eq!((entry.treq, entry.security_type), (1, 2), "required, TLS 1.3");
 }
 
 /// Whoever changes packets could clear the bit that requires authentication.

@@ -113,11 +113,13 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
-    pub(super) fn require_authentication(&mut self, host: &HostKey, cx: &Cx) -> u32 {
-        let concatenation = self.concatenation();
-        let Some(exchange) = cx.shared.exchange(host, cx.namespaces.directory(), concatenation) else { return 0 };
-        if concatenation == Concatenation::Replace {
-            // authenticated by its key; it may generate another one
+    pub(super) fn require_authentication(&mut self, qid: u16, host: &HostKey, cx: &Cx) -> u32 {
+        let concatenation = self.concatenation(qid);
+        let exchange = cx.shared.exchange(host, cx.namespaces.directory(), concatenation);
+        let Some(mut exchange) = exchange else { return 0 };
+        if let Some(identity) = self.generated_key() {
+            // authenticated by its key; on the admin queue it may generate another one
+            exchange.set_key(identity);
             self.authentication = Some(Box::new(Authentication::new(exchange, u64::MAX)));
             return 0;
         }

@@ -242,9 +242,11 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Begins the association, after a second check: the subsystems may have changed meanwhile.
+    /// Begins the association, after a second check: subsystems and secrets may have changed meanwhile.
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
-        if let Err(refusal) = admit(admission.host().subsystem, &admission.host().hostnqn, cx) {
+        let host = admission.host();
+        let checked = admit(host.subsystem, &host.hostnqn, cx).and_then(|()| self.check_concatenation(0, host, cx));
+        if let Err(refusal) = checked {
             return self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
         }
         let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
@@ -289,7 +291,7 @@ impl<T: Transport> QueuePair<T> {
     /// Completes the Connect and creates the queue.
     fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &mut Cx) {
         let size = cmd.sqsize + 1;
-        let authreq = self.require_authentication(admission.host(), cx);
+        let authreq = self.require_authentication(cmd.qid, admission.host(), cx);
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
         self.queue = Some(Queue {
             qid: cmd.qid,

@@ -49,29 +49,36 @@ impl<T: Transport> QueuePair<T> {
         self.login.is_concatenation = is_concatenation;
     }
 
-    /// What authentication on this connection generates.
-    pub(super) fn concatenation(&self) -> Concatenation {
-        match &self.login.tls {
-            Some(peer) if peer.is_generated => Concatenation::Replace,
-            None if self.login.is_concatenation => Concatenation::New,
+    /// The identity of its TLS key, if authentication has generated that.
+    pub(super) fn generated_key(&self) -> Option<&str> {
+        self.login.tls.as_ref()?.generated.as_deref()
+    }
+
+    /// What authentication of the queue `qid` on this connection generates.
+    pub(super) fn concatenation(&self, qid: u16) -> Concatenation {
+        match (&self.login.tls, qid) {
+            (Some(_), 0) if self.generated_key().is_some() => Concatenation::Replace,
+            (None, 0) if self.login.is_concatenation => Concatenation::New,
             _ => Concatenation::None,
         }
     }
 
     /// Whether a queue of this host has to authenticate. A key that authentication has generated proves the host.
     pub(super) fn must_authenticate(&self, host: &HostKey, cx: &Cx) -> bool {
-        self.concatenation() != Concatenation::Replace && cx.shared.authenticator.is_required(host)
+        self.generated_key().is_none() && cx.shared.authenticator.is_required(host)
     }
 
-    /// Checks that a connection without TLS, on an address for secure channel concatenation, is for authentication.
+    /// Checks that a generated key is still good, and that a connection without TLS, on an address for secure channel concatenation, is for
+    /// authentication. Secrets may change while a Connect waits.
     pub(super) fn check_concatenation(&self, qid: u16, host: &HostKey, cx: &Cx) -> Result<(), ConnectRefusal> {
-        if self.concatenation() != Concatenation::New {
-            return Ok(());
-        }
-        match qid {
-            0 if cx.shared.authenticator.is_required(host) => Ok(()),
-            0 => Err(ConnectRefusal::CONCATENATION_SECRET),
-            _ => Err(ConnectRefusal::CONCATENATION_QUEUE),
+        match (&self.login.tls, qid) {
+            (Some(peer), _) if peer.generated.is_none() => Ok(()),
+            (Some(peer), _) if peer.generated_key(cx.shared, cx.now_ns).is_some() => Ok(()),
+            (Some(_), _) => Err(ConnectRefusal::TLS_KEY_ENDED),
+            (None, _) if !self.login.is_concatenation => Ok(()),
+            (None, 0) if cx.shared.authenticator.is_required(host) => Ok(()),
+            (None, 0) => Err(ConnectRefusal::CONCATENATION_SECRET),
+            (None, _) => Err(ConnectRefusal::CONCATENATION_QUEUE),
         }
     }
 

@@ -8,6 +8,7 @@
 //! | `mod.rs` | phases of a queue pair; its end |
 //! | `transport.rs` | the transport trait |
 //! | `cx.rs` | context of a call |
+//! | `login.rs` | a connection until it is admitted |
 //! | `connect.rs` | Connect |
 //! | `refusal.rs` | refusals of Connect |
 //! | `hand_over.rs` | connections for other I/O threads |
@@ -18,7 +19,7 @@
 //! | `throttle.rs` | commands throttled by a bandwidth cap |
 //! | `usage.rs` | usage counters |
 //! | `slots.rs` | commands in progress |
-//! | `admin.rs` | the admin queue |
+//! | `admin.rs`, `rate.rs` | the admin queue; commands beyond the host's rate |
 //! | `authentication.rs` | in-band authentication |
 //!
 //! Properties:

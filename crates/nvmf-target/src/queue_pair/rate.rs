@@ -40,6 +40,10 @@ impl<T: Transport> QueuePair<T> {
             if admin.delayed_until_ns > cx.now_ns {
                 return;
             }
+            if self.gate == Gate::Authenticate {
+                admin.delayed_until_ns = u64::MAX; // re-authentication has failed: the connection ends
+                return;
+            }
             let waiting = queue.slots.iter_mut().filter_map(|(index, slot)| match slot.work {
                 Work::AwaitRate(sqe) if slot.state == State::Parked => Some((slot.arrived_ns, index, sqe)),
                 _ => None,

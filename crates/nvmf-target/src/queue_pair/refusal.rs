@@ -83,6 +83,11 @@ impl ConnectRefusal {
         "HOSTNQN: this host has a TLS key and must connect with TLS (security.allow_plain admits it without)",
     )
     .as_reason(RefusalReason::HostNotAllowed);
+    pub(super) const TLS_KEY_ENDED: Self = Self::status(
+        Status::CONNECT_INVALID_HOST, // another key may do
+        "HOSTNQN: the generated TLS key of this connection has ended: it was replaced, or the host's secret was (security.secrets_file)",
+    )
+    .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const CONCATENATION_SECRET: Self = Self::status(
         Status::CONNECT_INVALID_HOST.dnr(),
         "HOSTNQN: this address is for hosts that authenticate and then use TLS, and this one has no secret (security.secrets_file)",

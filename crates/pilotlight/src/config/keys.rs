@@ -70,7 +70,8 @@ section! {
         listen: texts, "--listen", "`127.0.0.1:4420`; none with one of the two below", Restart;
         /// Addresses to accept hosts with TLS on: one or a list. Hosts need a `tls_key` ([encrypt connections](operate/encrypt.md)).
         tls_listen: texts, "--tls-listen", "none", Restart;
-        /// Addresses on which hosts authenticate and then use TLS with the key that this generates: one or a list.
+        /// Addresses on which hosts authenticate and then use TLS with the key that this generates: one or a list. The discovery log has the
+        /// address that the host has reached.
         concat_listen: texts, "--concat-listen", "none", Restart;
         /// Address or name, and port, that the discovery log gives to hosts.
         advertise: text, "--advertise", "the address that the host has reached", Reload;

@@ -50,12 +50,15 @@ struct Entry {
     option: &'static str,
 }
 
+/// The option for an address for generated keys.
+const CONCAT: &str = " --concat";
+
 /// Addresses for hosts: the advertised one of each kind, or each listener.
 fn entries(config: &ServerConfig, listening: &Listening, outward: impl Fn(bool) -> Option<IpAddr>) -> Vec<Entry> {
     let kinds = [
         (&listening.plain, &config.advertise, ""),
         (&listening.tls, &config.tls_advertise, " --tls"),
-        (&listening.concat, &None, " --concat"),
+        (&listening.concat, &None, CONCAT),
     ];
     let mut entries = Vec::new();
     for (listeners, advertise, option) in kinds.into_iter().filter(|(listeners, ..)| !listeners.is_empty()) {
@@ -141,7 +144,9 @@ fn summarise(out: &mut String, subsystem: &SubsystemConfig) {
 fn commands(config: &ServerConfig, entries: &[Entry]) -> String {
     let mut out = "\nOn a Linux host:\n  modprobe nvme-tcp\n".to_owned();
     for entry in entries {
-        let _ = writeln!(out, "  {}", discover_line(entry));
+        if let Some(line) = discover_line(config, entry) {
+            let _ = writeln!(out, "  {line}");
+        }
         for subsystem in &config.subsystems {
             let _ = writeln!(out, "  {}", connect_line(entry, &subsystem.nqn));
         }
@@ -156,8 +161,10 @@ fn ending(config: &ServerConfig) -> String {
     )
 }
 
-fn discover_line(entry: &Entry) -> String {
-    format!("nvme discover -t tcp -a {} -s {}{}", entry.address, entry.port, entry.option)
+/// `None` where the discovery service needs another address: on one for generated keys it is for hosts that authenticate to it.
+fn discover_line(config: &ServerConfig, entry: &Entry) -> Option<String> {
+    let is_served = entry.option != CONCAT || config.authentication.for_discovery;
+    is_served.then(|| format!("nvme discover -t tcp -a {} -s {}{}", entry.address, entry.port, entry.option))
 }
 
 fn connect_line(entry: &Entry, nqn: &str) -> String {
@@ -206,7 +213,7 @@ fn json_of(
         "listening": listening.plain,
         "listening_tls": listening.tls,
         "listening_concat": listening.concat,
-        "discover": entries.iter().map(discover_line).collect::<Vec<_>>(),
+        "discover": entries.iter().filter_map(|entry| discover_line(config, entry)).collect::<Vec<_>>(),
         "subsystems": config.subsystems.iter().map(subsystem).collect::<Vec<_>>(),
         "cores": config.cores,
         "reactors": operation.reactors.len(),

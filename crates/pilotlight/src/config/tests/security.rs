@@ -45,6 +45,27 @@ fn unknown_hash_functions_and_groups_are_refused() {
     assert!(refused.contains("expected sha256") && refused.contains("expected null, ffdhe2048"), "{refused}");
 }
 
+/// SHA-512 has no cipher suite of TLS 1.3, and without a group there is no secret of the session.
+#[test]
+fn an_address_for_generated_keys_needs_a_hash_function_and_a_group_for_them() {
+    let config_dir = ConfigDir::new();
+    fs::write(
+        config_dir.path().join("secrets"),
+        format!("{AUTHENTICATED} dhchap_key {}\n", secret(1).to_text().as_str()),
+    )
+    .unwrap();
+    let output = |more: &str| {
+        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"";
+        let security = format!("[security]\nsecrets_file = \"secrets\"\n{more}");
+        config_dir.output(&format!("[server]\nconcat_listen = \"127.0.0.1:4423\"\n{security}\n{subsystem}\n"))
+    };
+    assert_eq!(output("hashes = [\"sha512\", \"sha384\"]\ndh_groups = [\"null\", \"ffdhe2048\"]"), "");
+    for unusable in ["hashes = [\"sha512\"]", "dh_groups = [\"null\"]"] {
+        let refused = output(unusable);
+        assert!(refused.contains("generate no key of TLS") && refused.contains("sha384"), "{refused}");
+    }
+}
+
 #[test]
 fn a_credential_needs_systemd() {
     let refused = output(&ConfigDir::new(), "secrets_file = \"credential:secrets\"");

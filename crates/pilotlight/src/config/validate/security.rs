@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use pilotlight_auth::tls::ConfiguredPsk;
-use pilotlight_auth::{Group, HashFunction, Policy, secrets_file};
+use pilotlight_auth::{Concatenation, Group, HashFunction, Policy, secrets_file};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 
 use super::Checker;
@@ -57,6 +57,14 @@ impl Checker<'_> {
         if let Some(listener) = draft.server.concat_listen.first().filter(|_| authentication.hosts.is_empty()) {
             let what = "no host can connect here: `secrets_file` in [security] has no dhchap_key";
             let help = "add a line HOSTNQN dhchap_key DHHC-1:...: for each host (nvme gen-dhchap-key makes a key)";
+            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+        }
+        let (policy, concatenation) = (&authentication.policy, Concatenation::New);
+        let is_usable = policy.hashes.iter().any(|&hash| concatenation.takes_hash(hash))
+            && policy.groups.iter().any(|&group| concatenation.takes_group(group));
+        if let Some(listener) = draft.server.concat_listen.first().filter(|_| !is_usable) {
+            let what = "no host can connect here: `hashes` and `dh_groups` in [security] generate no key of TLS";
+            let help = "allow sha256 or sha384, and a group other than null";
             self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
         }
         if let Some(file) = draft.security.secrets_file.as_ref().filter(|_| has_keys)
