@@ -5,8 +5,10 @@
 
 mod curve;
 mod divide;
+mod estimate;
 mod grants;
 
 pub use curve::{Curve, CurveError, Point};
 pub use divide::{Division, Server, divide};
+pub use estimate::{Work, estimate};
 pub use grants::{Grant, Grants, JoinError};

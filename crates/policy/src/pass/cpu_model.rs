@@ -124,6 +124,12 @@ impl CpuModel {
         if around.iter().all(CpuRow::is_whole) { CpuRow { quota_ppm: row.all_ppm(), ..row } } else { row }
     }
 
+    /// The configurations.
+    #[must_use]
+    pub fn rows(&self) -> &[CpuRow] {
+        &self.rows
+    }
+
     /// The configuration with the least power.
     #[must_use]
     pub fn bottom(&self) -> &CpuRow {
