@@ -128,6 +128,36 @@ section! {
 }
 
 section! {
+    /// One power budget for the servers of a rack ([share a budget](operate/fleet.md)).
+    Fleet "fleet" {
+        /// Client addresses of etcd, `https://ADDRESS:PORT` or without TLS `http://`: one or a list.
+        etcd: texts, "", "none: the server shares no budget", Restart;
+        /// The rack: servers with the same name share a budget.
+        rack: text, "", "required", Restart;
+        /// Name of this server, unique in the rack.
+        name: text, "", "required", Restart;
+        /// Power budget without a share, agreed beforehand: `1W` to `1000kW`.
+        floor: text, "", "required", Restart;
+        /// Power above which the server gains nothing.
+        full: text, "", "that of `profile` in `[goals]`", Restart;
+        /// Priority of the server in the rack, 0 (the lowest) to 255.
+        priority: number, "", "0", Restart;
+        /// Time without etcd until the floor is in force, `2s` to `1h`; others get this server's share after it.
+        lease: quantity, "", "`10s`", Restart;
+        /// PEM file of the authorities that sign certificates of etcd.
+        ca_file: text, "", "those of the system", Restart;
+        /// PEM file of the certificate of this server for etcd.
+        cert_file: text, "", "none", Restart;
+        /// PEM file of its key.
+        key_file: text, "", "none", Restart;
+        /// User of etcd.
+        user: text, "", "none", Restart;
+        /// File of the user's password.
+        password_file: text, "", "none", Restart;
+    }
+}
+
+section! {
     /// Resource limits.
     Limits "limits" {
         /// Memory for buffers, queues and blocks; at least 2 MiB.
@@ -334,10 +364,11 @@ section! {
 }
 
 /// All sections, in the order of the reference.
-pub(crate) static SCHEMAS: [Schema; 16] = [
+pub(crate) static SCHEMAS: [Schema; 17] = [
     Server::SCHEMA,
     Policy::SCHEMA,
     Goals::SCHEMA,
+    Fleet::SCHEMA,
     Limits::SCHEMA,
     Admin::SCHEMA,
     Metrics::SCHEMA,
@@ -361,6 +392,7 @@ pub(crate) struct Draft {
     /// Parameters of the policy and their values, in the order in which they were written.
     pub(crate) parameters: Vec<(Text, Text)>,
     pub(crate) goals: Goals,
+    pub(crate) fleet: Fleet,
     pub(crate) limits: Limits,
     pub(crate) admin: Admin,
     pub(crate) metrics: Metrics,
@@ -386,6 +418,7 @@ impl Draft {
             parameters: policy.as_ref().map(Section::others).unwrap_or_default(),
             policy: policy.as_ref().map(Policy::read).unwrap_or_default(),
             goals: root.section("goals").as_ref().map(Goals::read).unwrap_or_default(),
+            fleet: root.section("fleet").as_ref().map(Fleet::read).unwrap_or_default(),
             limits: root.section("limits").as_ref().map(Limits::read).unwrap_or_default(),
             admin: root.section("admin").as_ref().map(Admin::read).unwrap_or_default(),
             metrics: root.section("metrics").as_ref().map(Metrics::read).unwrap_or_default(),

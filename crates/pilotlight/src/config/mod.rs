@@ -35,7 +35,7 @@ pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use named::{Named, named_files};
 pub(crate) use of_flags::of_flags;
-pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
+pub(crate) use operation::{AdminSocket, Fleet, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{
     BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
 };

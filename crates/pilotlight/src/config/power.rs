@@ -11,7 +11,7 @@ const OFF: &str = "off";
 /// Restores the goal of the configuration.
 const DEFAULT: &str = "default";
 /// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
-const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
+pub(crate) const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
 /// Which sensor measures power.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -295,6 +295,7 @@ mod tests {
             metrics: None,
             mdns: false,
             log_format: crate::log::Format::default(),
+            fleet: None,
             seccomp: None,
             user: None,
             page: None,

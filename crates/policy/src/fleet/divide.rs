@@ -43,7 +43,7 @@ pub struct Division {
 #[must_use]
 pub fn divide(servers: &[Server], budget_uw: u64) -> Division {
     let mut shares_uw: Vec<u64> = servers.iter().map(|server| server.curve.floor_uw()).collect();
-    let floors_uw: u64 = shares_uw.iter().sum();
+    let floors_uw = shares_uw.iter().fold(0, |sum: u64, uw| sum.saturating_add(*uw));
     let Some(mut rest_uw) = budget_uw.checked_sub(floors_uw) else {
         return Division { shares_uw, missing_uw: floors_uw - budget_uw };
     };
@@ -79,12 +79,12 @@ impl Piece {
 
 /// Adds what is `wanted`, or the same proportion of it if `rest_uw` is less. Returns what is left.
 fn spread(wanted: &[(usize, u64)], rest_uw: u64, shares_uw: &mut [u64]) -> u64 {
-    let total_uw: u64 = wanted.iter().map(|(_, uw)| uw).sum();
-    let given_uw = total_uw.min(rest_uw);
+    let total_uw: u128 = wanted.iter().map(|(_, uw)| u128::from(*uw)).sum();
+    let given_uw = total_uw.min(u128::from(rest_uw));
     for &(at, uw) in wanted {
-        shares_uw[at] += (u128::from(uw) * u128::from(given_uw) / u128::from(total_uw.max(1))) as u64;
+        shares_uw[at] += (u128::from(uw) * given_uw / total_uw.max(1)) as u64;
     }
-    rest_uw - given_uw
+    rest_uw - given_uw as u64
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@
 //! too much.
 //!
 //! # Vocabulary
-//! A *grant* is a share as published for a server, with a number: the same power can be granted twice with another in between. Its *bound* is the highest power that may be in force there: of its grants since the last
-//! one that it has confirmed, that one included. A server that loses touch holds its last grant until its validity ends, and takes its floor
+//! A *grant* is a share as published for a server, with a number: the same power can be granted twice with another in between. Its *bound* is
+//! the highest power that may be in force there: of its grants since the last one that it has confirmed, that one included. A server that loses touch holds its last grant until its validity ends, and takes its floor
 //! then; the floor is agreed beforehand, so it stays reserved for every server that is known, running or not.
 //!
 //! # Properties
 //! - The sum of bounds never exceeds the budget unless the budget itself was lowered; then it never rises before it is within the budget.
 //! - Once all servers have confirmed, the next grants are the shares.
+//! - Grants, bounds and floors are the whole state: a successor that reads them resumes.
 
 use std::collections::BTreeMap;
 
@@ -22,6 +23,17 @@ pub struct Grant {
     pub number: u64,
     /// In microwatts.
     pub power_uw: u64,
+}
+
+/// What is known of a server between two leaders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its reserved floor in microwatts.
+    pub floor_uw: u64,
+    /// Its latest grant.
+    pub grant: Grant,
+    /// The highest power that may be in force, in microwatts.
+    pub bound_uw: u64,
 }
 
 /// Grants of servers with identities `K`.
@@ -61,6 +73,24 @@ impl<K: Ord + Clone> Grants<K> {
         Self { budget_uw, number: 0, members: BTreeMap::new() }
     }
 
+    /// As a leader before has left them. A bound is at least the grant and the floor.
+    pub fn resume(budget_uw: u64, servers: impl IntoIterator<Item = (K, Known)>) -> Self {
+        let mut grants = Self::new(budget_uw);
+        for (server, Known { floor_uw, grant, bound_uw }) in servers {
+            grants.number = grants.number.max(grant.number);
+            let bound_uw = bound_uw.max(grant.power_uw).max(floor_uw);
+            grants.members.insert(server, Member { floor_uw, share_uw: grant.power_uw.max(floor_uw), grant, bound_uw });
+        }
+        grants
+    }
+
+    /// The latest grant of a server, and the highest power that may be in force there.
+    #[must_use]
+    pub fn known(&self, server: &K) -> Option<Known> {
+        let &Member { floor_uw, grant, bound_uw, .. } = self.members.get(server)?;
+        Some(Known { floor_uw, grant, bound_uw })
+    }
+
     /// Sets the rack's budget in microwatts. Shares follow with [`Grants::set_share`].
     pub fn set_budget(&mut self, budget_uw: u64) {
         self.budget_uw = budget_uw;
@@ -74,12 +104,30 @@ impl<K: Ord + Clone> Grants<K> {
         if self.members.contains_key(&server) {
             return Ok(());
         }
-        let missing_uw = (self.bound_uw() + floor_uw).saturating_sub(self.budget_uw);
+        let missing_uw = self.bound_uw().saturating_add(floor_uw).saturating_sub(self.budget_uw);
         if missing_uw > 0 {
             return Err(JoinError::NoRoom { missing_uw });
         }
         let member = Member { floor_uw, share_uw: floor_uw, grant: self.number(floor_uw), bound_uw: floor_uw };
         self.members.insert(server, member);
+        Ok(())
+    }
+
+    /// Reserves another floor for a server.
+    ///
+    /// # Errors
+    /// If there is no room for a higher one: others have to be lowered first.
+    pub fn set_floor(&mut self, server: &K, floor_uw: u64) -> Result<(), JoinError> {
+        let (all_uw, budget_uw) = (self.bound_uw(), self.budget_uw);
+        let Some(member) = self.members.get_mut(server) else { return Ok(()) };
+        let more_uw = floor_uw.saturating_sub(member.bound_uw);
+        let missing_uw = all_uw.saturating_add(more_uw).saturating_sub(budget_uw);
+        if more_uw > 0 && missing_uw > 0 {
+            return Err(JoinError::NoRoom { missing_uw });
+        }
+        member.floor_uw = floor_uw;
+        member.share_uw = member.share_uw.max(floor_uw);
+        member.bound_uw = member.bound_uw.max(floor_uw);
         Ok(())
     }
 
@@ -135,7 +183,7 @@ impl<K: Ord + Clone> Grants<K> {
     /// The most that all servers may draw together, in microwatts.
     #[must_use]
     pub fn bound_uw(&self) -> u64 {
-        self.members.values().map(|member| member.bound_uw).sum()
+        self.members.values().fold(0, |sum, member| sum.saturating_add(member.bound_uw))
     }
 
     /// Whether every server has confirmed its share.

@@ -20,6 +20,8 @@ enum Step {
     Confirm(usize),
     Lose(usize),
     Expire(usize),
+    /// Another leader takes over.
+    Resume,
 }
 
 const FLOOR_UW: u64 = 10;
@@ -33,6 +35,7 @@ fn step() -> impl Strategy<Value = Step> {
         (0..4_usize).prop_map(Step::Confirm),
         (0..4_usize).prop_map(Step::Lose),
         (0..4_usize).prop_map(Step::Expire),
+        Just(Step::Resume),
     ]
 }
 
@@ -69,6 +72,10 @@ fn take(grants: &mut Grants<usize>, remotes: &mut [Remote], step: &Step) {
                 let number = remotes[at].back.remove(0);
                 grants.confirm(&at, number);
             }
+        }
+        Step::Resume => {
+            let known: Vec<_> = (0..4).map(|at| (at, grants.known(&at).expect("joined"))).collect();
+            *grants = Grants::resume(BUDGET_UW, known);
         }
         Step::Lose(at) => remotes[at].back.clear(),
         Step::Expire(at) => {
@@ -132,4 +139,24 @@ fn a_raise_waits_for_the_confirmation_of_what_is_lowered() {
     grants.confirm(&"a", second);
     assert!(matches!(publish(&mut grants), Some(("b", 70, _))));
     assert_eq!(grants.join("c", 20), Err(JoinError::NoRoom { missing_uw: 20 }));
+}
+
+#[test]
+fn a_higher_floor_needs_room() {
+    let mut grants = Grants::new(100);
+    grants.join("a", 20).unwrap();
+    grants.join("b", 70).unwrap();
+    assert_eq!(grants.set_floor(&"a", 31), Err(JoinError::NoRoom { missing_uw: 1 }));
+    assert_eq!(grants.set_floor(&"a", 30), Ok(()));
+    assert_eq!((grants.bound_uw(), grants.set_floor(&"b", 10)), (100, Ok(())));
+    grants.expire(&"b");
+    assert_eq!(grants.bound_uw(), 40, "a lower floor after its restart");
+}
+
+#[test]
+fn absurd_figures_do_not_overflow() {
+    let mut grants = Grants::new(100);
+    assert!(grants.join("a", u64::MAX).is_err());
+    grants.join("b", 10).unwrap();
+    assert!(grants.set_floor(&"b", u64::MAX).is_err());
 }

@@ -11,4 +11,4 @@ mod grants;
 pub use curve::{Curve, CurveError, Point};
 pub use divide::{Division, Server, divide};
 pub use estimate::{Work, estimate};
-pub use grants::{Grant, Grants, JoinError};
+pub use grants::{Grant, Grants, JoinError, Known};

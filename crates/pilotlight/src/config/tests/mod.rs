@@ -1,5 +1,6 @@
 //! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
+mod fleet;
 mod policy;
 mod reference;
 mod security;
@@ -51,6 +52,9 @@ impl ConfigDir {
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
         fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
         write_secrets(&dir.path().join("secrets"));
+        for name in ["etcd-ca.pem", "etcd-cert.pem", "etcd-key.pem", "etcd-password"] {
+            fs::write(dir.path().join(name), format!("{name}\n")).unwrap();
+        }
         fs::write(dir.path().join("machine.toml"), include_str!("../../../../../profiles/pass-xeon-gold-6430.toml"))
             .unwrap();
         Self { dir }

@@ -72,7 +72,7 @@ fn unknown_keys() {
             1 | [limit]
               |  ^^^^^
               = did you mean `limits`?
-              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, fleet, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
         "#]],
     );
     refused(
@@ -107,7 +107,7 @@ fn unknown_keys() {
             1 | nqn = "nqn.2024-05.com.example:a"
               | ^^^
               = `nqn` belongs in [[subsystem]]
-              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, fleet, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
         "#]],
     );
 }

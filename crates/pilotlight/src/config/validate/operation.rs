@@ -87,9 +87,11 @@ impl Checker<'_> {
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.discovery.mdns,
             page: None,
+            fleet: None,
         };
         let page = self.page(&draft.page, draft.page_tick_ms, operation.admin_socket.as_ref());
-        let operation = Operation { page, ..operation };
+        let fleet = self.fleet(&draft.fleet, operation.profile.as_ref());
+        let operation = Operation { page, fleet, ..operation };
         self.unused_goals(&draft.goals, &operation);
         operation
     }
@@ -189,7 +191,11 @@ impl Checker<'_> {
     }
 
     /// A parsed text; `None` after an error, which is noted.
-    fn parsed<T>(&mut self, written: Option<&Text>, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+    pub(super) fn parsed<T>(
+        &mut self,
+        written: Option<&Text>,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<T> {
         let written = written?;
         parse(&written.value).map_err(|wrong| self.problem(Problem::error(&written.at, wrong))).ok()
     }

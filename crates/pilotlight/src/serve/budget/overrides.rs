@@ -16,6 +16,8 @@ pub(in crate::serve) struct Configured {
     pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
+    /// This server's share of the budget of its rack, in microwatts, which no other budget exceeds; at first its floor. `None` without a rack.
+    pub(in crate::serve) share_uw: Option<u64>,
 }
 
 /// Goals set over the control socket.
@@ -79,6 +81,7 @@ pub(in crate::serve) enum Origin {
     Configuration,
     Schedule,
     Manual,
+    Fleet,
 }
 
 /// The budget in force.
@@ -98,6 +101,7 @@ impl Origin {
             Self::Configuration => "configuration",
             Self::Schedule => "schedule",
             Self::Manual => "manual",
+            Self::Fleet => "fleet",
         }
     }
 }
@@ -105,18 +109,29 @@ impl Origin {
 impl Configured {
     /// Values of the configuration file.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
-        let Operation { goals, priorities, tolerances, domain, schedule, .. } = operation;
+        let Operation { goals, priorities, tolerances, domain, schedule, fleet, .. } = operation;
+        let share_uw = fleet.as_ref().map(|fleet| fleet.floor_uw);
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
-        Self { goals: goals.clone(), priorities, tolerances, domain: *domain, schedule: schedule.clone() }
+        Self { goals: goals.clone(), priorities, tolerances, domain: *domain, schedule: schedule.clone(), share_uw }
     }
 
     /// Whether there is, or will be, a budget.
     pub(in crate::serve) fn has_budget(&self) -> bool {
-        self.goals.budget_uw.is_some() || self.schedule.is_some()
+        self.goals.budget_uw.is_some() || self.schedule.is_some() || self.share_uw.is_some()
     }
 
-    /// The budget in force at a moment.
+    /// The budget in force at a moment: the operator's, or the share if that is lower.
     pub(in crate::serve) fn budget(&self, overrides: &GoalOverrides, now_s: u64) -> InForce {
+        let own = self.own_budget(overrides, now_s);
+        match self.share_uw {
+            Some(share_uw) if own.budget_uw.is_none_or(|own_uw| share_uw < own_uw) => {
+                InForce { budget_uw: Some(share_uw), origin: Origin::Fleet, until_s: own.until_s }
+            }
+            _ => own,
+        }
+    }
+
+    fn own_budget(&self, overrides: &GoalOverrides, now_s: u64) -> InForce {
         if let Some(hand) = overrides.budget.filter(|hand| hand.is_in_force(now_s)) {
             return InForce { budget_uw: hand.budget_uw, origin: Origin::Manual, until_s: hand.until_s };
         }

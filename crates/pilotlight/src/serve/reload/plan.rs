@@ -32,6 +32,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         page,
         seccomp,
         user,
+        fleet,
         // they change while the server runs
         policy: _,
         goals: _,
@@ -62,6 +63,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         ("page", *page != wanted.page),
         ("security.seccomp", *seccomp != wanted.seccomp),
         ("security.user", *user != wanted.user),
+        ("fleet", *fleet != wanted.fleet),
     ];
     name(&differs)
 }

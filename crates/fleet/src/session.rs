@@ -1,0 +1,152 @@
+//! Tasks of a session: keeping its lease, following the rack's documents, standing for election. They report to the member's loop.
+//!
+//! A failed request is repeated: the validity of the share, not an error, decides what holds meanwhile.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, GetOptions, LeaderKey, WatchOptions};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::config::{EtcdError, within};
+use crate::documents::{Change, Documents, Key, prefix};
+
+/// The reading of a clock in nanoseconds that runs during a suspension too.
+pub(crate) type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What a task reports.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The lease was kept by the request sent at this time.
+    Kept { sent_ns: u64 },
+    /// etcd has ended the lease.
+    Ended,
+    /// All documents, after the start or a gap.
+    All(Box<Documents>),
+    /// One of them has changed.
+    Changed(Change),
+    /// This member leads.
+    Elected(LeaderKey),
+    /// A request failed, and is repeated.
+    Failed(EtcdError),
+}
+
+/// What tasks need.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub(crate) client: Client,
+    pub(crate) rack: String,
+    pub(crate) name: String,
+    pub(crate) lease: i64,
+    pub(crate) lease_time: Duration,
+    pub(crate) clock: Clock,
+    pub(crate) events: UnboundedSender<Event>,
+}
+
+impl Context {
+    /// Time limit of a request, and of a pause before it is repeated.
+    pub(crate) fn patience(&self) -> Duration {
+        self.lease_time / 8
+    }
+
+    fn report(&self, event: Event) {
+        let _ = self.events.send(event); // the loop has ended
+    }
+
+    async fn pause(&self, error: EtcdError) {
+        self.report(Event::Failed(error));
+        tokio::time::sleep(self.patience()).await;
+    }
+
+    /// Keeps the lease until etcd has ended it.
+    pub(crate) async fn keep(mut self) {
+        loop {
+            match self.keep_by_one_stream().await {
+                Ok(()) => return self.report(Event::Ended),
+                Err(error) => self.pause(error).await,
+            }
+        }
+    }
+
+    /// Returns once etcd has ended the lease.
+    async fn keep_by_one_stream(&mut self) -> Result<(), EtcdError> {
+        let sent_ns = (self.clock)();
+        let opened = within(self.patience(), self.client.lease_keep_alive(self.lease)).await;
+        let (mut keeper, mut stream) = match opened {
+            Err(EtcdError::Client(etcd_client::Error::LeaseKeepAliveError(why))) if why.contains("not found") => {
+                return Ok(());
+            }
+            opened => opened?,
+        };
+        self.report(Event::Kept { sent_ns });
+        loop {
+            tokio::time::sleep(self.patience()).await;
+            let sent_ns = (self.clock)();
+            within(self.patience(), keeper.keep_alive()).await?;
+            match within(self.patience(), stream.message()).await? {
+                Some(kept) if kept.ttl() <= 0 => return Ok(()),
+                Some(_) => self.report(Event::Kept { sent_ns }),
+                None => return Err(EtcdError::Timeout(self.patience())),
+            }
+        }
+    }
+
+    /// Follows the documents.
+    pub(crate) async fn follow(mut self) {
+        loop {
+            if let Err(error) = self.follow_one_stream().await {
+                self.pause(error).await;
+            }
+        }
+    }
+
+    async fn follow_one_stream(&mut self) -> Result<(), EtcdError> {
+        let prefix = prefix(&self.rack);
+        let documents = within(self.patience(), read_all(&mut self.client, &self.rack)).await?;
+        let options = WatchOptions::new().with_prefix().with_start_revision(documents.revision + 1);
+        self.report(Event::All(Box::new(documents)));
+        let mut stream = within(self.patience(), self.client.watch(prefix.as_str(), Some(options))).await?;
+        while let Some(response) = stream.message().await? {
+            if response.canceled() {
+                break;
+            }
+            for event in response.events() {
+                let Some(kv) = event.kv() else { continue };
+                let value = (event.event_type() == etcd_client::EventType::Put).then(|| kv.value().to_vec());
+                self.report(Event::Changed(change(kv, &prefix, value)));
+            }
+        }
+        Err(EtcdError::Timeout(self.patience()))
+    }
+
+    /// Stands for election until elected.
+    pub(crate) async fn campaign(mut self) {
+        let path = Key::Leader.path(&self.rack);
+        loop {
+            match self.client.campaign(path.as_str(), self.name.as_str(), self.lease).await {
+                Ok(mut elected) => match elected.take_leader() {
+                    Some(key) => return self.report(Event::Elected(key)),
+                    None => self.pause(EtcdError::Timeout(self.patience())).await,
+                },
+                Err(error) => self.pause(error.into()).await,
+            }
+        }
+    }
+}
+
+/// All documents of a rack, at one revision.
+pub(crate) async fn read_all(client: &mut Client, rack: &str) -> Result<Documents, etcd_client::Error> {
+    let prefix = prefix(rack);
+    let read = client.get(prefix.as_str(), Some(GetOptions::new().with_prefix())).await?;
+    let mut documents = Documents::default();
+    for kv in read.kvs() {
+        documents.apply(&change(kv, &prefix, Some(kv.value().to_vec())));
+    }
+    documents.revision = read.header().map_or(documents.revision, etcd_client::ResponseHeader::revision);
+    Ok(documents)
+}
+
+fn change(kv: &etcd_client::KeyValue, prefix: &str, value: Option<Vec<u8>>) -> Change {
+    let path = String::from_utf8_lossy(kv.key()).strip_prefix(prefix).unwrap_or_default().to_owned();
+    Change { path, value, revisions: (kv.create_revision(), kv.mod_revision()) }
+}
