@@ -31,5 +31,12 @@ mod session;
 mod thread;
 pub mod view;
 
+#[cfg(test)]
+extern crate self as pilotlight_fleet; // as the tests of the public surface name it
+#[cfg(test)]
+#[path = "../tests/support/etcd.rs"]
+#[allow(dead_code, reason = "one of its users needs the cluster alone")]
+mod support;
+
 pub use config::{Etcd, MemberConfig, Tls};
 pub use thread::{Fleet, Report, State, Target};

@@ -374,3 +374,23 @@ fn three_hundred_members_are_written_in_parts() {
     assert_eq!((most, world.documents.grants.len()), (MOST_WRITES, 300));
     assert!(world.bounds_uw() <= 300 * 50_000);
 }
+
+/// A status ends with its session.
+#[test]
+fn the_share_of_a_session_that_has_ended_is_free_except_the_floor() {
+    let mut documents = Documents { budget_uw: Some(100_000), ..Documents::default() };
+    for name in ["a", "b"] {
+        documents.members.insert(name.into(), 10_000);
+    }
+    documents.statuses.insert("b".into(), status(2, 10_000));
+    let grant = GrantDocument { format: FORMAT, number: 5, power_uw: 90_000, bound_uw: 90_000, session: 1 };
+    documents.grants.insert("a".into(), grant);
+    let writes = decide(&documents).writes;
+    let of = |name: &str| {
+        writes.iter().find_map(|write| match write {
+            Write::Grant(of, grant) if of == name => Some((grant.power_uw, grant.bound_uw, grant.session)),
+            _ => None,
+        })
+    };
+    assert_eq!((of("a"), of("b")), (Some((10_000, 10_000, 0)), Some((90_000, 90_000, 2))));
+}

@@ -137,7 +137,7 @@ fn now_ns() -> u64 {
 /// What other tasks than those of a session report.
 enum Done {
     /// A session can begin: the connection, the lease, and when it was requested.
-    Begun(Client, i64, u64),
+    Begun(Box<Client>, i64, u64),
     /// A status is written; `false`: the key is that of another session.
     Published(Box<Status>, bool),
     /// A status is not written.
@@ -165,6 +165,13 @@ struct Loop {
     is_writing: bool,
     /// Revision of the leader's last write.
     written: i64,
+}
+
+/// However the thread ends.
+impl Drop for Loop {
+    fn drop(&mut self) {
+        self.target.set_share(self.config.floor_uw);
+    }
 }
 
 impl Loop {
@@ -234,7 +241,7 @@ impl Loop {
                     Ok((client, lease.id(), sent_ns))
                 };
                 match request.await {
-                    Ok((client, lease, sent_ns)) => return Done::Begun(client, lease, sent_ns),
+                    Ok((client, lease, sent_ns)) => return Done::Begun(Box::new(client), lease, sent_ns),
                     Err(error) => _ = events.send(Event::Failed(error)),
                 }
                 tokio::time::sleep(patience).await;
@@ -244,7 +251,7 @@ impl Loop {
 
     fn on_done(&mut self, done: Done) {
         match done {
-            Done::Begun(client, lease, sent_ns) => self.begun(client, lease, sent_ns),
+            Done::Begun(client, lease, sent_ns) => self.begun(*client, lease, sent_ns),
             Done::Published(status, is_ours) => self.on_published(*status, is_ours),
             Done::NotPublished(error) => {
                 self.is_publishing = false;

@@ -1,20 +1,24 @@
 //! The rack as an operator sees and sets it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use etcd_client::{Compare, CompareOp, Txn, TxnOp};
+use etcd_client::{Client, Compare, CompareOp, Txn, TxnOp};
 
 use crate::config::{Etcd, EtcdError, within};
 use crate::documents::{Budget, Documents, FORMAT, Key, Member, write};
 use crate::session::read_all;
 
-/// Time limit of a request.
+/// Time limit of an operation.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause before a request is repeated.
+const PAUSE: Duration = Duration::from_millis(100);
+/// gRPC: the server is not reached at present.
+const UNAVAILABLE: i32 = 14;
 
 /// Access of an operator to a rack.
 pub struct Rack {
     runtime: tokio::runtime::Runtime,
-    client: etcd_client::Client,
+    client: Client,
     rack: String,
 }
 
@@ -54,8 +58,11 @@ impl Rack {
     /// # Errors
     /// If etcd fails.
     pub fn read(&mut self) -> Result<Documents, RackError> {
-        let Self { runtime, client, rack } = self;
-        Ok(runtime.block_on(within(PATIENCE, read_all(client, rack)))?)
+        let rack = self.rack.clone();
+        self.request(|mut client| {
+            let rack = rack.clone();
+            async move { read_all(&mut client, &rack).await }
+        })
     }
 
     /// Sets the budget in microwatts.
@@ -65,8 +72,10 @@ impl Rack {
     pub fn set_budget(&mut self, power_uw: u64) -> Result<(), RackError> {
         let key = Key::Budget.path(&self.rack);
         let value = write(&Budget { format: FORMAT, power_uw });
-        let Self { runtime, client, .. } = self;
-        runtime.block_on(within(PATIENCE, client.put(key, value, None)))?;
+        self.request(|mut client| {
+            let (key, value) = (key.clone(), value.clone());
+            async move { client.put(key, value, None).await }
+        })?;
         Ok(())
     }
 
@@ -80,7 +89,7 @@ impl Rack {
         let sequence = TxnOp::put(Key::Sequence.path(&self.rack), "", None);
         let new =
             Txn::new().when([Compare::create_revision(key.as_str(), CompareOp::Equal, 0)]).and_then([put, sequence]);
-        if self.commit(new)? { Ok(()) } else { Err(RackError::Known(name.to_owned())) }
+        if self.commit(&new)? { Ok(()) } else { Err(RackError::Known(name.to_owned())) }
     }
 
     /// Forgets a server that is off for good: its floor is free.
@@ -99,11 +108,34 @@ impl Rack {
         let mut operations = vec![TxnOp::put(path(Key::Sequence), "", None)];
         operations.extend(delete);
         let transaction = Txn::new().when([is_off]).and_then(operations);
-        if self.commit(transaction)? { Ok(()) } else { Err(RackError::Running(name.to_owned())) }
+        if self.commit(&transaction)? { Ok(()) } else { Err(RackError::Running(name.to_owned())) }
     }
 
-    fn commit(&mut self, transaction: Txn) -> Result<bool, RackError> {
-        let Self { runtime, client, .. } = self;
-        Ok(runtime.block_on(within(PATIENCE, client.txn(transaction)))?.succeeded())
+    fn commit(&mut self, transaction: &Txn) -> Result<bool, RackError> {
+        let done = self.request(|mut client| {
+            let transaction = transaction.clone();
+            async move { client.txn(transaction).await }
+        })?;
+        Ok(done.succeeded())
+    }
+
+    /// Repeats a request while a member of etcd is not reached: others may be.
+    fn request<T, F: Future<Output = Result<T, etcd_client::Error>>>(
+        &mut self,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, RackError> {
+        let end = Instant::now() + PATIENCE;
+        let is_unavailable = |error: &EtcdError| match error {
+            EtcdError::Client(etcd_client::Error::GRpcStatus(status)) => status.code() as i32 == UNAVAILABLE,
+            EtcdError::Client(_) | EtcdError::Timeout(_) => false,
+        };
+        self.runtime.block_on(async {
+            loop {
+                match within(PATIENCE, request(self.client.clone())).await {
+                    Err(error) if is_unavailable(&error) && Instant::now() < end => tokio::time::sleep(PAUSE).await,
+                    done => return Ok(done?),
+                }
+            }
+        })
     }
 }
