@@ -39,4 +39,4 @@ extern crate self as pilotlight_fleet; // as the tests of the public surface nam
 mod support;
 
 pub use config::{Etcd, MemberConfig, Tls};
-pub use thread::{Fleet, Report, State, Target};
+pub use thread::{Fleet, Report, State, StateReader, Target};

@@ -70,6 +70,18 @@ pub struct State {
     pub failure: Option<String>,
 }
 
+/// Reads the state of a member.
+#[derive(Clone, Debug)]
+pub struct StateReader(Arc<Mutex<State>>);
+
+impl StateReader {
+    /// The state.
+    #[must_use]
+    pub fn get(&self) -> State {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
 /// The running thread. Dropped, it sets the floor, and gives the share back.
 pub struct Fleet {
     state: Arc<Mutex<State>>,
@@ -115,7 +127,13 @@ impl Fleet {
     /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.reader().get()
+    }
+
+    /// What reads its state, also after its end.
+    #[must_use]
+    pub fn reader(&self) -> StateReader {
+        StateReader(Arc::clone(&self.state))
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) enum Command {
     Profile(crate::profile::ProfileArgs),
     /// Show the sensors of this machine and their values
     Sensors(crate::sensors::SensorsArgs),
+    /// Show servers that share a power budget over etcd; set the budget
+    Fleet(Box<crate::fleet::FleetArgs>),
 
     /// Compare two results folders, or two settings of one
     Compare(crate::compare::CompareArgs),

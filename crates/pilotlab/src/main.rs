@@ -9,6 +9,7 @@ mod claims;
 mod cli;
 mod compare;
 mod files;
+mod fleet;
 mod measure;
 mod merge;
 mod profile;
@@ -39,6 +40,7 @@ fn start(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Measure(args) => measure::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Sensors(args) => sensors::run(args),
+        Command::Fleet(args) => fleet::run(args),
         Command::Read(args) => read::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Advise(args) => advise::run(args),

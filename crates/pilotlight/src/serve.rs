@@ -5,6 +5,7 @@ mod banner;
 pub(crate) mod budget;
 mod descriptors;
 mod drives;
+mod fleet;
 mod forced_exit;
 mod holder;
 pub(crate) mod knobs;
@@ -100,6 +101,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let http = metrics.map(|listener| serve_metrics(listener, &admin, &loaded.operation)).transpose()?;
     let page = page.map(|page| serve_page(page, &admin, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
+    let fleet = fleet::join(&admin, &loaded.operation).context("cannot start a thread for the rack")?;
     let listening = admin.listening();
     let announced = if listening.plain.is_empty() { &listening.tls } else { &listening.plain };
     let announcer = Announcer::new(announced, &loaded.operation.reactors.cores);
@@ -108,7 +110,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     notify::ready();
     let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;
     drop(control); // no requests from now on
-    drop((http, page, watchdog, announcer));
+    drop((http, page, watchdog, announcer, fleet));
     let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
     let (server, config) = admin.close();
     let exit = stop(server, &config);

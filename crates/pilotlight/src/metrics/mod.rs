@@ -21,7 +21,7 @@ mod tests;
 use pilotlight_nvmf_target::usage::Counts;
 use pilotlight_nvmf_target::{NamespaceFailures, ServerStats};
 
-use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport, JsonSample};
+use crate::status::report::{BudgetReport, EnergySharesReport, FleetReport, GoalsReport, JsonSample};
 #[cfg(test)]
 pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
@@ -45,6 +45,8 @@ pub(crate) struct Facts {
     pub(crate) power: Option<PowerFacts>,
     /// Which hosts and namespaces energy was for, where that is on.
     pub(crate) energy: Option<EnergySharesReport>,
+    /// The place in a rack.
+    pub(crate) fleet: Option<FleetReport>,
     pub(crate) reload: ReloadFacts,
 }
 

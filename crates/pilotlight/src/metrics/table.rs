@@ -11,6 +11,7 @@ use pilotlight_reactor::cells::SLEEPS;
 
 use super::family::{Family, Kind, Samples};
 use super::{Facts, NamespaceFacts};
+use crate::status::report::FleetReport;
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
@@ -239,6 +240,44 @@ pub(crate) static FAMILIES: &[Family] = &[
         budget_states,
     ),
     family(
+        "pilotlight_fleet_share_watts",
+        (Gauge, "watts"),
+        &["rack"],
+        "Share of the budget of the rack, or without one the floor.",
+        |facts, out| fleet(facts, out, |fleet| millionths(fleet.share_uw)),
+    ),
+    family(
+        "pilotlight_fleet_granted",
+        (Gauge, ""),
+        &["rack"],
+        "Whether the share is in force: 0 for the floor.",
+        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.granted))),
+    ),
+    family(
+        "pilotlight_fleet_leader",
+        (Gauge, ""),
+        &["rack"],
+        "Whether this server divides the budget of the rack.",
+        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.leader))),
+    ),
+    family(
+        "pilotlight_fleet_connected",
+        (Gauge, ""),
+        &["rack"],
+        "Whether the last request to etcd was answered.",
+        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.failure.is_none()))),
+    ),
+    family("pilotlight_fleet_grants", (Counter, ""), &["rack"], "Grants of another share.", |facts, out| {
+        fleet(facts, out, |fleet| fleet.grants as f64);
+    }),
+    family(
+        "pilotlight_fleet_expiries",
+        (Counter, ""),
+        &["rack"],
+        "Shares whose validity has ended, so that the floor was in force.",
+        |facts, out| fleet(facts, out, |fleet| fleet.expiries as f64),
+    ),
+    family(
         "pilotlight_tolerance_ratio",
         (Gauge, "ratio"),
         &["subsystem", "namespace", "stat"],
@@ -434,6 +473,12 @@ fn watts(facts: &Facts, out: &mut Samples<'_>) {
     let Some(power) = facts.power.as_ref().filter(|power| power.gives_watts) else { return };
     for zone in &power.zones {
         out.put_some([("zone", &*zone.name), ("sensor", &*power.sensor)], zone.power_uw.map(millionths));
+    }
+}
+
+fn fleet(facts: &Facts, out: &mut Samples<'_>, value: fn(&FleetReport) -> f64) {
+    if let Some(fleet) = &facts.fleet {
+        out.put([("rack", fleet.rack.as_str())], value(fleet));
     }
 }
 

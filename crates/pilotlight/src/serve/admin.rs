@@ -14,6 +14,7 @@
 mod audit;
 mod energy;
 mod facts;
+mod fleet;
 mod free_space;
 mod goals;
 mod hosts;
@@ -64,6 +65,8 @@ pub(super) struct Admin {
     args: ServeArgs,
     /// The live page, if one is served.
     page: OnceLock<PageReport>,
+    /// The rack whose budget it shares, and its state there.
+    fleet: OnceLock<(crate::config::Fleet, pilotlight_fleet::StateReader)>,
     /// Held while a request is handled, so that each change is logged with its author.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -108,6 +111,7 @@ impl Admin {
             volumes: FreeSpace::default(),
             args: args.clone(),
             page: OnceLock::new(),
+            fleet: OnceLock::new(),
             turn: Mutex::new(()),
             state: Mutex::new(state),
         }

@@ -3,7 +3,7 @@
 use super::format::{line, time};
 use std::fmt::Write as _;
 
-use super::report::{BudgetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
+use super::report::{BudgetReport, FleetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 
 /// Entries of the view of a policy that keeps a tolerance: its state, the measured loss, the age of the baseline;
@@ -73,6 +73,21 @@ pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> Stri
     let all: Vec<String> = report.throttled.iter().map(|knob| format!("{} {}", knob.name, knob.value)).collect();
     line(&mut out, "throttled", &if all.is_empty() { "nothing".to_owned() } else { all.join(", ") });
     report.bottleneck.iter().for_each(|component| line(&mut out, "bottleneck", component));
+    out
+}
+
+/// The share of a rack's budget.
+pub(crate) fn fleet(fleet: &FleetReport) -> String {
+    let FleetReport { rack, name, share_uw, granted, valid_for_ns, leader, failure, .. } = fleet;
+    let share = format_budget(Some(*share_uw));
+    let mut out = match granted {
+        true => format!("{share} of {rack} as {name}, valid for {}", time(*valid_for_ns)),
+        false => format!("{share} as {name} of {rack}: the floor, no share is in force"),
+    };
+    if *leader {
+        out += "; this server divides the budget";
+    }
+    failure.iter().for_each(|why| out += &format!("; {why}"));
     out
 }
 

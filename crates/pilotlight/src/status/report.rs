@@ -70,6 +70,30 @@ pub(crate) struct Report {
     /// The live page for browsers, if one is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) page: Option<PageReport>,
+    /// The rack whose budget the server shares.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fleet: Option<FleetReport>,
+}
+
+/// A server's place in a rack.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FleetReport {
+    pub(crate) rack: String,
+    /// The server's name there.
+    pub(crate) name: String,
+    /// Its share, which no budget exceeds, in microwatts.
+    pub(crate) share_uw: u64,
+    /// Whether that is a grant; otherwise it is the floor.
+    pub(crate) granted: bool,
+    /// How long it is valid without another answer of etcd, in nanoseconds.
+    pub(crate) valid_for_ns: u64,
+    /// Whether this server divides the rack's budget.
+    pub(crate) leader: bool,
+    /// Grants, and shares whose validity has ended, since the start.
+    pub(crate) grants: u64,
+    pub(crate) expiries: u64,
+    /// Why etcd was not reached, if the last request failed.
+    pub(crate) failure: Option<String>,
 }
 
 /// Properties of the server.

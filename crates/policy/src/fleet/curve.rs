@@ -51,6 +51,11 @@ impl Curve {
         if hull.is_empty() { Err(CurveError::Empty) } else { Ok(Self(hull)) }
     }
 
+    /// Its points: the floor first, full power last.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        self.0.iter().copied()
+    }
+
     /// Power below which the server cannot be held, in microwatts.
     #[must_use]
     pub fn floor_uw(&self) -> u64 {

@@ -112,7 +112,7 @@ impl Admin {
         self.server.unreachable().filter(|unreachable| unreachable.goal == Goal::Budget).map(|floor| floor.reached)
     }
 
-    fn update_verdict(&self, state: &mut State) {
+    pub(super) fn update_verdict(&self, state: &mut State) {
         let domain = domain_in_force(state, self.server.as_ref());
         let budget_uw = state.operation.goals.budget_uw;
         let floor_uw = budget_uw.and_then(|_| self.policy_floor_uw());
@@ -338,7 +338,7 @@ fn headroom(budget_uw: Option<u64>, power_uw: Option<u64>) -> Option<i64> {
     Some(i64::try_from(budget_uw?).ok()? - i64::try_from(power_uw?).ok()?)
 }
 
-fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
+pub(super) fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
     state.active_policy.domain().unwrap_or_else(|| budget::domain(state.operation.domain, &server.sources()))
 }
 

@@ -167,7 +167,8 @@ impl Admin {
         let report = measure::report(before, now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &active_policy, unreachable);
         let (power, page) = (self.server.power(), self.page.get().cloned());
-        Report { goals, priorities, budget, power, page, energy_shares: self.energy_shares(), ..report }
+        let (energy_shares, fleet) = (self.energy_shares(), self.fleet_report());
+        Report { goals, priorities, budget, power, page, energy_shares, fleet, ..report }
     }
 
     /// The health, from counters only: no core is woken.

@@ -162,6 +162,7 @@ pub(crate) fn report() -> Report {
         ],
         metrics: Vec::new(),
         page: None,
+        fleet: None,
     }
 }
 
