@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 
+/// Interval of pings of a connection: etcd ends one that has more than one in 5 s (`--grpc-keepalive-min-time`).
+const PING: Duration = Duration::from_secs(10);
+
 /// Access to etcd.
 #[derive(Clone, Default)]
 pub struct Etcd {
@@ -59,7 +62,7 @@ impl Etcd {
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, EtcdError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(timeout)
-            .with_keep_alive(timeout, timeout)
+            .with_keep_alive(PING, PING)
             .with_keep_alive_while_idle(true);
         options = options.with_require_leader(true);
         if self.endpoints.iter().any(|endpoint| endpoint.starts_with("https:")) {

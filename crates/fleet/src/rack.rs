@@ -53,8 +53,10 @@ pub fn decide(documents: &Documents) -> Decision {
     }
     let budget_uw = documents.budget_uw.unwrap_or(0);
     if documents.budget_uw.is_none() {
-        decision
-            .problem(None, "no budget is set, so that all members have their floors: `pilotlab fleet RACK --set 10kW`");
+        decision.problem(
+            None,
+            "no budget is set, so that all members have their floors: `pilotlab fleet RACK budget 10kW`",
+        );
     }
     let mut grants =
         Grants::resume(budget_uw, documents.members.keys().map(|name| (name.clone(), known(documents, name))));
@@ -106,8 +108,11 @@ fn excess(documents: &Documents, grants: &Grants<String>, decision: &mut Decisio
     for (name, status) in &documents.statuses {
         let (Some(known), Some(measured_uw)) = (grants.known(name), status.measured_uw) else { continue };
         let most_uw = status.full_uw.min(MOST_UW).saturating_sub(known.bound_uw);
-        let excess_uw = measured_uw.saturating_sub(known.bound_uw).min(most_uw);
+        let excess_uw = measured_uw.saturating_sub(known.bound_uw);
         if excess_uw > known.bound_uw / 50 {
+            // in steps, so that noise changes nothing
+            let step_uw = (known.bound_uw / 20).max(1);
+            let excess_uw = excess_uw.div_ceil(step_uw).saturating_mul(step_uw).min(most_uw);
             let watts = excess_uw as f64 / 1e6;
             decision
                 .problem(Some(name), format!("draws {watts:.1} W more than it was granted; others get less meanwhile"));

@@ -70,7 +70,6 @@ impl Context {
 
     /// Returns once etcd has ended the lease.
     async fn keep_by_one_stream(&mut self) -> Result<(), EtcdError> {
-        let sent_ns = (self.clock)();
         let opened = within(self.patience(), self.client.lease_keep_alive(self.lease)).await;
         let (mut keeper, mut stream) = match opened {
             Err(EtcdError::Client(etcd_client::Error::LeaseKeepAliveError(why))) if why.contains("not found") => {
@@ -78,17 +77,29 @@ impl Context {
             }
             opened => opened?,
         };
-        self.report(Event::Kept { sent_ns });
         loop {
-            tokio::time::sleep(self.patience()).await;
             let sent_ns = (self.clock)();
             within(self.patience(), keeper.keep_alive()).await?;
             match within(self.patience(), stream.message()).await? {
                 Some(kept) if kept.ttl() <= 0 => return Ok(()),
-                Some(_) => self.report(Event::Kept { sent_ns }),
+                Some(kept) => {
+                    let term = kept.header().map(etcd_client::ResponseHeader::raft_term);
+                    if term.is_some() && term == self.present_term().await? {
+                        self.report(Event::Kept { sent_ns });
+                    }
+                }
                 None => return Err(EtcdError::Timeout(self.patience())),
             }
+            tokio::time::sleep(self.patience()).await;
         }
+    }
+
+    /// The term of etcd's present leader. One that is no longer leader, and does not know that yet, can answer requests to keep a lease (before
+    /// etcd 3.4.25 and 3.5.8), but no linearizable read.
+    async fn present_term(&mut self) -> Result<Option<u64>, EtcdError> {
+        let key = Key::Status(self.name.clone()).path(&self.rack);
+        let read = within(self.patience(), self.client.get(key, Some(GetOptions::new().with_count_only()))).await?;
+        Ok(read.header().map(etcd_client::ResponseHeader::raft_term))
     }
 
     /// Follows the documents.

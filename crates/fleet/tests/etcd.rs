@@ -71,7 +71,7 @@ fn without_etcd_shares_hold_until_their_validity_ends_and_then_floors() {
     let meter = Meter::new();
     let clocks = [(100, 0), (91, 7_200_000_000_000), (110, 3)];
     ["a", "b", "c"].iter().for_each(|name| rack.reserve(name, RANGE_UW.0).unwrap());
-    let start = |(name, clock)| Member::start_with(&cluster, &meter, name, RANGE_UW, 300, clock);
+    let start = |(name, clock)| Member::start_on(&cluster.etcd, &meter, name, RANGE_UW, 300, clock);
     let members: Vec<Member> = ["a", "b", "c"].into_iter().zip(clocks).map(start).collect();
     wait_for_shares("a division", &members, &[100, 100, 100]);
     cluster.signal(&[0, 1, 2], "-STOP");
@@ -164,4 +164,59 @@ fn etcd_with_tls_and_certificates() {
     let stranger = pilotlight_fleet::Tls { identity: None, ..cluster.etcd.tls.clone() };
     let stranger = pilotlight_fleet::Etcd { tls: stranger, ..cluster.etcd.clone() };
     assert!(Rack::connect(&stranger, "r").and_then(|mut rack| rack.read()).is_err(), "without a certificate");
+}
+
+#[test]
+fn one_leader_serves_three_hundred_servers() {
+    let Some((cluster, mut rack)) = cluster() else { return };
+    rack.set_budget(300 * RANGE_UW.1).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut client = etcd_client::Client::connect(&cluster.etcd.endpoints, None).await.unwrap();
+        for at in 1..300 {
+            let status = format!(
+                r#"{{"format":1,"session":{at},"floor_uw":{},"full_uw":{},"source":"","priority":0,"curve":[[{},0],[{},900]],"applied":0,"in_force_uw":0}}"#,
+                RANGE_UW.0, RANGE_UW.1, RANGE_UW.0, RANGE_UW.1
+            );
+            client.put(format!("/pilotlight/r/status/server-{at}"), status, None).await.unwrap();
+        }
+    });
+    let meter = Meter::new();
+    let leader = Member::start(&cluster, &meter, "server-0", RANGE_UW, 900);
+    wait_for("its share", || leader.share_uw() == RANGE_UW.1);
+    let mut granted = 0;
+    wait_for("all have grants", || {
+        let grants = rack.read().unwrap().grants;
+        granted = grants.values().filter(|grant| grant.power_uw == RANGE_UW.1).count();
+        granted == 300
+    });
+    let bounds: u64 = rack.read().unwrap().grants.values().map(|grant| grant.bound_uw).sum();
+    assert!(bounds <= 300 * RANGE_UW.1);
+}
+
+#[test]
+fn etcd_with_users() {
+    let Some((cluster, _)) = cluster() else { return };
+    if Command::new("etcdctl").arg("version").output().is_err() {
+        eprintln!("SKIPPED: the program `etcdctl` is missing (Debian: etcd-client)");
+        return;
+    }
+    let endpoints = cluster.etcd.endpoints.join(",");
+    for command in ["user add root:hidden", "user grant-role root root", "auth enable"] {
+        let mut etcdctl = Command::new("etcdctl");
+        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &endpoints]).args(command.split(' '));
+        let output = etcdctl.output().unwrap();
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let with = |user: Option<(&str, &str)>| {
+        let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));
+        pilotlight_fleet::Etcd { user, ..cluster.etcd.clone() }
+    };
+    for wrong in [None, Some(("root", "wrong"))] {
+        assert!(Rack::connect(&with(wrong), "r").and_then(|mut rack| rack.read()).is_err(), "{wrong:?}");
+    }
+    let right = with(Some(("root", "hidden")));
+    let meter = Meter::new();
+    let member = Member::start_on(&right, &meter, "a", RANGE_UW, 900, (100, 0));
+    wait_for("its share", || member.share_uw() == RANGE_UW.1);
 }

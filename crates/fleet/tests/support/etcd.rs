@@ -219,12 +219,12 @@ impl Member {
         (floor_uw, full_uw): (u64, u64),
         rate: u64,
     ) -> Self {
-        Self::start_with(cluster, meter, name, (floor_uw, full_uw), rate, (100, 0))
+        Self::start_on(&cluster.etcd, meter, name, (floor_uw, full_uw), rate, (100, 0))
     }
 
     /// With a clock of this rate in percent, and this offset.
-    pub(crate) fn start_with(
-        cluster: &Cluster,
+    pub(crate) fn start_on(
+        etcd: &Etcd,
         meter: &Meter,
         name: &str,
         range_uw: (u64, u64),
@@ -242,7 +242,7 @@ impl Member {
             range_uw,
         };
         let config = MemberConfig {
-            etcd: cluster.etcd.clone(),
+            etcd: etcd.clone(),
             rack: "r".to_owned(),
             name: name.to_owned(),
             floor_uw: range_uw.0,
