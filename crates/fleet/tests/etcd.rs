@@ -2,6 +2,7 @@
 //! together stay within the budget.
 
 #[path = "support/etcd.rs"]
+#[allow(dead_code, reason = "another test uses the rest")]
 mod support;
 
 use std::process::Command;

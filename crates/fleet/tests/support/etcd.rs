@@ -112,6 +112,11 @@ pub(crate) fn rack(cluster: &Cluster) -> Rack {
     connected.unwrap()
 }
 
+/// Another access to the rack `r`.
+pub(crate) fn rack_again(cluster: &Cluster) -> Rack {
+    Rack::connect(&cluster.etcd, "r").unwrap()
+}
+
 /// What servers draw together.
 #[derive(Clone)]
 pub(crate) struct Meter(Arc<Mutex<Draws>>);

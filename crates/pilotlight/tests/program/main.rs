@@ -9,6 +9,7 @@ mod discovery;
 mod durability;
 mod errors;
 mod failures;
+mod fleet;
 mod health;
 mod host_load;
 mod hosts;

@@ -184,6 +184,7 @@ impl Server {
             "INT" => signal_hook::consts::SIGINT,
             "HUP" => signal_hook::consts::SIGHUP,
             "STOP" => signal_hook::consts::SIGSTOP,
+            "CONT" => signal_hook::consts::SIGCONT,
             _ => panic!("no signal {name}"),
         });
         let pid = rustix::process::Pid::from_child(&self.child);
