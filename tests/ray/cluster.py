@@ -8,6 +8,7 @@ import filecmp
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,6 +24,10 @@ SHARES = 9
 # About 20 s of CPU time.
 EXPERIMENT = "experiments/sandman/fig3.toml"
 ARGUMENTS = ["--smoke", "--set", 'parameter.rate.values=[[10_000, "6s"], [640_000, "2.5s"]]', "--repeats", "6"]
+SHORT = ["--smoke", "--at", "rate=10000"]
+RAY_PORTS = 20_000
+COMMAND = [sys.executable, "-m", "pilotlab_ray", EXPERIMENT]
+MEMORY = {"object_store_memory": 300 * 1024 * 1024}
 
 
 def fail(reason):
@@ -75,17 +80,30 @@ def share_with_results(raylets):
 def compute(command, cluster, workers, out):
     """Runs the command, kills a node, and returns the share that was lost, with the identifier of its node."""
     raylets = {node.all_processes["raylet"][0].process.pid: node for node in workers}
-    with subprocess.Popen(command) as process:
-        pid, share, raylet = wait_for(120, "no share has stored a run", lambda: process.poll() is not None or share_with_results(raylets))
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        found = wait_for(300, "no share has stored a run", lambda: share_with_results(raylets) or process.poll() is not None)
+        if found is True:
+            fail(f"the command ended before a node was killed, with exit code {process.returncode}")
+        pid, share, raylet = found
         number, node = share.split("/")[0], raylets[raylet].node_id
         if (out / f"shard-{number}").exists():
             fail(f"share {share} had finished before its node was killed")
         os.kill(raylet, signal.SIGKILL)
         wait_for(60, f"the program of share {share} has not ended with its node", lambda: pid not in processes())
         cluster.remove_node(raylets[raylet], allow_graceful=False)
-        if process.wait(300) != 0:
+        if process.wait(600) != 0:
             fail(f"exit code {process.returncode}")
     return int(number), node
+
+
+def free_port():
+    """A port outside of those of Ray's workers (10002 to 19999)."""
+    while True:
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+        if port > RAY_PORTS:
+            return port
 
 
 def same(one, other):
@@ -98,14 +116,12 @@ def same(one, other):
 def main(program, folder):
     whole, out = folder / "whole", folder / "out"
     subprocess.run([program, "run", EXPERIMENT, *ARGUMENTS, "--out", whole], check=True, stdout=subprocess.DEVNULL)
-    memory = {"object_store_memory": 300 * 1024 * 1024}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **memory})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY})
     try:
-        workers = [cluster.add_node(num_cpus=1, **memory) for _ in range(NODES)]
+        workers = [cluster.add_node(num_cpus=1, **MEMORY) for _ in range(NODES)]
         cluster.wait_for_nodes()
         own = ["--out", str(out), "--program", program, "--shares", str(SHARES), "--address", cluster.address, "--progress"]
-        command = [sys.executable, "-m", "pilotlab_ray", EXPERIMENT, *own, "--", *ARGUMENTS]
-        share, node = compute(command, cluster, workers, out)
+        share, node = compute([*COMMAND, *own, "--", *ARGUMENTS], cluster, workers, out)
     finally:
         cluster.shutdown()
     log = [json.loads(line) for line in (out / "shares.jsonl").read_text().splitlines()]
@@ -116,11 +132,12 @@ def main(program, folder):
         fail("the merged results differ from those of one run")
     print(f"share {share} of {SHARES} was lost with one of {NODES} nodes and computed on another; the results have the bytes of one run")
     notebook(program, folder)
+    client(program, folder)
 
 
 def notebook(program, folder):
     """The same call without a cluster, as in a notebook; a repeated call computes nothing."""
-    call = {"out": folder / "notebook", "program": program, "arguments": ["--smoke", "--at", "rate=10000"]}
+    call = {"out": folder / "notebook", "program": program, "arguments": SHORT}
     table = pilotlab_ray.run(EXPERIMENT, **call)
     if ray.is_initialized() or table.num_rows != 16 or set(table.column("rate").to_pylist()) != {10_000}:
         fail(f"the table is wrong, or Ray still runs: {table.schema}")
@@ -128,6 +145,21 @@ def notebook(program, folder):
     if not pilotlab_ray.run(EXPERIMENT, **call).equals(table) or (folder / "notebook/shares.jsonl").read_text() != log:
         fail("a repeated call computed shares again")
     print("a local run returned the table of its runs; a repeated call computed nothing")
+
+
+def client(program, folder):
+    """The same from a machine outside of the cluster."""
+    port = free_port()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "ray_client_server_port": port, **MEMORY})
+    try:
+        cluster.wait_for_nodes()
+        own = ["--out", str(folder / "client"), "--program", program, "--address", f"ray://127.0.0.1:{port}"]
+        subprocess.run([*COMMAND, *own, "--", *SHORT], check=True, stdout=subprocess.DEVNULL)
+    finally:
+        cluster.shutdown()
+    if not same(folder / "client/results/fig3", folder / "notebook/results/fig3"):
+        fail("results computed through a client of Ray differ from those of a local run")
+    print("a client of Ray (ray://) returned the same bytes as a local run")
 
 
 main(sys.argv[1], Path(sys.argv[2]))
