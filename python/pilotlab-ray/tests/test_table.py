@@ -48,6 +48,7 @@ def test_a_row_is_a_run_and_columns_have_types_and_units(tmp_path: Path) -> None
         "power_w": [300.0, None],
         "saturated": [False, True],
     }
+    assert [table.schema.field(name).type for name in ("rate", "z", "mix")] == [pa.int64(), pa.float64(), pa.string()]
     assert table.schema.field("power_w").metadata == {b"unit": b"W", b"title": b"mean power"}
     assert table.schema.field("iops").metadata == {b"unit": b"IOPS"}
     assert table.schema.metadata == {

@@ -63,11 +63,12 @@ def _outcome(task: Any, share: int, retries: int) -> worker.Outcome:
     try:
         outcome: worker.Outcome = ray.get(task)
     except RayTaskError as error:
-        text = f"share {share}: {error.cause}: repair the node and repeat the call, which computes what is missing"
+        text = f"share {share}: {error.cause}\nCorrect the cause and repeat the call, which computes what is missing"
         raise ShareError(text, share=share) from error
     except RayError as error:
         lost = f"share {share} was lost more than {retries} times" if retries else f"share {share} was lost"
-        raise ShareError(f"{lost}: repeat the call, which computes what is missing, or increase `retries`: {error}", share=share) from error
+        advice = "Repeat the call, which computes what is missing, or increase `retries`"
+        raise ShareError(f"{lost}: {str(error).strip()}\n{advice}", share=share) from error
     return outcome
 
 
