@@ -16,7 +16,7 @@ package=$PWD/python/pilotlab-ray
 python=$PWD/target/ray-python
 
 if ! cmp -s "$versions" "$python/installed.txt"; then
-  python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' || skip 'requires Python 3.10 with venv'
+  python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' || skip 'requires Python 3.11 with venv'
   python3 -m venv --clear "$python"
   "$python/bin/pip" --quiet install -r "$versions" || skip "the packages of $versions cannot be installed"
   cp "$versions" "$python/installed.txt"

@@ -107,7 +107,7 @@ class InProcess:
     ) -> Generator[tuple[int, worker.Outcome]]:
         for share in shares:
             self.computed.append(share)
-            yield share, worker.compute(work, share, program, inputs)
+            yield share, worker.compute(work, share, lambda: program, inputs)
 
     @contextmanager
     def connect(self) -> Iterator[InProcess]:

@@ -24,7 +24,7 @@ def compute(experiment: Path, program: Path) -> Callable[[int], worker.Outcome]:
     def compute(share: int) -> worker.Outcome:
         inputs = load(experiment)
         work: worker.Work = {"program": "00", "file": inputs.file, "path": "/driver/e.toml", "arguments": ["--smoke"], "shares": 2}
-        return worker.compute(work, share, program.read_bytes(), inputs.files)
+        return worker.compute(work, share, program.read_bytes, inputs.files)
 
     return compute
 

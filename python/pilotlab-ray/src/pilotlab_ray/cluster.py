@@ -41,14 +41,14 @@ class RayCluster:
     def compute(
         self, work: worker.Work, shares: list[int], program: bytes, inputs: Mapping[str, bytes], retries: int
     ) -> Generator[tuple[int, worker.Outcome]]:
-        stored = (ray.put(work), ray.put(program), ray.put(dict(inputs)))
+        common, binary, files = ray.put(work), ray.put(program), ray.put(dict(inputs))
         # Ray retries tasks of lost workers and nodes. A program that was ended by a signal counts as one.
         options: dict[str, Any] = {"num_cpus": 1, "max_retries": retries, "retry_exceptions": [ChildProcessError]}
-        task: Any = ray.remote(worker.compute)
+        task: Any = ray.remote(worker.compute_task)
         pending = {}
         for share in shares:
             named = task.options(name=f"{work['file']} {share}/{work['shares']}", **options)
-            pending[named.remote(stored[0], share, *stored[1:])] = share
+            pending[named.remote(common, share, [binary], files)] = share
         try:
             while pending:
                 [done], _ = ray.wait(list(pending), num_returns=1)

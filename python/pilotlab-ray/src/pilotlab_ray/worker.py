@@ -20,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 MANIFEST = "shard.json"
 # Executes a program that is killed with its worker (PR_SET_PDEATHSIG is 1). `preexec_fn` could not: a worker has threads.
@@ -66,7 +66,14 @@ class Outcome(TypedDict):
     seconds: float
 
 
-def compute(work: Work, share: int, program: bytes, inputs: Mapping[str, bytes]) -> Outcome:
+def compute_task(work: Work, share: int, program: list[Any], inputs: Mapping[str, bytes]) -> Outcome:
+    """Computes a share as a task of Ray. The reference of the program is in a list, so that only the first task of a node copies it."""
+    import ray
+
+    return compute(work, share, lambda: ray.get(program[0]), inputs)
+
+
+def compute(work: Work, share: int, program: Callable[[], bytes], inputs: Mapping[str, bytes]) -> Outcome:
     """Computes a share. An exit code is returned; a program that was ended by a signal raises `ChildProcessError`."""
     begun = time.monotonic()
     cache = private_folder()
@@ -145,13 +152,13 @@ def private_folder() -> Path:
     return folder
 
 
-def stored(cache: Path, name: str, program: bytes) -> Path:
+def stored(cache: Path, name: str, program: Callable[[], bytes]) -> Path:
     """The path of a program, which is written if it is missing. Processes that write at the same time wait for each other."""
     path = cache / name
     with locked(cache / ".lock"):
         if not path.exists():
             partial = cache / f"partial-{os.getpid()}"
-            partial.write_bytes(program)
+            partial.write_bytes(program())
             partial.chmod(0o700)
             partial.rename(path)
         os.utime(path)
