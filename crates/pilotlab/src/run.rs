@@ -41,6 +41,7 @@ Examples:
 
   pilotlab run experiments/sandman/fig3.toml                        a figure, on the simulator
   pilotlab run experiments/sandman/fig3.toml --smoke                short runs, two of each
+  pilotlab run experiments/sandman/fig3.toml --dry-run              number of runs, their CPU time
   pilotlab run experiments/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
   pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
   pilotlab run experiments/sandman/fig4.toml --family               all machines of the paper
@@ -99,6 +100,10 @@ struct OutputArgs {
     /// bench-results/TITLE-DATE-TIME for a measured one]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Only print the plan and its estimated time
+    #[arg(long)]
+    dry_run: bool,
 
     /// Print the results (with --dry-run the plan) as JSON
     #[arg(long)]

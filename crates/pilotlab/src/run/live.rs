@@ -29,10 +29,6 @@ use progress::Progress;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Experiments on this machine")]
 pub(super) struct LiveArgs {
-    /// Only print the plan and its estimated time
-    #[arg(long)]
-    dry_run: bool,
-
     /// Continue the run in this results folder
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "all", "replay", "out", "sensor", "no_baseline", "seed", "repeats", "set"])]
     pub(super) resume: Option<PathBuf>,
@@ -66,7 +62,6 @@ impl LiveArgs {
     /// The first of these options that is set.
     pub(super) fn first_set(&self) -> Option<&'static str> {
         super::first_set([
-            ("--dry-run", self.dry_run),
             ("--resume", self.resume.is_some()),
             ("--sensor", !self.sensor.is_empty()),
             ("--no-baseline", self.no_baseline),
@@ -92,7 +87,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return on_simulated(args, profile, &file);
     }
     let read = prepare(args, false).and_then(|(loaded, folder)| {
-        if args.live.dry_run || loaded.profile.is_some() {
+        if args.output.dry_run || loaded.profile.is_some() {
             Ok((loaded, folder))
         } else {
             confirm(&loaded, args).map(|()| (loaded, folder))
@@ -115,7 +110,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     let format = if args.output.csv { Format::Csv } else { Format::Parquet };
     let settings = Settings { folder, may_overwrite: args.live.i_may_overwrite.clone(), format, roots, changes: None };
     let prepared = Prepared { loaded, plan, sensors, settings };
-    if args.live.dry_run {
+    if args.output.dry_run {
         plan::show(&prepared, args.output.json)?;
         return Ok(Exit::Clean.into());
     }

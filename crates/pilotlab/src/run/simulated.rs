@@ -2,6 +2,7 @@
 
 mod all;
 mod output;
+mod plan;
 mod progress;
 mod replay;
 mod shard;
@@ -127,6 +128,9 @@ impl VariantArgs {
 
 /// Runs an experiment, or all of a list, or replays a trace.
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    if args.output.dry_run {
+        return plan::show(args);
+    }
     if let Some(source) = &args.simulated.replay.replay {
         anyhow::ensure!(args.simulated.at.is_empty(), "--at is for an experiment: a replay has one point");
         return replay::run(args, source);

@@ -19,7 +19,7 @@ fn options_of_the_other_kind_are_refused_by_name() {
     let (quick, fig3, claims) = (file("quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
     for (args, expected) in [
         (vec![&quick[..], "--smoke"], "--smoke applies to simulated experiments only"),
-        (vec![&fig3, "--dry-run"], "--dry-run applies to experiments on a real machine only"),
+        (vec![&fig3, "--no-baseline"], "--no-baseline applies to experiments on a real machine only"),
         (vec![&fig3, "--program", "x"], "--program applies to experiments on a real machine only"),
         (vec![&quick, "--program", "x"], "only a workload of kind \"load\""),
         (vec![&claims], "is not an experiment"),
@@ -28,6 +28,35 @@ fn options_of_the_other_kind_are_refused_by_name() {
         let message = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {message}");
         assert!(message.contains(expected), "{args:?}: {message}");
+    }
+}
+
+#[test]
+fn a_dry_run_of_a_simulated_experiment_prints_its_runs_and_computes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let plan = |file: &str, more: &[&str]| {
+        let output = run(&[&["run", &self::file(file), "--dry-run", "--out", out.to_str().unwrap()], more].concat());
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let json = |file: &str, more: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&plan(file, &[more, &["--json"]].concat())).unwrap()
+    };
+    let fig3 = json("sandman/fig3.toml", &["--at", "rate=10000", "--repeats", "5"]);
+    assert_eq!((&fig3["experiment"], &fig3["runs"], &fig3["sampled_replays"]), (&"fig3".into(), &40.into(), &0.into()));
+    assert!(fig3["cpu_s"].as_f64().unwrap() > 0.1, "{fig3}");
+    let replay = json("sandman/fig15-alibaba.toml", &["--smoke"]);
+    assert!(replay["runs"].as_u64().unwrap() > 1 && replay["sampled_replays"] == replay["runs"], "{replay}");
+    let words = plan("sandman/fig3.toml", &["--smoke", "--at", "rate=10000"]);
+    assert!(words.starts_with("fig3: 16 runs, about "), "{words}");
+    assert!(!out.exists());
+    for (file, more, expected) in [
+        ("sandman/fig3.toml", &["--shard", "1/2", "--out", "x"][..], "omit --shard"),
+        ("all.toml", &[], "name one of its experiments"),
+    ] {
+        let output = run(&[&["run", &self::file(file), "--dry-run"], more].concat());
+        assert!(output.status.code() == Some(2) && text(&output.stderr).contains(expected), "{file}: {output:?}");
     }
 }
 
