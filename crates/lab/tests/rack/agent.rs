@@ -3,8 +3,8 @@
 use std::sync::mpsc::{Receiver, Sender};
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, Next, Policy, Quantity, ReadingId, Refusal, Sample, Scope, Start, Tick,
-    Unreachable, Unsupported, View, Wants,
+    Capabilities, Command, Component, Goal, Goals, Next, Policy, Quantity, ReadingId, Refusal, Sample, Scope, Start,
+    Tick, Unreachable, Unsupported, View, Wants,
 };
 use pilotlight_policy::fleet::Grant;
 

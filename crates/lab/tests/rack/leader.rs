@@ -131,7 +131,8 @@ impl Rack {
                 threads.push(scope.spawn(move || run(&server.scenario(power_uw, DURATION_NS), agent).expect("a run")));
                 remotes.push(Remote { reports, grants, history: History::default(), since: 0, possible: vec![first] });
             }
-            let mut leader = Leader { rack: self, method, budget_uw, change, demand, remotes, grants: self.join(method, budget_uw) };
+            let mut leader =
+                Leader { rack: self, method, budget_uw, change, demand, remotes, grants: self.join(method, budget_uw) };
             let (mut most_bound_uw, mut settled) = (0, Vec::new());
             for round in 0..ROUNDS {
                 leader.exchange(round);
@@ -173,7 +174,8 @@ impl Leader<'_> {
             remote.history.0.push(report);
             if let Some(number) = report.confirmed {
                 self.grants.confirm(&at, number);
-                let first = remote.possible.iter().position(|grant| grant.number == number).expect("a grant of this server");
+                let first =
+                    remote.possible.iter().position(|grant| grant.number == number).expect("a grant of this server");
                 remote.possible.drain(..first);
             }
         }
@@ -184,7 +186,8 @@ impl Leader<'_> {
                 self.remotes.iter_mut().for_each(|remote| remote.since = round + 1);
                 shares_uw.iter().enumerate().for_each(|(at, uw)| self.grants.set_share(&at, *uw));
                 if self.change == Change::AtOnce {
-                    answers = shares_uw.iter().map(|&power_uw| Some(Grant { number: round as u64 + 1, power_uw })).collect();
+                    answers =
+                        shares_uw.iter().map(|&power_uw| Some(Grant { number: round as u64 + 1, power_uw })).collect();
                 }
             }
             if self.change == Change::LowerFirst {
@@ -209,7 +212,9 @@ impl Leader<'_> {
         match self.method {
             Method::None => Vec::new(),
             Method::Equal => filled(ranges, self.budget_uw, |_, level_uw| level_uw),
-            Method::Size => filled(ranges, self.budget_uw, |range, level| (u128::from(range.full_uw) * u128::from(level) >> 40) as u64),
+            Method::Size => filled(ranges, self.budget_uw, |range, level| {
+                (u128::from(range.full_uw) * u128::from(level) >> 40) as u64
+            }),
             Method::Divide => self.divide(|at| self.done(at)),
             Method::Known => self.divide(|at| self.to_do(at, round)),
         }

@@ -1,68 +1,52 @@
-//! One budget for many simulated servers: `divide` against equal shares and shares by size.
+//! One budget for many simulated servers: `divide` against equal shares and shares by size (`results/fleet.md`).
 
 mod agent;
+mod figures;
 mod leader;
+mod page;
 mod server;
 
-use leader::{Change, Method, Rack, Range, powers_uw};
+use std::path::Path;
+
+use figures::{Figures, check};
+use leader::{Change, Method, Rack, Range};
+
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/fleet.md");
 
 #[test]
-#[ignore = "prints figures"]
-fn explore() {
-    let count: usize = std::env::var("N").map_or(3, |text| text.parse().unwrap());
-    let now = std::time::Instant::now();
-    let sizes = Range::of_sizes();
-    println!("{sizes:?} {:?}", now.elapsed());
-    let rack = Rack::draw(1, count, &sizes);
-    if count < 10 {
-        println!("{:#?}", rack.servers);
-    }
+fn the_page_has_the_figures_of_its_first_rack() {
+    let (page, table) =
+        (std::fs::read_to_string(Path::new(PAGE)).expect("results/fleet.md"), page::short(&Range::of_sizes()));
+    assert!(
+        page.ends_with(&table),
+        "results/fleet.md does not end with\n{table}\nwrite it again: cargo test --release -p pilotlight-lab --test rack -- --ignored"
+    );
+}
+
+#[test]
+#[ignore = "takes minutes; writes results/fleet.md"]
+fn write_the_page() {
+    std::fs::write(Path::new(PAGE), page::full(&Range::of_sizes())).expect("results/ can be written");
+}
+
+#[test]
+fn one_seed_has_one_result() {
+    let rack = Rack::draw(2, 3, &Range::of_sizes());
+    let runs = [0, 1].map(|_| rack.run(Method::Divide, rack.budget_uw(60), Change::LowerFirst, &[]));
+    assert_eq!(runs[0].outcomes, runs[1].outcomes);
+    assert_eq!(runs[0].most_bound_uw, runs[1].most_bound_uw);
+}
+
+#[test]
+fn shares_that_change_all_at_once_exceed_the_budget_and_are_found() {
+    let rack = Rack::draw(1, 3, &Range::of_sizes());
     let free = rack.run(Method::None, u64::MAX, Change::LowerFirst, &[]);
-    println!("free {:?}", now.elapsed());
-    let bytes = |run: &leader::RackRun| -> Vec<f64> {
-        run.outcomes
-            .iter()
-            .zip(&rack.servers)
-            .map(|(outcome, server)| {
-                outcome.series.iter().skip(10).map(|one| one.answered).sum::<u64>() as f64 * f64::from(server.request_bytes) / 1e9
-            })
-            .collect()
+    let checked = |change: Change| {
+        let budget_uw = rack.budget_uw(60);
+        let run = rack.run(Method::Divide, budget_uw, change, &free.histories);
+        check(&run, &Figures::of(&rack, &run, &free, budget_uw), budget_uw)
     };
-    let all = bytes(&free);
-    for percent in [30, 60, 75, 90] {
-        let budget_uw = rack.budget_uw(percent);
-        for (method, change) in [
-            (Method::Equal, Change::LowerFirst),
-            (Method::Size, Change::LowerFirst),
-            (Method::Divide, Change::LowerFirst),
-            (Method::Known, Change::LowerFirst),
-            (Method::Divide, Change::AtOnce),
-        ] {
-            let run = rack.run(method, budget_uw, change, &free.histories);
-            let own = bytes(&run);
-            let part = |priority: Option<u8>| {
-                let sum = |of: &[f64]| -> f64 {
-                    let chosen = of.iter().zip(&rack.servers).filter(|(_, one)| priority.is_none_or(|p| p == one.priority));
-                    chosen.map(|(bytes, _)| bytes).sum()
-                };
-                sum(&own) / sum(&all) * 100.0
-            };
-            let series: Vec<Vec<u64>> = run.outcomes.iter().map(|one| powers_uw(one).collect()).collect();
-            let sums: Vec<u64> = (0..series[0].len()).map(|at| series.iter().map(|one| one[at]).sum()).collect();
-            let mut histogram = pilotlight_sim::histogram::Histogram::default();
-            run.outcomes.iter().for_each(|one| one.latency.iter().for_each(|(_, own)| histogram.merge(own)));
-            let over = sums.iter().filter(|&&uw| uw > budget_uw + budget_uw / 50).count();
-            println!(
-                "{percent} {method:?} {change:?}: all {:.1} p2 {:.1} p1 {:.1} p0 {:.1}; p99 {:.1} ms; peak {:.1} % mean {:.1} %, {over} of {} over; bound {:.2} %; settled {}",
-                part(None), part(Some(2)), part(Some(1)), part(Some(0)),
-                histogram.quantile(0.99) as f64 / 1e6,
-                *sums.iter().max().unwrap() as f64 / budget_uw as f64 * 100.0,
-                sums.iter().sum::<u64>() as f64 / sums.len() as f64 / budget_uw as f64 * 100.0,
-                sums.len(),
-                run.most_bound_uw as f64 / budget_uw as f64 * 100.0,
-                run.settled.iter().filter(|one| **one).count(),
-            );
-        }
-        println!("{:?}", now.elapsed());
-    }
+    assert_eq!(checked(Change::LowerFirst), Ok(()));
+    let error = checked(Change::AtOnce).unwrap_err();
+    assert!(error.contains("may be in force together"), "{error}");
 }

@@ -21,6 +21,8 @@ pub(crate) const WARM_UP_NS: u64 = 200 * MS;
 /// Time in which the demand of a server stays the same, but for bursts.
 const PHASE_NS: u64 = 400 * MS;
 const PHASES: usize = 4;
+/// Priorities of servers, from 0 on.
+pub(crate) const PRIORITIES: usize = 3;
 pub(crate) const DURATION_NS: u64 = WARM_UP_NS + PHASES as u64 * PHASE_NS;
 /// An interval of `pass`, of its sensor, and of the results' series.
 pub(crate) const INTERVAL_NS: u64 = 20 * MS;
@@ -67,15 +69,18 @@ pub(crate) struct Server {
 }
 
 fn text(name: &str) -> String {
-    std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name)).expect("a file of the repository")
+    std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join(name))
+        .expect("a file of the repository")
 }
 
 static MACHINE: LazyLock<Machine> = LazyLock::new(|| {
     let profile = text("profiles/pass-sys-111c-nr.toml");
-    let files = MachineFiles::parse(&profile, &text(&calibration_of(&profile).expect("its calibration"))).expect("valid files");
+    let files =
+        MachineFiles::parse(&profile, &text(&calibration_of(&profile).expect("its calibration"))).expect("valid files");
     files.machine(&[]).expect("a machine")
 });
-static DRIVE: LazyLock<SsdModel> = LazyLock::new(|| SsdModel::parse(&text("profiles/ssd/d7-p5510.toml")).expect("a drive"));
+static DRIVE: LazyLock<SsdModel> =
+    LazyLock::new(|| SsdModel::parse(&text("profiles/ssd/d7-p5510.toml")).expect("a drive"));
 
 impl Size {
     fn machine(&self) -> Machine {
@@ -83,7 +88,9 @@ impl Size {
         let part = |uw: &mut u64| *uw = *uw * u64::from(self.cores) / 8;
         let power = &mut machine.power;
         for by_state in [&mut power.cpu_uw, &mut power.others_uw] {
-            [&mut by_state.poll, &mut by_state.slow, &mut by_state.shallow, &mut by_state.deep].into_iter().for_each(part);
+            [&mut by_state.poll, &mut by_state.slow, &mut by_state.shallow, &mut by_state.deep]
+                .into_iter()
+                .for_each(part);
         }
         power.uncore_uw.iter_mut().for_each(part);
         power.physical_cores = self.cores.into();
@@ -93,7 +100,8 @@ impl Size {
         for ns in [&mut poll.receive_ns, &mut poll.submit_ns, &mut poll.complete_ns, &mut poll.respond_ns] {
             *ns *= CPU_FACTOR;
         }
-        machine.limits = Limits { quota_period_ns: 4 * MS, quota_slice_ns: MS / 5, quota_of_main: false, power_period_ns: MS / 10 };
+        machine.limits =
+            Limits { quota_period_ns: 4 * MS, quota_slice_ns: MS / 5, quota_of_main: false, power_period_ns: MS / 10 };
         machine
     }
 
@@ -138,7 +146,14 @@ impl Size {
 impl Server {
     /// A server with all that its size can draw, for the size's floor and full power.
     pub(crate) fn busiest(size: usize) -> Self {
-        Self { size, priority: 0, request_bytes: 131_072, writes_ppm: 1_000_000, demands: [Demand::Busy; PHASES], seed: 1 }
+        Self {
+            size,
+            priority: 0,
+            request_bytes: 131_072,
+            writes_ppm: 1_000_000,
+            demands: [Demand::Busy; PHASES],
+            seed: 1,
+        }
     }
 
     /// Server number `at` of a seed: the first servers of a larger rack are those of a smaller one.
@@ -150,7 +165,7 @@ impl Server {
         };
         Self {
             size: at % SIZES.len(),
-            priority: pick(3) as u8,
+            priority: pick(PRIORITIES) as u8,
             request_bytes: [65_536, 131_072, 262_144][pick(3)],
             writes_ppm: [0, 300_000, 1_000_000][pick(3)],
             demands: std::array::from_fn(|_| demand(&mut pick)),
@@ -166,7 +181,8 @@ impl Server {
     fn capacity(&self) -> f64 {
         let (size, bytes, writes) = (self.size(), f64::from(self.request_bytes), f64::from(self.writes_ppm) / 1e6);
         let poll = MACHINE.poll;
-        let request_ns = f64::from((poll.receive_ns + poll.submit_ns + poll.complete_ns + poll.respond_ns) * CPU_FACTOR);
+        let request_ns =
+            f64::from((poll.receive_ns + poll.submit_ns + poll.complete_ns + poll.respond_ns) * CPU_FACTOR);
         let by_cpu = f64::from(size.cores) * 1e9 / request_ns;
         let by_drives = f64::from(size.drives) / (bytes * ((1.0 - writes) / 7.34e9 + writes / 3.77e9));
         let port = f64::from(MACHINE.network.port_mbit_s * size.network_percent / 100) * 1e6 / 8.0;
@@ -175,8 +191,10 @@ impl Server {
 
     fn phases(&self) -> Vec<Phase> {
         let connections = f64::from(self.connections());
-        let phase = |length_ns: u64, part: f64| {
-            Phase { label: 0, length_ns, rate: Rate::PerSecond(self.capacity() * part / connections) }
+        let phase = |length_ns: u64, part: f64| Phase {
+            label: 0,
+            length_ns,
+            rate: Rate::PerSecond(self.capacity() * part / connections),
         };
         let of = |(at, demand): (usize, &Demand)| {
             let warm_up_ns = if at == 0 { WARM_UP_NS } else { 0 };
@@ -227,7 +245,10 @@ impl Server {
             topology: Topology::flat(size.cores).expect("cores"),
             threads: size.cores,
             drives: vec![DRIVE.clone(); size.drives.into()],
-            workload: Workload { connections: (0..self.connections()).map(connection).collect(), ..Workload::default() },
+            workload: Workload {
+                connections: (0..self.connections()).map(connection).collect(),
+                ..Workload::default()
+            },
             scheduled: None,
             duration_ns,
             warm_up_ns: WARM_UP_NS,
