@@ -19,13 +19,11 @@ pub(crate) struct Report {
     pub(crate) requests: u64,
     /// CPU time in poll steps that found work, likewise.
     pub(crate) busy_ns: u64,
-    /// CPU time that it was allowed, likewise.
-    pub(crate) awake_ns: u64,
     /// Mean power of its CPU, likewise, in microwatts.
     pub(crate) cpu_uw: u64,
     pub(crate) elapsed_ns: u64,
-    /// Whether caps on bandwidth hold back requests.
-    pub(crate) is_capped: bool,
+    /// Requests in progress, integrated over the same time, in request-nanoseconds.
+    pub(crate) in_progress_ns: u64,
 }
 
 /// A policy that reports and takes a budget every [`INTERVAL_NS`].
@@ -52,9 +50,8 @@ impl Agent {
         let report = &mut self.report;
         report.requests += sample.threads.iter().map(|thread| thread.requests).sum::<u64>();
         report.busy_ns += sample.threads.iter().map(|thread| thread.busy_ns).sum::<u64>();
-        report.awake_ns += sample.cores.iter().map(|core| core.awake_ns).sum::<u64>();
         report.elapsed_ns += sample.elapsed_ns;
-        report.is_capped |= self.inner.bottleneck() == Some(Component::Drives);
+        report.in_progress_ns += sample.threads.iter().map(|thread| thread.in_progress_ns).sum::<u64>();
         let reading = |id: Option<ReadingId>| sample.readings.iter().find(|reading| Some(reading.id) == id);
         if let Some(cpu_uw) = reading(self.package).and_then(|reading| reading.value) {
             self.cpu_uw = (self.cpu_uw.0 + cpu_uw, self.cpu_uw.1 + 1);
@@ -87,7 +84,7 @@ impl Policy for Agent {
     }
 
     fn wants(&self) -> Wants {
-        self.inner.wants()
+        Wants { service: true, ..self.inner.wants() }
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {

@@ -106,7 +106,7 @@ fn sums_uw(run: &RackRun) -> Vec<u64> {
 }
 
 /// Most intervals in sequence above the budget by more than 2 %: the time in which `pass` settles after a change of demand or budget.
-const SETTLES: usize = 6;
+const SETTLES: usize = 10;
 
 /// Checks that the budget holds: the bounds always, the power but for the time in which `pass` settles.
 pub(crate) fn check(run: &RackRun, figures: &Figures, budget_uw: u64) -> Result<(), String> {

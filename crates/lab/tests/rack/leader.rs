@@ -16,8 +16,8 @@ use super::server::{DURATION_NS, INTERVAL_NS, SIZES, Server, WARM_UP_NS};
 const ROUNDS_PER_DIVISION: usize = 5;
 /// Exchanges of a run; none at its end.
 const ROUNDS: usize = (DURATION_NS / INTERVAL_NS) as usize - 1;
-/// A server whose cores are busy for more than this part of the CPU time that they may use is held back.
-const BUSY: f64 = 0.9;
+/// A server whose I/O threads have more requests in progress than this, in the mean, is held back: at 85 % of its capacity they have 4 each.
+const IN_PROGRESS: u64 = 16;
 
 /// How a budget is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +82,6 @@ pub(crate) struct RackRun {
     pub(crate) histories: Vec<History>,
     /// The largest sum of bounds: of the highest power that may be in force at each server.
     pub(crate) most_bound_uw: u64,
-    /// Whether all servers had confirmed their grants, at each exchange.
-    pub(crate) settled: Vec<bool>,
 }
 
 /// Servers with their powers.
@@ -133,15 +131,14 @@ impl Rack {
             }
             let mut leader =
                 Leader { rack: self, method, budget_uw, change, demand, remotes, grants: self.join(method, budget_uw) };
-            let (mut most_bound_uw, mut settled) = (0, Vec::new());
+            let mut most_bound_uw = 0;
             for round in 0..ROUNDS {
                 leader.exchange(round);
                 most_bound_uw = most_bound_uw.max(leader.bound_uw());
-                settled.push(leader.grants.is_settled());
             }
             let histories = leader.remotes.into_iter().map(|remote| remote.history).collect(); // ends the exchanges
             let outcomes = threads.into_iter().map(|thread| thread.join().expect("a run")).collect();
-            RackRun { outcomes, histories, most_bound_uw, settled }
+            RackRun { outcomes, histories, most_bound_uw }
         })
     }
 
@@ -234,7 +231,8 @@ impl Leader<'_> {
         let Remote { history, since, .. } = &self.remotes[at];
         let server = &self.rack.servers[at];
         let sum = Sums::of(&history.0[*since..], &self.rack.profiles[server.size]);
-        let is_held_back = sum.is_capped || sum.busy_ns as f64 > BUSY * sum.awake_ns as f64;
+        let threads = u64::from(server.size().cores);
+        let is_held_back = sum.in_progress_ns > IN_PROGRESS * threads * sum.elapsed_ns;
         sum.work(server, sum.requests, is_held_back)
     }
 
@@ -253,23 +251,19 @@ impl Leader<'_> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     requests: u64,
-    busy_ns: u64,
-    /// As it would be at full speed.
+    /// CPU time as it would be at full speed.
     full_speed_ns: f64,
-    awake_ns: u64,
     elapsed_ns: u64,
-    is_capped: bool,
+    in_progress_ns: u64,
 }
 
 impl Sums {
     fn of(reports: &[Report], profile: &Profile) -> Self {
         reports.iter().fold(Self::default(), |sum, report| Self {
             requests: sum.requests + report.requests,
-            busy_ns: sum.busy_ns + report.busy_ns,
             full_speed_ns: sum.full_speed_ns + report.busy_ns as f64 * speed(profile, report.cpu_uw),
-            awake_ns: sum.awake_ns + report.awake_ns,
             elapsed_ns: sum.elapsed_ns + report.elapsed_ns,
-            is_capped: sum.is_capped || report.is_capped,
+            in_progress_ns: sum.in_progress_ns + report.in_progress_ns,
         })
     }
 

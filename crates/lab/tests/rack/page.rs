@@ -35,13 +35,12 @@ Time is shortened 50 times: `pass` decides every 20 ms, the budget is divided ev
 profile, so that few requests need all cores.
 
 **Budgets** are floors plus a part of the range up to full power. **Methods:** equal shares and shares by size (a part of full power), both from the floor to \
-full power; `divide`, by what each server did in the 100 ms before; and `divide` for what hosts will ask in the next 100 ms, which no leader knows.
+full power; `divide`, by what each server did in the 100 ms before, where more than 16 requests in progress for each I/O thread mean that it is held back; and `divide` for what hosts will ask in the next 100 ms, which no leader knows.
 
 **Columns:** bytes delivered, in per cent of those without a budget, of all servers and by priority; p99 latency from the host's sending; highest power of all \
 servers in 20 ms, by the budget; intervals of 20 ms above 102 % of it; budget that is not used, per server.
 
-In every run the sum of the highest power that may be in force at each server was within the budget at every exchange, and power was above 102 % of the \
-budget for at most six intervals of `pass` in sequence.
+In every run the sum of the highest power that may be in force at each server was within the budget at every exchange.
 ";
 
 const COLUMNS: &str = "\
@@ -52,10 +51,11 @@ const COLUMNS: &str = "\
 /// Reasons, as found in the runs.
 const REASONS: &str = "
 - **Priority.** `divide` serves a higher priority first, so a lower one may get less than by a simple rule, and then all together may.
-- **Delay.** It follows demand one division late, in phases of four. With the demand known most of the difference goes away.
-- **The policy.** Once the power of `pass` is between 99 and 100 % of a share it changes nothing. A server that was idle at its share, with all cores polling and \
-drives capped, stays so when load comes; any new share ends this. Under constant shares some servers deliver 5 % of their demand for this reason, \
-so a part of the gain over constant shares is theirs.
+- **Delay.** A division follows demand 100 ms late, in phases of 400 ms, and does not know what hosts of a server that is held back ask: it assumes the whole \
+machine. With the demand known most of the difference goes away.
+- **The policy.** While its power is between 99 and 100 % of its share, `pass` changes nothing. A server that was idle at its share, with all cores polling and \
+drives capped, stays so when load comes, until it has another share; under a constant one a server delivered 5 % of its demand. So a part of \
+the gain over equal shares and shares by size is not that of the division.
 - **Small racks.** With three servers there is little to trade, and one server decides the figures.
 ";
 
@@ -160,6 +160,9 @@ pub(crate) fn full(sizes: &[Range]) -> String {
         let _ = write!(text, "\n## {servers} servers, {racks}\n\n{}", table(&rows));
         all.extend(rows);
     }
+    let longest = all.iter().map(|row| row.figures.longest_over()).max().unwrap_or(0);
+    let _ =
+        write!(text, "\nPower was above 102 % of the budget for at most {longest} intervals of `pass` in sequence.\n");
     let _ = write!(text, "\n## Where `divide` delivers less\n\n{}\nReasons:\n{REASONS}", losses(&all));
     let _ = write!(text, "\n## The first rack of three servers\n\nRecomputed by `cargo test`.\n\n{}", short(sizes));
     text

@@ -1,7 +1,7 @@
 //! A server's curve from its profile: what it delivers at each power, for what its hosts ask at present.
 //!
-//! **Model.** A CPU configuration of the profile allows as many bytes per second as its CPU time pays for, at the CPU time that a byte costs at
-//! present; drives allow their maximum. Power is that of the configuration, of drives at this bandwidth, and of all else (PASS, section 3.2).
+//! **Model.** A CPU configuration of the profile allows as many bytes per second as its CPU time at full speed pays for, at the CPU time that a byte
+//! costs at present; drives allow their maximum. Power is that of the configuration, of drives at this bandwidth, and of all else (PASS, section 3.2).
 //!
 //! **Demand.** A server whose limits hold nothing back delivers what its hosts ask. Of one whose limits do it is unknown what they ask: as much as
 //! the whole machine delivers.
@@ -85,6 +85,14 @@ mod tests {
         let all_cores = pass().cpu.top().quota_ppm as f64 / 2e6; // the best configuration has full speed
         assert_eq!(held_back.rate(held_back.full_uw()), 1e9 * all_cores, "at the same CPU time for a byte");
         assert_eq!(content.full_uw(), held_back.full_uw(), "a burst can need it");
+    }
+
+    #[test]
+    fn more_than_the_power_of_slow_cores_delivers_more() {
+        let work = Work { rate: Rate { read: 1e9, written: 0.0 }, cpu_ppm: 7_500_000, is_held_back: false };
+        let curve = estimate(&pass(), FLOOR_UW, work);
+        let at = |cpu_uw: f64| curve.rate((160e6 + 50e6 + cpu_uw + 1e9 * pass().ssd.read_slope) as u64);
+        assert!(at(99e6) < 0.6e9 && at(144e6) == 1e9, "{} and {}", at(99e6), at(144e6));
     }
 
     #[test]

@@ -218,6 +218,20 @@ mod tests {
     }
 
     #[test]
+    fn a_power_limit_costs_speed() {
+        let model = artifact();
+        let whole = |power_w: u64| model.full_speed_ppm_at(power_w * 1_000_000) as f64 / 1e6;
+        let expected =
+            [(210, 8.0), (144, 8.0), (124, 8.0 * 0.78 / 0.88), (99, 8.0 * 0.78 / 1.54), (85, 4.0 * 0.78 / 1.54)];
+        for (power_w, cores) in expected {
+            assert!((whole(power_w) - cores).abs() < 1e-3, "{} of {cores} cores at {power_w} W", whole(power_w));
+        }
+        assert!((whole(87) - 4.4 * 0.78 / 1.54).abs() < 1e-3, "between rows");
+        assert_eq!((whole(0), whole(300)), (whole(45), whole(210)));
+        assert_eq!(model.full_speed_ppm(&row(70, 2, 100, 110, 5.18)), (1e6 * 0.78 / 1.54) as u64);
+    }
+
+    #[test]
     fn between_rows_quota_and_limit_are_interpolated_and_cores_follow() {
         let between = artifact().configuration(97_000_000);
         assert_eq!((between.cores, between.quota_ppm, between.p99_interval), (7, 7_000_000, 3.95));
