@@ -1,21 +1,25 @@
 //! A server's curve from its profile: what it delivers at each power, for what its hosts ask at present.
 //!
-//! **Model.** A CPU configuration of the profile allows as many bytes per second as its CPU time pays for, at the CPU time that a byte costs at
-//! present; drives allow their maximum. Power is that of the configuration, of drives at this bandwidth, and of all else (PASS, section 3.2).
+//! **Model.** A CPU configuration of the profile allows as many bytes per second as its CPU time at full speed pays for, at the CPU time that a byte
+//! costs at present; drives allow their maximum. Power is that of the configuration, of drives at this bandwidth, and of all else (PASS, section 3.2).
 //!
 //! **Demand.** A server whose limits hold nothing back delivers what its hosts ask. Of one whose limits do it is unknown what they ask: as much as
 //! the whole machine delivers.
 
 use super::curve::{Curve, Point};
+use crate::pass::cpu_model::CpuRow;
 use crate::pass::profile::Profile;
 use crate::pass::ssd_model::Rate;
+
+/// Part of the CPU's power by which full power may exceed the model's, which may be wrong by 20 % (as in `pass::cpu`).
+const MARGIN: u64 = 4;
 
 /// What a server does at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// What it delivers.
     pub rate: Rate,
-    /// CPU time that this takes, in millionths of one core.
+    /// CPU time that this takes, in millionths of one core at full speed.
     pub cpu_ppm: u64,
     /// Whether its power budget holds back requests.
     pub is_held_back: bool,
@@ -29,20 +33,20 @@ pub fn estimate(profile: &Profile, floor_uw: u64, work: Work) -> Curve {
     let mix = if work.rate.bytes() > 0.0 { work.rate } else { ssd.most };
     let drives_most = drives * mix.bytes() / (mix.read / ssd.most.read).max(mix.written / ssd.most.written);
     let by_ppm = match work.cpu_ppm {
-        0 => drives_most / cpu.top().quota_ppm as f64,
+        0 => drives_most / cpu.full_speed_ppm(cpu.top()) as f64,
         ppm => mix.bytes() / ppm as f64,
     };
-    let whole = drives_most.min(by_ppm * cpu.top().quota_ppm as f64);
+    let whole = drives_most.min(by_ppm * cpu.full_speed_ppm(cpu.top()) as f64);
     let demand = if work.is_held_back { whole } else { work.rate.bytes().min(whole) };
     let idle_uw = profile.others_uw as f64 + drives * ssd.idle_uw;
-    let at = |cpu_uw: u64, quota_ppm: u64, demand: f64| {
-        let rate = demand.min(by_ppm * quota_ppm as f64);
-        let power_uw = idle_uw + cpu_uw as f64 + rate * ssd.slope(mix);
+    let at = |row: &CpuRow, demand: f64| {
+        let rate = demand.min(by_ppm * cpu.full_speed_ppm(row) as f64);
+        let power_uw = idle_uw + row.power_uw as f64 + rate * ssd.slope(mix);
         Point { power_uw: power_uw as u64, rate: rate as u64 }
     };
-    let mut points: Vec<Point> = cpu.rows().iter().map(|row| at(row.power_uw, row.quota_ppm, demand)).collect();
-    let full = at(cpu.top().power_uw, cpu.top().quota_ppm, whole);
-    points.push(Point { power_uw: full.power_uw, rate: demand as u64 });
+    let mut points: Vec<Point> = cpu.rows().iter().map(|row| at(row, demand)).collect();
+    let full = at(cpu.top(), whole);
+    points.push(Point { power_uw: full.power_uw + cpu.top().power_uw / MARGIN, rate: demand as u64 });
     from_floor(points, floor_uw)
 }
 
@@ -78,9 +82,17 @@ mod tests {
         let content = estimate(&pass(), FLOOR_UW, work);
         assert_eq!(content.rate(content.full_uw()), 1e9);
         let held_back = estimate(&pass(), FLOOR_UW, Work { is_held_back: true, ..work });
-        let all_cores = pass().cpu.top().quota_ppm as f64 / 2e6;
+        let all_cores = pass().cpu.top().quota_ppm as f64 / 2e6; // the best configuration has full speed
         assert_eq!(held_back.rate(held_back.full_uw()), 1e9 * all_cores, "at the same CPU time for a byte");
         assert_eq!(content.full_uw(), held_back.full_uw(), "a burst can need it");
+    }
+
+    #[test]
+    fn more_than_the_power_of_slow_cores_delivers_more() {
+        let work = Work { rate: Rate { read: 1e9, written: 0.0 }, cpu_ppm: 7_500_000, is_held_back: false };
+        let curve = estimate(&pass(), FLOOR_UW, work);
+        let at = |cpu_uw: f64| curve.rate((160e6 + 50e6 + cpu_uw + 1e9 * pass().ssd.read_slope) as u64);
+        assert!(at(99e6) < 0.6e9 && at(144e6) == 1e9, "{} and {}", at(99e6), at(144e6));
     }
 
     #[test]
