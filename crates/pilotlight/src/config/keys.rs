@@ -145,7 +145,7 @@ section! {
         /// Time without etcd until the floor is in force, `2s` to `1h`; others get this server's share after it.
         lease: quantity, "", "`10s`", Restart;
         /// PEM file of the authorities that sign certificates of etcd.
-        ca_file: text, "", "those of the system", Restart;
+        ca_file: text, "", "required with `https`", Restart;
         /// PEM file of the certificate of this server for etcd.
         cert_file: text, "", "none", Restart;
         /// PEM file of its key.

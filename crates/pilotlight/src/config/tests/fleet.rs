@@ -51,6 +51,7 @@ fn what_is_missing_or_wrong_is_named() {
         ("floor = \"120W\"\n", "", "`floor` is missing"),
         ("rack-7", "rack/7", "is not a name for etcd"),
         ("http://192.0.2.11:2379", "192.0.2.11:2379", "is not an address of etcd"),
+        ("http://", "https://", "needs `ca_file`"),
         ("floor = \"120W\"", "floor = \"500W\"", "`floor` is above `full`"),
         ("floor = \"120W\"", "floor = \"off\"", "expected a power such as 120W"),
         ("etcd = \"http://192.0.2.11:2379\"\n", "", "has no effect without `etcd`"),

@@ -134,6 +134,12 @@ impl Checker<'_> {
         if let Some((text, missing)) = alone {
             self.problem(Problem::error(&text.at, format!("needs `{missing}` too")));
         }
+        if let Some(text) =
+            written.etcd.iter().find(|text| text.value.starts_with("https://") && written.ca_file.is_none())
+        {
+            let problem = Problem::error(&text.at, "needs `ca_file`: the authorities that sign certificates of etcd");
+            self.problem(problem.help("for etcd without TLS write http://"));
+        }
         let plain = written.etcd.iter().find(|text| text.value.starts_with("http://"));
         if let Some(text) = plain.filter(|_| written.ca_file.is_some() || written.cert_file.is_some()) {
             let what = "this address is without TLS, so that `ca_file` and `cert_file` have no effect";
