@@ -46,6 +46,16 @@ def wait_for(seconds, what, condition):
     return found
 
 
+def started(start):
+    """A node, or a cluster with one. Ray gives a node 30 s to start, which a busy machine can exceed."""
+    for _ in range(5):
+        try:
+            return start()
+        except Exception as error:
+            print(f"Ray did not start, repeated: {error}", file=sys.stderr)
+    return fail("Ray does not start")
+
+
 def processes():
     """Command line and parent of each process."""
     found = {}
@@ -126,9 +136,9 @@ def same(one, other):
 def main(program, folder):
     whole, out = folder / "whole", folder / "out"
     subprocess.run([program, "run", EXPERIMENT, *ARGUMENTS, "--out", whole], check=True, stdout=subprocess.DEVNULL)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY})
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **MEMORY}))
     try:
-        workers = [cluster.add_node(num_cpus=1, **MEMORY) for _ in range(NODES)]
+        workers = [started(lambda: cluster.add_node(num_cpus=1, **MEMORY)) for _ in range(NODES)]
         cluster.wait_for_nodes()
         own = ["--out", str(out), "--program", program, "--shares", str(SHARES), "--address", cluster.address, "--progress"]
         share, node = compute([*COMMAND, *own, "--", *ARGUMENTS], cluster, workers, out)
@@ -149,11 +159,11 @@ def main(program, folder):
 def notebook(program, folder):
     """The same call without a cluster, as in a notebook; a repeated call computes nothing."""
     call = {"out": folder / "notebook", "program": program, "arguments": SHORT}
-    table = pilotlab_ray.run(EXPERIMENT, **call)
+    table = started(lambda: pilotlab_ray.run(EXPERIMENT, **call))
     if ray.is_initialized() or table.num_rows != 16 or set(table.column("rate").to_pylist()) != {10_000}:
         fail(f"the table is wrong, or Ray still runs: {table.schema}")
     log = (folder / "notebook/shares.jsonl").read_text()
-    if not pilotlab_ray.run(EXPERIMENT, **call).equals(table) or (folder / "notebook/shares.jsonl").read_text() != log:
+    if not started(lambda: pilotlab_ray.run(EXPERIMENT, **call)).equals(table) or (folder / "notebook/shares.jsonl").read_text() != log:
         fail("a repeated call computed shares again")
     print("a local run returned the table of its runs; a repeated call computed nothing")
 
@@ -161,7 +171,8 @@ def notebook(program, folder):
 def client(program, folder):
     """The same from a machine outside of the cluster."""
     port = free_port()
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "ray_client_server_port": port, **MEMORY})
+    arguments = {"num_cpus": 1, "ray_client_server_port": port, **MEMORY}
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=arguments))
     try:
         cluster.wait_for_nodes()
         own = ["--out", str(folder / "client"), "--program", program, "--address", f"ray://127.0.0.1:{port}"]

@@ -25,7 +25,7 @@ fi
 dir=$(mktemp -d /tmp/pilotlab-ray.XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 export TMPDIR=$dir # for the programs on the nodes
-export RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0
+export RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=120
 export PYTHONPYCACHEPREFIX=$dir/compiled RUFF_CACHE_DIR=$python/cache-ruff MYPY_CACHE_DIR=$python/cache-mypy
 
 "$python/bin/pip" --quiet install --no-build-isolation --no-deps --force-reinstall "$package"

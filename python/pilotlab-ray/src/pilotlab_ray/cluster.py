@@ -87,8 +87,9 @@ def connected(address: str | None) -> Iterator[Cluster]:
     local: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
     try:
         ray.init(address, log_to_driver=False, logging_level=logging.WARNING, **local)
-    except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
-        raise RefusedError(f"cannot connect to Ray at {address}: {error}") from error
+    except Exception as error:  # of many types, also `Exception`
+        what = "start Ray" if address == "local" else f"connect to Ray at {address}"
+        raise RefusedError(f"cannot {what}: {error}") from error
     try:
         yield RayCluster()
     finally:
