@@ -6,10 +6,9 @@ use super::figures::{Figures, measure};
 use super::leader::{Change, Method, Rack, Range};
 use super::server::PRIORITIES;
 
-/// Numbers of servers, each with the seeds of its racks.
-const RACKS: [(usize, u64); 3] = [(3, 20), (30, 3), (300, 1)];
-/// Budgets in per cent of the range between all floors and all full powers.
-const BUDGETS: [u64; 3] = [60, 75, 90];
+/// Numbers of servers, each with the seeds of its racks, and budgets in per cent of the range between all floors and all full powers. At 30 % power is
+/// so scarce that priorities decide.
+const RACKS: [(usize, u64, &[u64]); 3] = [(3, 20, &[60, 75, 90]), (30, 3, &[30, 60, 75, 90]), (300, 1, &[60, 75, 90])];
 /// The simple rules first.
 const METHODS: [(Method, &str); 4] = [
     (Method::Equal, "equal"),
@@ -50,13 +49,14 @@ const COLUMNS: &str = "\
 
 /// Reasons, as found in the runs.
 const REASONS: &str = "
-- **Priority.** `divide` serves a higher priority first, so a lower one may get less than by a simple rule, and then all together may.
+- **Priority.** `divide` serves a higher priority first, so a lower one may get less than by a simple rule, and then all together may (30 %). From 60 % on there is \
+power for nearly all, and priorities hardly matter.
 - **Delay.** A division follows demand 100 ms late, in phases of 400 ms, and does not know what hosts of a server that is held back ask: it assumes the whole \
 machine. With the demand known most of the difference goes away.
 - **The policy.** While its power is between 99 and 100 % of its share, `pass` changes nothing. A server that was idle at its share, with all cores polling and \
 drives capped, stays so when load comes, until it has another share; under a constant one a server delivered 5 % of its demand. So a part of \
 the gain over equal shares and shares by size is not that of the division.
-- **Small racks.** With three servers there is little to trade, and one server decides the figures.
+- **Small racks.** With three servers there is little to trade, and one server decides the figures: that of the next section gets least with the demand known.
 ";
 
 /// Figures by number of servers, budget and method.
@@ -154,8 +154,8 @@ fn losses(rows: &[Row]) -> String {
 pub(crate) fn full(sizes: &[Range]) -> String {
     let mut text = HEAD.to_owned();
     let mut all = Vec::new();
-    for (servers, seeds) in RACKS {
-        let rows = rows(sizes, servers, seeds, &BUDGETS);
+    for (servers, seeds, budgets) in RACKS {
+        let rows = rows(sizes, servers, seeds, budgets);
         let racks = if seeds == 1 { "one rack".to_owned() } else { format!("{seeds} racks") };
         let _ = write!(text, "\n## {servers} servers, {racks}\n\n{}", table(&rows));
         all.extend(rows);

@@ -85,7 +85,7 @@ pub(crate) struct Fleet {
 }
 
 /// Access to etcd.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Etcd {
     /// Client addresses.
     pub(crate) endpoints: Vec<String>,

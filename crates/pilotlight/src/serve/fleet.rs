@@ -1,14 +1,14 @@
 //! This server as a member of a rack: its share is a budget, and the rack learns what it needs.
 //!
-//! What it would deliver at each power follows from the profile of `[goals]` and from what it does at present; without a profile it asks for
-//! its full power in proportion to its load.
+//! What it would deliver at each power, up to what it needs, follows from the profile of `[goals]` and its present load; without a profile it is in
+//! proportion to power.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilotlight_fleet::{Fleet, MemberConfig, Report, Target, Tls};
-use pilotlight_policy::fleet::{Work, estimate};
+use pilotlight_policy::fleet::{Curve, Work, estimate};
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::pass::ssd_model::Rate;
 use pilotlight_reactor::{clock, keep_off};
@@ -22,6 +22,12 @@ const WINDOW_NS: u64 = 1_000_000_000;
 const ASK_NS: u64 = 10_000_000_000;
 /// A server whose power is this close to its budget, in percent of it, is taken as held back by it.
 const CLOSE_PERCENT: u64 = 5;
+/// A need that is too high falls by this part of the difference in each window.
+const FALL: u64 = 5;
+/// What a microjoule delivers where no profile says it: about as the machine of PASS.
+const BYTES_PER_UJ: u64 = 10;
+/// Shares are rounded down to 0.1 W.
+const ROUND_UW: u64 = 100_000;
 
 /// Joins the rack of the configuration, until the result is dropped.
 pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Option<Fleet>> {
@@ -32,6 +38,7 @@ pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Opti
         fleet: wanted.clone(),
         profile,
         load: Load::default(),
+        need: Need::default(),
         asked_ns: 0,
         bottleneck: None,
     };
@@ -53,6 +60,7 @@ struct Server {
     fleet: config::Fleet,
     profile: Option<Profile>,
     load: Load,
+    need: Need,
     asked_ns: u64,
     bottleneck: Option<String>,
 }
@@ -95,6 +103,28 @@ impl Load {
     }
 }
 
+/// Power that a server needs, as it was learned.
+///
+/// Below its budget it needs what it draws and a tenth more; at its budget it is not known how much more, so it asks for half as much again. Asking
+/// that rises with what is given, and falls slowly, comes to rest; asking for the whole machine at once would not.
+#[derive(Debug, Default)]
+struct Need {
+    uw: u64,
+    at_ns: u64,
+}
+
+impl Need {
+    fn update(&mut self, now_ns: u64, (measured_uw, budget_uw): (u64, u64), full_uw: u64) {
+        if now_ns.saturating_sub(self.at_ns) < WINDOW_NS {
+            return;
+        }
+        self.at_ns = now_ns;
+        let is_held_back = measured_uw >= budget_uw / 100 * (100 - CLOSE_PERCENT);
+        let wanted_uw = if is_held_back { budget_uw / 2 * 3 } else { measured_uw / 10 * 11 }.min(full_uw);
+        self.uw = wanted_uw.max(self.uw - self.uw.saturating_sub(wanted_uw).div_ceil(FALL));
+    }
+}
+
 impl Target for Server {
     fn report(&mut self) -> Report {
         let now_ns = clock::now_ns();
@@ -104,38 +134,39 @@ impl Target for Server {
             (self.asked_ns, self.bottleneck) = (now_ns, admin.bottleneck());
         }
         let power = admin.power_for_rack();
-        let is_held_back = match (power.measured_uw, power.budget_uw) {
-            (Some(measured_uw), Some(budget_uw)) => measured_uw >= budget_uw / 100 * (100 - CLOSE_PERCENT),
-            _ => false,
-        };
-        let work = Work { rate: self.load.rate, cpu_ppm: self.load.cpu_ppm, is_held_back };
-        let curve = match &self.profile {
-            Some(profile) => {
-                estimate(profile, self.fleet.floor_uw, work).points().map(|one| (one.power_uw, one.rate)).collect()
-            }
-            None => line(&self.fleet, work),
-        };
+        if let (Some(measured_uw), Some(budget_uw)) = (power.measured_uw, power.budget_uw) {
+            self.need.update(now_ns, (measured_uw, budget_uw), self.fleet.full_uw);
+        }
+        let Load { rate, cpu_ppm, .. } = self.load;
+        let whole = self
+            .profile
+            .as_ref()
+            .map(|profile| estimate(profile, self.fleet.floor_uw, Work { rate, cpu_ppm, is_held_back: true }));
         Report {
             measured_uw: power.measured_uw,
             source: power.source,
             bottleneck: self.bottleneck.clone(),
-            curve,
+            curve: curve(&self.fleet, whole.as_ref(), self.need.uw),
             is_within: power.is_within,
         }
     }
 
     fn set_share(&mut self, power_uw: u64) {
-        self.admin.set_share(power_uw);
+        let rounded_uw = power_uw / ROUND_UW * ROUND_UW;
+        self.admin.set_share(rounded_uw.max(self.fleet.floor_uw.min(power_uw)));
     }
 }
 
-/// Without a profile: all that it delivers is delivered at full power, more where it is held back.
-fn line(fleet: &config::Fleet, work: Work) -> Vec<(u64, u64)> {
-    let rate = work.rate.bytes() * if work.is_held_back { 2.0 } else { 1.0 };
-    if fleet.full_uw == fleet.floor_uw {
-        return vec![(fleet.floor_uw, rate as u64)];
-    }
-    vec![(fleet.floor_uw, 0), (fleet.full_uw, rate as u64)]
+/// What the server delivers at each power, up to what it needs: by its profile, or without one in proportion to power.
+fn curve(fleet: &config::Fleet, whole: Option<&Curve>, need_uw: u64) -> Vec<(u64, u64)> {
+    let config::Fleet { floor_uw, full_uw, .. } = *fleet;
+    let need_uw = need_uw.clamp(floor_uw, full_uw);
+    let rate = |uw: u64| whole.map_or((uw - floor_uw) * BYTES_PER_UJ, |whole| whole.rate(uw) as u64);
+    let inner = whole.into_iter().flat_map(Curve::points).map(|point| point.power_uw);
+    let inner = inner.filter(|uw| (floor_uw + 1..need_uw).contains(uw));
+    let mut powers: Vec<u64> = [floor_uw].into_iter().chain(inner).chain([need_uw, full_uw]).collect();
+    powers.dedup();
+    powers.into_iter().map(|uw| (uw, rate(uw.min(need_uw)))).collect()
 }
 
 #[cfg(test)]
@@ -151,5 +182,69 @@ mod tests {
         load.update(5_900_000_000, || panic!("too early"));
         load.update(7_000_000_000, || counters(1100));
         assert_eq!((load.rate.read, load.rate.written, load.cpu_ppm), (500.0, 1000.0, 250_000));
+    }
+
+    const W: u64 = 1_000_000;
+
+    fn fleet() -> config::Fleet {
+        let (rack, name) = ("r".to_owned(), "a".to_owned());
+        config::Fleet {
+            etcd: Default::default(),
+            rack,
+            name,
+            floor_uw: 40 * W,
+            full_uw: 200 * W,
+            priority: 0,
+            lease: Duration::from_secs(10),
+        }
+    }
+
+    /// Servers that ask for these powers, with a budget of which each gets its share; the shares of the last rounds.
+    fn shares(asked_w: [u64; 3], budget_w: u64) -> Vec<Vec<u64>> {
+        use pilotlight_policy::fleet::{Point, Server, divide};
+        let mut needs: [Need; 3] = Default::default();
+        let mut shares = vec![40 * W; 3];
+        let round = |at: u64| {
+            for (need, (asked_w, share_uw)) in needs.iter_mut().zip(asked_w.iter().zip(&shares)) {
+                need.update((at + 1) * WINDOW_NS, ((asked_w * W).min(*share_uw), *share_uw), 200 * W);
+            }
+            let server = |need: &Need| {
+                let points: Vec<Point> =
+                    curve(&fleet(), None, need.uw).iter().map(|&(power_uw, rate)| Point { power_uw, rate }).collect();
+                Server { priority: 0, curve: Curve::new(&points).unwrap() }
+            };
+            shares = divide(&needs.iter().map(server).collect::<Vec<_>>(), budget_w * W).shares_uw;
+            shares.iter().map(|uw| uw / W).collect()
+        };
+        (0..60).map(round).collect()
+    }
+
+    #[test]
+    fn shares_come_to_rest_where_they_are_needed() {
+        for (asked_w, budget_w) in
+            [([200, 120, 60], 420), ([200, 120, 60], 210), ([200, 200, 200], 300), ([40, 40, 200], 280)]
+        {
+            let rounds = shares(asked_w, budget_w);
+            let last = &rounds[40..];
+            assert!(last.iter().all(|one| one.iter().zip(&last[0]).all(|(a, b)| a.abs_diff(*b) <= 4)), "{last:?}");
+            if asked_w.iter().sum::<u64>() <= budget_w {
+                assert!(last[0].iter().zip(asked_w).all(|(share, asked)| *share >= asked), "{:?}", last[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_curve_rises_to_what_is_needed() {
+        assert_eq!(curve(&fleet(), None, 60 * W), [(40 * W, 0), (60 * W, 200 * W), (200 * W, 200 * W)]);
+        assert_eq!(curve(&fleet(), None, 0), [(40 * W, 0), (200 * W, 0)]);
+        let profile = Profile::named("pass-xeon-gold-6430").unwrap();
+        let fleet = config::Fleet { floor_uw: 260 * W, full_uw: 500 * W, ..fleet() };
+        let whole = estimate(&profile, fleet.floor_uw, Work { is_held_back: true, ..Work::default() });
+        let points = curve(&fleet, Some(&whole), 400 * W);
+        assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{points:?}");
+        assert_eq!(
+            (points[0].0, points.last().map(|point| *point)),
+            (260 * W, Some((500 * W, whole.rate(400 * W) as u64)))
+        );
     }
 }

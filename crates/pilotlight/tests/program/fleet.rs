@@ -9,7 +9,7 @@
 mod etcd;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -47,7 +47,7 @@ impl Machine {
         for (name, value) in [
             ("name", "package-0".to_owned()),
             ("enabled", "1".to_owned()),
-            ("energy_uj", "0".to_owned()),
+            ("energy_uj", format!("{:020}", 0)),
             ("max_energy_range_uj", u64::MAX.to_string()),
             ("constraint_0_name", "long_term".to_owned()),
             ("constraint_0_power_limit_uw", (2 * FULL_UW).to_string()),
@@ -96,6 +96,7 @@ fn model(
     stop: Arc<AtomicBool>,
 ) -> impl FnOnce() + Send {
     move || {
+        let file = fs::OpenOptions::new().write(true).open(zone.join("energy_uj")).unwrap();
         let (mut energy_uj, mut then) = (0_f64, Instant::now());
         while !stop.load(Relaxed) {
             let limit = fs::read_to_string(zone.join("constraint_0_power_limit_uw")).unwrap_or_default();
@@ -105,9 +106,8 @@ fn model(
             energy_uj += now_uw as f64 * (now - then).as_secs_f64();
             then = now;
             power_uw.store(now_uw, Relaxed);
-            let fresh = zone.join("energy_uj.new");
-            fs::write(&fresh, format!("{}\n", energy_uj as u64)).unwrap();
-            fs::rename(fresh, zone.join("energy_uj")).unwrap(); // never seen empty
+            // in place, at once and of one length: the sensor keeps the file open
+            file.write_all_at(format!("{:020}\n", energy_uj as u64).as_bytes(), 0).unwrap();
             thread::sleep(Duration::from_millis(10)); // step of the model
         }
     }
@@ -200,9 +200,10 @@ fn wait_for_shares(what: &str, servers: &[&Server], expected: &[u64]) {
     });
 }
 
+/// That power is within the budget, and uses it.
 fn wait_until_held(what: &str, machines: &[Machine], budget_uw: u64) {
     let all = || machines.iter().map(Machine::power_uw).sum::<u64>();
-    wait_for(what, || all() <= budget_uw);
+    wait_for(what, || (budget_uw * 8 / 10..=budget_uw).contains(&all()));
 }
 
 #[test]
