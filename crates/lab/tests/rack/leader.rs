@@ -210,7 +210,7 @@ impl Leader<'_> {
             Method::None => Vec::new(),
             Method::Equal => filled(ranges, self.budget_uw, |_, level_uw| level_uw),
             Method::Size => filled(ranges, self.budget_uw, |range, level| {
-                (u128::from(range.full_uw) * u128::from(level) >> 40) as u64
+                ((u128::from(range.full_uw) * u128::from(level)) >> 40) as u64
             }),
             Method::Divide => self.divide(|at| self.done(at)),
             Method::Known => self.divide(|at| self.to_do(at, round)),
