@@ -69,7 +69,7 @@ impl Etcd {
             options = options.with_tls(self.tls.options());
         }
         if let Some((user, password)) = &self.user {
-            options = options.with_user(user, password);
+            options = options.with_user(user, password).with_auto_token_refresh(true);
         }
         within(timeout, Client::connect(&self.endpoints, Some(options))).await
     }

@@ -96,6 +96,12 @@ pub enum Key {
     Leader,
 }
 
+/// Whether a text can name a rack or a member: 1 to 64 letters, digits, and `-`, `_` or `.`.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+}
+
 /// Prefix of the keys of a rack.
 #[must_use]
 pub fn prefix(rack: &str) -> String {
@@ -196,6 +202,21 @@ impl Documents {
         }
     }
 
+    /// Whether a member's status cannot be read: it runs, and what it has is not known.
+    #[must_use]
+    pub fn is_unknown(&self, name: &str) -> bool {
+        self.unreadable.contains_key(&format!("status/{name}"))
+    }
+
+    /// All that may be in force, as it is written, in microwatts.
+    #[must_use]
+    pub fn bounds_uw(&self) -> u64 {
+        let bound = |(name, floor_uw): (&String, &u64)| {
+            self.grants.get(name).map_or(*floor_uw, |grant| grant.bound_uw.max(*floor_uw))
+        };
+        self.members.iter().map(bound).fold(0, u64::saturating_add)
+    }
+
     /// The leader's name.
     #[must_use]
     pub fn leader(&self) -> Option<&str> {
@@ -210,8 +231,18 @@ fn set<V>(map: &mut BTreeMap<String, V>, key: String, value: Option<V>) {
     };
 }
 
+/// A value of [`FORMAT`].
 fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, String> {
-    value.map(serde_json::from_slice).transpose().map_err(|error| error.to_string())
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let Some(value) = value else { return Ok(None) };
+    let Format { format } = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+    if format != FORMAT {
+        return Err(format!("it has format {format}: all servers and pilotlab must know it; update them"));
+    }
+    serde_json::from_slice(value).map(Some).map_err(|error| error.to_string())
 }
 
 /// A value for etcd.

@@ -102,12 +102,18 @@ impl Share {
         self.granted(now_ns).is_some()
     }
 
+    /// Until when it is valid.
+    pub(crate) fn valid_until_ns(&self) -> u64 {
+        self.valid_until_ns
+    }
+
     /// How long it is valid, in nanoseconds.
     pub(crate) fn valid_for_ns(&self, now_ns: u64) -> u64 {
         self.valid_until_ns.saturating_sub(now_ns)
     }
 
-    fn floor_uw(&self) -> u64 {
+    /// The floor in microwatts.
+    pub(crate) fn floor_uw(&self) -> u64 {
         self.reserved_uw.map_or(self.own_floor_uw, |reserved_uw| reserved_uw.min(self.own_floor_uw))
     }
 

@@ -88,7 +88,7 @@ fn known(documents: &Documents, name: &str) -> Known {
 /// Takes confirmations and ends of sessions; returns the members whose grant is over.
 fn update(grants: &mut Grants<String>, documents: &Documents) -> Vec<String> {
     let mut ended = Vec::new();
-    for name in documents.members.keys() {
+    for name in documents.members.keys().filter(|name| !documents.is_unknown(name)) {
         let session = documents.statuses.get(name).map(|status| status.session);
         match (documents.grants.get(name), documents.statuses.get(name)) {
             (Some(grant), Some(status)) if grant.session == status.session => grants.confirm(name, status.applied),
@@ -125,7 +125,7 @@ fn excess(documents: &Documents, grants: &Grants<String>, decision: &mut Decisio
 /// Members with a status that makes sense.
 fn running(documents: &Documents, decision: &mut Decision) -> BTreeMap<String, Server> {
     let mut running = BTreeMap::new();
-    for (name, status) in &documents.statuses {
+    for (name, status) in documents.statuses.iter().filter(|(name, _)| !documents.is_unknown(name)) {
         match server(status) {
             Ok(server) => _ = running.insert(name.clone(), server),
             Err(why) => decision.problem(Some(name), format!("stays at its floor: {why}")),
@@ -137,6 +137,9 @@ fn running(documents: &Documents, decision: &mut Decision) -> BTreeMap<String, S
 fn server(status: &Status) -> Result<Server, String> {
     if !(1..=MOST_UW).contains(&status.floor_uw) || status.full_uw < status.floor_uw || status.full_uw > MOST_UW {
         return Err("its floor is 0 or above its full power, or its full power is above 1 MW".to_owned());
+    }
+    if status.measured_uw.is_none() {
+        return Err("its power is not known: give it a sensor".to_owned());
     }
     let is_within = |&&(power_uw, _): &&(u64, u64)| power_uw > status.floor_uw && power_uw < status.full_uw;
     let rate = |power_uw| status.curve.iter().rev().find(|(uw, _)| *uw <= power_uw).map_or(0, |(_, rate)| *rate);
@@ -224,7 +227,7 @@ fn write(
     decision: &mut Decision,
 ) {
     let mut writes: Vec<(bool, Write)> = Vec::new();
-    for name in documents.members.keys().chain(joined) {
+    for name in documents.members.keys().chain(joined).filter(|name| !documents.is_unknown(name)) {
         let Some(known) = grants.known(name) else { continue };
         if documents.members.get(name) != Some(&known.floor_uw) {
             let is_raise = documents.members.get(name).is_some_and(|floor_uw| known.floor_uw > *floor_uw);

@@ -311,7 +311,7 @@ fn status(session: i64, floor_uw: u64) -> Status {
         session,
         floor_uw,
         full_uw: FULL_UW,
-        measured_uw: None,
+        measured_uw: Some(0),
         source: String::new(),
         priority: 0,
         bottleneck: None,
@@ -339,6 +339,22 @@ fn without_a_budget_or_with_documents_that_cannot_be_read_nothing_is_granted() {
     assert!(has_problem(&documents, "grants/b cannot be read"));
 }
 
+/// It runs, and nobody knows with what.
+#[test]
+fn a_member_whose_status_cannot_be_read_keeps_its_grant() {
+    let mut documents = Documents { budget_uw: Some(100_000), ..Documents::default() };
+    documents.members.extend([("a".to_owned(), 10_000), ("b".to_owned(), 10_000)]);
+    let grant = GrantDocument { format: FORMAT, number: 5, power_uw: 90_000, bound_uw: 90_000, session: 1 };
+    documents.grants.insert("a".into(), grant);
+    documents.statuses.insert("b".into(), status(2, 10_000));
+    let newer = br#"{"format":2,"session":1}"#;
+    documents.apply(&Change { path: "status/a".into(), value: Some(newer.to_vec()), revisions: (1, 1) });
+    let decision = decide(&documents);
+    assert!(decision.problems.iter().any(|(_, problem)| problem.contains("format 2")), "{decision:?}");
+    let raises = |write: &Write| matches!(write, Write::Grant(name, grant) if name == "a" || grant.power_uw > 10_000);
+    assert!(!decision.writes.iter().any(raises), "{decision:?}");
+}
+
 #[test]
 fn absurd_statuses_leave_the_floor() {
     let mut documents = Documents { budget_uw: Some(200_000), ..Documents::default() };
@@ -347,6 +363,7 @@ fn absurd_statuses_leave_the_floor() {
     for absurd in [
         Status { full_uw: 1, ..good.clone() },
         Status { floor_uw: 0, ..good.clone() },
+        Status { measured_uw: None, ..good.clone() },
         Status { full_uw: u64::MAX, floor_uw: u64::MAX, ..good.clone() },
         Status { curve: vec![(50_000, 1), (20_000, 2)], ..good.clone() },
     ] {

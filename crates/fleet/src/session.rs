@@ -23,8 +23,8 @@ pub(crate) enum Event {
     Ended,
     /// All documents, after the start or a gap.
     All(Box<Documents>),
-    /// One of them has changed.
-    Changed(Change),
+    /// Some of them have changed: all changes of a transaction together, because half of one would be decided on.
+    Changed(Vec<Change>),
     /// This member leads.
     Elected(LeaderKey),
     /// A request failed, and is repeated.
@@ -121,11 +121,12 @@ impl Context {
             if response.canceled() {
                 break;
             }
-            for event in response.events() {
-                let Some(kv) = event.kv() else { continue };
+            let changed = response.events().iter().filter_map(|event| {
+                let kv = event.kv()?;
                 let value = (event.event_type() == etcd_client::EventType::Put).then(|| kv.value().to_vec());
-                self.report(Event::Changed(change(kv, &prefix, value)));
-            }
+                Some(change(kv, &prefix, value))
+            });
+            self.report(Event::Changed(changed.collect()));
         }
         Err(EtcdError::Timeout(self.patience()))
     }

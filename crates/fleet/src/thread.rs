@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_millis(100);
 const STATUS_INTERVAL_NS: u64 = 1_000_000_000;
 /// Part by which a figure has to change for a status.
 const CHANGE_PERCENT: u64 = 5;
+/// Leases without an answer after which a session begins anew.
+const SILENT_LEASES: u64 = 3;
 
 /// A server whose power budget is shared. Called from the member's thread; must not wait.
 pub trait Target: Send {
@@ -183,12 +185,14 @@ struct Loop {
     is_writing: bool,
     /// Revision of the leader's last write.
     written: i64,
+    /// Whether the status belongs to another session of this name.
+    is_taken: bool,
 }
 
 /// However the thread ends.
 impl Drop for Loop {
     fn drop(&mut self) {
-        self.target.set_share(self.config.floor_uw);
+        self.target.set_share(self.share.floor_uw());
     }
 }
 
@@ -212,6 +216,7 @@ impl Loop {
             leader: None,
             is_writing: false,
             written: 0,
+            is_taken: false,
         }
     }
 
@@ -226,26 +231,36 @@ impl Loop {
                 _ = &mut stop => break,
                 _ = ticks.tick() => self.tick(),
                 Some(event) = self.events.1.recv() => self.on_event(event),
-                Some(Ok(done)) = self.others.join_next() => self.on_done(done),
+                Some(done) = self.others.join_next() => match done {
+                    Ok(done) => self.on_done(done),
+                    Err(error) => panic!("a request to etcd: {error}"), // the floor is in force, and the lease ends
+                },
             }
             self.keep_share();
         }
         self.end().await;
     }
 
-    /// Sets the floor, and gives the share back.
+    /// Sets the floor, and gives the share back once power is within the floor; otherwise it returns when the lease ends.
     async fn end(mut self) {
-        self.target.set_share(self.config.floor_uw);
+        let end = tokio::time::Instant::now() + self.config.lease / 4;
+        self.target.set_share(self.share.floor_uw());
+        let mut is_within = !self.share.is_granted((self.clock)());
+        while !is_within && tokio::time::Instant::now() < end {
+            tokio::time::sleep(TICK).await;
+            is_within = self.target.report().is_within;
+        }
         self.tasks.abort_all();
-        if let Some(mut context) = self.context.take() {
+        if let Some(mut context) = self.context.take().filter(|_| is_within) {
             let _ = within(context.patience(), context.client.lease_revoke(context.lease)).await; // else it ends by itself
         }
     }
 
     /// Connects, and requests a lease, until both succeed.
     fn begin(&mut self) {
-        self.tasks.abort_all();
-        (self.context, self.leader, self.published) = (None, None, None);
+        self.tasks = JoinSet::new(); // ends those of the session before
+        (self.context, self.leader, self.published, self.documents) = (None, None, None, None);
+        (self.written, self.is_taken) = (0, false);
         self.share.begin(0);
         let (etcd, lease_time, clock) = (self.config.etcd.clone(), self.config.lease, Arc::clone(&self.clock));
         let events = self.events.0.clone();
@@ -307,16 +322,18 @@ impl Loop {
         match event {
             Event::Kept { sent_ns } => {
                 self.share.renew(sent_ns);
-                self.note_failure(None);
+                if !self.is_taken {
+                    self.note_failure(None);
+                }
             }
             Event::Ended => {
                 warn!("etcd has ended the lease of this server: its share is given back");
                 self.begin();
             }
             Event::All(documents) => self.documents = Some(*documents),
-            Event::Changed(change) => {
+            Event::Changed(changes) => {
                 if let Some(documents) = &mut self.documents {
-                    documents.apply(&change);
+                    changes.iter().for_each(|change| documents.apply(change));
                 }
             }
             Event::Elected(key) => {
@@ -331,7 +348,7 @@ impl Loop {
     fn note_failure(&self, failure: Option<String>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(why) = failure.as_ref().filter(|_| state.failure.is_none()) {
-            warn!("the rack is not reached: {why}");
+            warn!("no share of the rack: {why}");
         }
         state.failure = failure;
     }
@@ -373,6 +390,11 @@ impl Loop {
     }
 
     fn tick(&mut self) {
+        let silent_ns = (self.clock)().saturating_sub(self.share.valid_until_ns());
+        if self.context.is_some() && silent_ns > SILENT_LEASES * self.config.lease.as_nanos() as u64 {
+            warn!("etcd has not answered for long: connecting again");
+            self.begin();
+        }
         let report = self.target.report();
         self.share.note_within(report.is_within, (self.clock)());
         self.publish(report);
@@ -415,6 +437,7 @@ impl Loop {
         if status.session != self.share.session() {
             return;
         }
+        self.is_taken = !is_ours;
         if is_ours {
             self.published = Some(status);
         } else {

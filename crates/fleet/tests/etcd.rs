@@ -176,7 +176,7 @@ fn one_leader_serves_three_hundred_servers() {
         let mut client = etcd_client::Client::connect(&cluster.etcd.endpoints, None).await.unwrap();
         for at in 1..300 {
             let status = format!(
-                r#"{{"format":1,"session":{at},"floor_uw":{},"full_uw":{},"source":"","priority":0,"curve":[[{},0],[{},900]],"applied":0,"in_force_uw":0}}"#,
+                r#"{{"format":1,"session":{at},"floor_uw":{},"full_uw":{},"measured_uw":0,"source":"","priority":0,"curve":[[{},0],[{},900]],"applied":0,"in_force_uw":0}}"#,
                 RANGE_UW.0, RANGE_UW.1, RANGE_UW.0, RANGE_UW.1
             );
             client.put(format!("/pilotlight/r/status/server-{at}"), status, None).await.unwrap();

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use pilotlight_fleet::documents::Documents;
+use pilotlight_fleet::documents::{Documents, is_name};
 use pilotlight_fleet::rack::{Decision, decide};
 use pilotlight_fleet::view::Rack;
 use pilotlight_fleet::{Etcd, Tls};
@@ -38,10 +38,12 @@ Examples:
 Exit codes:
   0  shown or changed
   1  etcd cannot be reached, or refuses
-  3  shown, and there is a problem: the last lines name it";
+  3  shown, and there is a problem: the last lines name it; reserved, but others are not lowered yet";
 
 /// Interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long a reservation waits until others are lowered.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Options of `pilotlab fleet`.
 #[derive(Args, Clone, Debug)]
@@ -109,14 +111,44 @@ enum Change {
 
 /// Runs the command.
 pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<ExitCode> {
+    check_name(&args.rack)?;
     let mut rack = Rack::connect(&etcd(args)?, &args.rack)?;
     match &args.change {
         None => return show(args, &mut rack),
         Some(Change::Budget { power }) => rack.set_budget(watts(power)?)?,
-        Some(Change::Reserve { name, floor }) => rack.reserve(name, watts(floor)?)?,
+        Some(Change::Reserve { name, floor }) => {
+            check_name(name)?;
+            rack.reserve(name, watts(floor)?)?;
+            return await_room(&mut rack);
+        }
         Some(Change::Forget { name }) => rack.forget(name)?,
     }
     Ok(Exit::Clean.into())
+}
+
+fn check_name(name: &str) -> anyhow::Result<()> {
+    anyhow::ensure!(is_name(name), "`{name}` is not a name: use 1 to 64 letters, digits, and `-`, `_` or `.`");
+    Ok(())
+}
+
+/// Waits until others have been lowered, so that the new server can start.
+fn await_room(rack: &mut Rack) -> anyhow::Result<ExitCode> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let documents = rack.read()?;
+        let excess_uw = documents.bounds_uw().saturating_sub(documents.budget_uw.unwrap_or(0));
+        if excess_uw == 0 {
+            return Ok(Exit::Clean.into());
+        }
+        if Instant::now() >= end {
+            let watts = in_watts(excess_uw);
+            console::eprint(format!(
+                "reserved, but {watts} W are not free yet: start the server once `pilotlab fleet` shows them, or raise the budget\n"
+            ));
+            return Ok(ExitCode::from(3));
+        }
+        std::thread::sleep(EVERY / 4);
+    }
 }
 
 fn watts(text: &str) -> anyhow::Result<u64> {

@@ -272,6 +272,12 @@ impl<T: Transport> QueuePair<T> {
         }
         let Connecting { cid, cmd, step, admission } = *self.take_connecting();
         let ConnectStep::Attach(association) = step else { return false };
+        let host = admission.host();
+        let checked = self.check_concatenation(cmd.qid, host, cx); // secrets may have changed meanwhile
+        if result.is_ok() && checked.is_err() {
+            cx.out.send(admin.thread, Message::Detached { admin, qid, queue: cx.me });
+        }
+        let result = result.and(checked);
         match result {
             Ok(()) => {
                 let cntlid = association.cntlid;

@@ -85,7 +85,7 @@ impl ConnectRefusal {
     .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const TLS_KEY_ENDED: Self = Self::status(
         Status::CONNECT_INVALID_HOST, // another key may do
-        "HOSTNQN: the generated TLS key of this connection has ended: it was replaced, or the host's secret was (security.secrets_file)",
+        "HOSTNQN: the generated TLS key of this connection has ended: it or the host's secret was replaced, or its hour is over; connect without TLS to get another key",
     )
     .as_reason(RefusalReason::HostNotAllowed);
     pub(super) const CONCATENATION_SECRET: Self = Self::status(

@@ -65,8 +65,8 @@ pub(super) struct Admin {
     args: ServeArgs,
     /// The live page, if one is served.
     page: OnceLock<PageReport>,
-    /// The rack whose budget it shares, and its state there.
-    fleet: OnceLock<(crate::config::Fleet, pilotlight_fleet::StateReader)>,
+    /// The rack whose budget it shares.
+    fleet: fleet::Place,
     /// Held while a request is handled, so that each change is logged with its author.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -111,7 +111,7 @@ impl Admin {
             volumes: FreeSpace::default(),
             args: args.clone(),
             page: OnceLock::new(),
-            fleet: OnceLock::new(),
+            fleet: fleet::Place::default(),
             turn: Mutex::new(()),
             state: Mutex::new(state),
         }

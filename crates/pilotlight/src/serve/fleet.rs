@@ -15,6 +15,7 @@ use pilotlight_reactor::{clock, keep_off};
 
 use super::admin::Admin;
 use crate::config::{self, Operation};
+use crate::policies::BudgetDomain;
 
 /// The least time over which load is measured, in nanoseconds.
 const WINDOW_NS: u64 = 1_000_000_000;
@@ -28,6 +29,8 @@ const FALL: u64 = 5;
 const BYTES_PER_UJ: u64 = 10;
 /// Shares are rounded down to 0.1 W.
 const ROUND_UW: u64 = 100_000;
+/// Power up to this part above a share is within it: PASS's upper threshold (3.3).
+const MARGIN_PERCENT: u64 = 2;
 
 /// Joins the rack of the configuration, until the result is dropped.
 pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Option<Fleet>> {
@@ -40,7 +43,9 @@ pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Opti
         load: Load::default(),
         need: Need::default(),
         asked_ns: 0,
-        bottleneck: None,
+        share_uw: 0,
+        since_ns: 0,
+        domain: operation.domain,
     };
     let cpus: Vec<u32> = operation.reactors.cores.iter().flatten().copied().collect();
     let fleet = Fleet::start(member(wanted), Box::new(target), move || keep_off(&cpus))?;
@@ -62,7 +67,10 @@ struct Server {
     load: Load,
     need: Need,
     asked_ns: u64,
-    bottleneck: Option<String>,
+    /// The share, and since when.
+    share_uw: u64,
+    since_ns: u64,
+    domain: Option<BudgetDomain>,
 }
 
 /// Counters, and what they say of the last window.
@@ -130,30 +138,40 @@ impl Target for Server {
         let now_ns = clock::now_ns();
         let admin = &self.admin;
         self.load.update(now_ns, || admin.load_counters());
-        if now_ns.saturating_sub(self.asked_ns) >= ASK_NS {
-            (self.asked_ns, self.bottleneck) = (now_ns, admin.bottleneck());
+        let asks = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+        if asks {
+            self.asked_ns = now_ns;
         }
-        let power = admin.power_for_rack();
-        if let (Some(measured_uw), Some(budget_uw)) = (power.measured_uw, power.budget_uw) {
-            self.need.update(now_ns, (measured_uw, budget_uw), self.fleet.full_uw);
+        let window = admin.power_for_rack(self.domain);
+        let measured_uw = window.map(|(_, power_uw)| power_uw);
+        if let Some(measured_uw) = measured_uw {
+            self.need.update(now_ns, (measured_uw, self.share_uw), self.fleet.full_uw);
         }
+        // a window from before the share says nothing about it
+        let counts = |&(began_ns, _): &(u64, u64)| began_ns >= self.since_ns;
+        let most_uw = self.share_uw.saturating_add(self.share_uw / 100 * MARGIN_PERCENT);
+        let is_within = window.filter(counts).is_some_and(|(_, power_uw)| power_uw <= most_uw);
         let Load { rate, cpu_ppm, .. } = self.load;
         let whole = self
             .profile
             .as_ref()
             .map(|profile| estimate(profile, self.fleet.floor_uw, Work { rate, cpu_ppm, is_held_back: true }));
         Report {
-            measured_uw: power.measured_uw,
-            source: power.source,
-            bottleneck: self.bottleneck.clone(),
+            measured_uw,
+            source: admin.source_of_power(),
+            bottleneck: admin.last_bottleneck(asks),
             curve: curve(&self.fleet, whole.as_ref(), self.need.uw),
-            is_within: power.is_within,
+            is_within,
         }
     }
 
     fn set_share(&mut self, power_uw: u64) {
         let rounded_uw = power_uw / ROUND_UW * ROUND_UW;
-        self.admin.set_share(rounded_uw.max(self.fleet.floor_uw.min(power_uw)));
+        let share_uw = rounded_uw.max(self.fleet.floor_uw.min(power_uw));
+        if share_uw != self.share_uw {
+            (self.share_uw, self.since_ns) = (share_uw, clock::now_ns());
+            self.admin.set_share(share_uw);
+        }
     }
 }
 
@@ -242,9 +260,6 @@ mod tests {
         let whole = estimate(&profile, fleet.floor_uw, Work { is_held_back: true, ..Work::default() });
         let points = curve(&fleet, Some(&whole), 400 * W);
         assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{points:?}");
-        assert_eq!(
-            (points[0].0, points.last().map(|point| *point)),
-            (260 * W, Some((500 * W, whole.rate(400 * W) as u64)))
-        );
+        assert_eq!((points[0].0, points.last().copied()), (260 * W, Some((500 * W, whole.rate(400 * W) as u64))));
     }
 }

@@ -1,7 +1,7 @@
 //! Starts the target with what measures its power, and passes calls on to it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
@@ -33,6 +33,21 @@ struct MeteredServer {
     server: Server,
     power: Option<Power>,
     settings: Settings,
+    goals: Mutex<ClampedGoals>,
+}
+
+/// The goals in force, below the share of a rack. Locked for moments.
+#[derive(Default)]
+struct ClampedGoals {
+    goals: Goals,
+    share_uw: Option<u64>,
+}
+
+impl ClampedGoals {
+    fn in_force(&self) -> Goals {
+        let budget_uw = self.goals.budget_uw.into_iter().chain(self.share_uw).min();
+        Goals { budget_uw, ..self.goals.clone() }
+    }
 }
 
 /// Opens the sensor of power, which can take privileges; `None` where there is none.
@@ -82,7 +97,8 @@ pub(super) fn start(
     }
     let sources = power.as_ref().map(Power::sources).unwrap_or_default();
     let domain = budget::domain(operation.domain, &sources);
-    let served = MeteredServer { server, power, settings };
+    let goals = Mutex::new(ClampedGoals { goals: operation.goals.clone(), share_uw: None });
+    let served = MeteredServer { server, power, settings, goals };
     let active_policy = holder::activate_first(&holder::candidates(operation, domain), holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
     Ok((Box::new(served), active_policy))
@@ -179,7 +195,15 @@ impl Running for MeteredServer {
     }
 
     fn set_goals(&self, goals: Goals) {
-        self.server.set_goals(goals);
+        let mut clamped = self.goals.lock().unwrap_or_else(PoisonError::into_inner);
+        clamped.goals = goals;
+        self.server.set_goals(clamped.in_force());
+    }
+
+    fn set_share(&self, share_uw: u64) {
+        let mut clamped = self.goals.lock().unwrap_or_else(PoisonError::into_inner);
+        clamped.share_uw = Some(share_uw);
+        self.server.set_goals(clamped.in_force());
     }
 
     fn set_priorities(&self, named: Vec<Priority>) {

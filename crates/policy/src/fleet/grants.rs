@@ -153,7 +153,7 @@ impl<K: Ord + Clone> Grants<K> {
     }
 
     fn number(&mut self, power_uw: u64) -> Grant {
-        self.number += 1;
+        self.number = self.number.saturating_add(1);
         Grant { number: self.number, power_uw }
     }
 
@@ -172,7 +172,7 @@ impl<K: Ord + Clone> Grants<K> {
             room_uw -= raise_uw;
             member.bound_uw = member.bound_uw.max(power_uw);
             if power_uw != member.grant.power_uw {
-                self.number += 1;
+                self.number = self.number.saturating_add(1);
                 member.grant = Grant { number: self.number, power_uw };
                 changed.push((server.clone(), member.grant));
             }

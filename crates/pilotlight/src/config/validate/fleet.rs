@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use pilotlight_fleet::documents::is_name;
 use pilotlight_policy::fleet::{Work, estimate};
 use pilotlight_policy::pass::profile::Profile;
 
@@ -86,8 +87,7 @@ impl Checker<'_> {
 
     /// Part of keys in etcd.
     fn fleet_name(&mut self, text: &Text) -> Option<String> {
-        let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if (1..=64).contains(&text.value.len()) && text.value.chars().all(is_part) {
+        if is_name(&text.value) {
             return Some(text.value.clone());
         }
         let what = format!("`{}` is not a name for etcd", text.value);
@@ -152,7 +152,13 @@ impl Checker<'_> {
         let base = self.base;
         let password = self.parsed(written.password_file.as_ref(), |file| read(&base.join(file)));
         match (&written.user, &written.password_file) {
-            (Some(user), Some(_)) => Some((user.value.clone(), password?.trim_end().to_owned())),
+            (Some(user), Some(file)) => {
+                if written.etcd.iter().any(|text| text.value.starts_with("http://")) {
+                    let what = "the password can be read on the network: there is an address of etcd without TLS";
+                    self.problem(Problem::warning(&file.at, what).help("write https://, and `ca_file`"));
+                }
+                Some((user.value.clone(), password?.trim_end().to_owned()))
+            }
             (Some(text), None) => {
                 self.problem(Problem::error(&text.at, "needs `password_file` too"));
                 None

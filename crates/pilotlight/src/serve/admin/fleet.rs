@@ -1,56 +1,79 @@
-//! The share of a rack's budget, and what the rack learns.
+//! The share of a rack's budget, and what the rack learns. Nothing here waits for the server's state: a reload can hold it while it opens a device,
+//! and the floor must not wait for that.
 
-use super::{Admin, goals};
-use crate::config::Fleet;
-use crate::serve::budget::{self, Verdict};
-use crate::serve::fleet::Counters;
-use crate::status::report::FleetReport;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, OnceLock};
+
 use pilotlight_fleet::StateReader;
 
-/// Power, as the rack learns it.
-pub(in crate::serve) struct PowerForRack {
-    pub(in crate::serve) measured_uw: Option<u64>,
-    /// The budget in force.
-    pub(in crate::serve) budget_uw: Option<u64>,
-    /// The sensor, or that power is modelled and with which profile.
-    pub(in crate::serve) source: String,
-    /// Whether power is within the budget in force.
-    pub(in crate::serve) is_within: bool,
+use super::Admin;
+use crate::config::Fleet;
+use crate::policies::BudgetDomain;
+use crate::serve::budget;
+use crate::serve::fleet::Counters;
+use crate::serve::state::State;
+use crate::status::report::FleetReport;
+
+/// A server's place in a rack.
+#[derive(Default)]
+pub(super) struct Place {
+    /// The rack, and the state there.
+    rack: OnceLock<(Fleet, StateReader)>,
+    /// The share in microwatts; 0 before the first.
+    share_uw: AtomicU64,
+    /// Whether the bottleneck is wanted, and the last one.
+    asks: AtomicBool,
+    bottleneck: Mutex<Option<String>>,
 }
 
 impl Admin {
     /// Notes the rack.
     pub(in crate::serve) fn note_fleet(&self, fleet: &Fleet, state: StateReader) {
-        let _ = self.fleet.set((fleet.clone(), state));
+        let _ = self.fleet.rack.set((fleet.clone(), state));
     }
 
-    /// The share in microwatts is the upper bound of all budgets from now on.
+    /// The share in microwatts is the upper bound of all budgets from now on. The watching thread notes it in the server's state.
     pub(in crate::serve) fn set_share(&self, power_uw: u64) {
-        let mut state = self.state();
-        if state.configured.share_uw == Some(power_uw) {
-            return;
-        }
-        state.configured.share_uw = Some(power_uw);
-        self.follow(&mut state, budget::now_s());
-        self.update_verdict(&mut state);
-        drop(state);
+        self.server.set_share(power_uw);
+        self.fleet.share_uw.store(power_uw, Release);
         self.goals_have_changed();
     }
 
-    /// Power, and whether it is within the budget in force. Takes what the watching thread has found.
-    pub(in crate::serve) fn power_for_rack(&self) -> PowerForRack {
-        let state = self.state();
-        let domain = goals::domain_in_force(&state, self.server.as_ref());
-        let source = self.server.power().map_or_else(
+    /// Notes the share, and looks for the bottleneck if that is wanted.
+    pub(super) fn follow_share(&self, state: &mut State) {
+        let share_uw = self.fleet.share_uw.load(Acquire);
+        if share_uw != 0 {
+            state.configured.share_uw = Some(share_uw);
+        }
+        if self.fleet.asks.swap(false, Acquire) {
+            let found = self.server.bottleneck().map(|component| component.name().to_owned());
+            *self.fleet.bottleneck.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        }
+    }
+
+    /// The component that limits throughput, as it was last known; looks for it again, which wakes the main core.
+    pub(in crate::serve) fn last_bottleneck(&self, asks: bool) -> Option<String> {
+        if asks {
+            self.fleet.asks.store(true, Release);
+            self.goals_have_changed();
+        }
+        self.fleet.bottleneck.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The last window of power: when it began, and microwatts.
+    pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
+        let domain = budget::domain(wanted, &self.server.sources());
+        self.server.window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
+    }
+
+    /// The sensor, or that power is modelled and with which profile.
+    pub(in crate::serve) fn source_of_power(&self) -> String {
+        self.server.power().map_or_else(
             || "no sensor".to_owned(),
             |power| power.modelled.map_or(power.sensor, |profile| format!("modelled: {profile}")),
-        );
-        PowerForRack {
-            measured_uw: self.server.window(domain).map(|(.., power_uw)| power_uw),
-            budget_uw: state.operation.goals.budget_uw,
-            source,
-            is_within: state.monitor.verdict() == Verdict::Held,
-        }
+        )
     }
 
     /// Counters of load.
@@ -60,14 +83,9 @@ impl Admin {
         Counters { read_bytes: stats.totals.read_bytes, written_bytes: stats.totals.written_bytes, busy_ns }
     }
 
-    /// The component that limits throughput. Asking wakes the main core.
-    pub(in crate::serve) fn bottleneck(&self) -> Option<String> {
-        self.server.bottleneck().map(|component| component.name().to_owned())
-    }
-
     /// The place in the rack; `None` without one.
     pub(super) fn fleet_report(&self) -> Option<FleetReport> {
-        let (fleet, state) = self.fleet.get()?;
+        let (fleet, state) = self.fleet.rack.get()?;
         let state = state.get();
         Some(FleetReport {
             rack: fleet.rack.clone(),

@@ -98,6 +98,7 @@ impl Admin {
             info!("the time of the budget that was set manually is over");
             self.keep(&state);
         }
+        self.follow_share(&mut state);
         self.follow(&mut state, now_s);
         self.update_verdict(&mut state);
         if state.operation.goals.budget_uw.is_some() {
@@ -112,7 +113,7 @@ impl Admin {
         self.server.unreachable().filter(|unreachable| unreachable.goal == Goal::Budget).map(|floor| floor.reached)
     }
 
-    pub(super) fn update_verdict(&self, state: &mut State) {
+    fn update_verdict(&self, state: &mut State) {
         let domain = domain_in_force(state, self.server.as_ref());
         let budget_uw = state.operation.goals.budget_uw;
         let floor_uw = budget_uw.and_then(|_| self.policy_floor_uw());
@@ -135,7 +136,9 @@ impl Admin {
         }
         if let Verdict::Unreachable(floor_uw) = verdict {
             state.floor = Some((domain, state.active_policy.name.clone(), floor_uw));
-            if let Some(before) = state.strict_before.take() {
+            let is_own =
+                state.configured.budget(&state.goal_overrides, budget::now_s()).origin != budget::Origin::Fleet;
+            if let Some(before) = state.strict_before.take_if(|_| is_own) {
                 warn!("the budget of {} is taken back (--strict)", format_budget(Some(budget_uw)));
                 state.withdrawn_uw = Some(budget_uw);
                 state.goal_overrides = before;
@@ -338,7 +341,7 @@ fn headroom(budget_uw: Option<u64>, power_uw: Option<u64>) -> Option<i64> {
     Some(i64::try_from(budget_uw?).ok()? - i64::try_from(power_uw?).ok()?)
 }
 
-pub(super) fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
+fn domain_in_force(state: &State, server: &dyn Running) -> BudgetDomain {
     state.active_policy.domain().unwrap_or_else(|| budget::domain(state.operation.domain, &server.sources()))
 }
 
