@@ -29,7 +29,7 @@ Servers join with the section [fleet] of their configuration.";
 const EXAMPLES: &str = "\
 Examples:
   pilotlab fleet rack-7 --etcd http://192.0.2.11:2379
-  pilotlab fleet rack-7 --etcd https://192.0.2.11:2379 --ca ca.pem --cert me.pem --key me.key --watch
+  pilotlab fleet rack-7 --etcd https://192.0.2.11:2379 --ca ca.pem --watch
   pilotlab fleet rack-7 budget 4kW         set the budget; servers follow within seconds
   pilotlab fleet rack-7 reserve disks-9 120W   before its first start, so that others are lowered first
   pilotlab fleet rack-7 forget disks-9     a server that is off for good: its floor is free
