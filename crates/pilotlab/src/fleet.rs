@@ -30,15 +30,16 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab fleet rack-7 --etcd http://192.0.2.11:2379
   pilotlab fleet rack-7 --etcd https://192.0.2.11:2379 --ca ca.pem --watch
-  pilotlab fleet rack-7 budget 4kW         set the budget; servers follow within seconds
-  pilotlab fleet rack-7 reserve disks-9 120W   before its first start, so that others are lowered first
-  pilotlab fleet rack-7 forget disks-9     a server that is off for good: its floor is free
-  PILOTLIGHT_ETCD=http://192.0.2.11:2379,http://192.0.2.12:2379 pilotlab fleet rack-7 --json
+  pilotlab fleet rack-7 budget 4kW             set the budget
+  pilotlab fleet rack-7 reserve disks-9 120W   before its first start: others are lowered
+  pilotlab fleet rack-7 forget disks-9         off for good: its floor is free
+  PILOTLIGHT_ETCD=http://192.0.2.11:2379 pilotlab fleet rack-7 --json
 
 Exit codes:
   0  shown or changed
   1  etcd cannot be reached, or refuses
-  3  shown, and there is a problem: the last lines name it; reserved, but others are not lowered yet";
+  3  shown, and there is a problem: the last lines name it;
+     or reserved, and others are not lowered yet";
 
 /// Interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
