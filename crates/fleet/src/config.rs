@@ -51,10 +51,17 @@ pub struct MemberConfig {
 pub enum EtcdError {
     /// The address, TLS or the request failed.
     #[error("etcd: {0}")]
-    Client(#[from] etcd_client::Error),
+    Client(etcd_client::Error),
     /// No answer.
     #[error("etcd does not answer within {0:?}: check its addresses and `etcdctl endpoint health`")]
     Timeout(Duration),
+}
+
+/// Its text has the cause, for states and logs.
+impl From<etcd_client::Error> for EtcdError {
+    fn from(error: etcd_client::Error) -> Self {
+        Self::Client(error)
+    }
 }
 
 impl Etcd {

@@ -26,7 +26,7 @@ pub struct Rack {
 #[derive(Debug, thiserror::Error)]
 pub enum RackError {
     /// There is no runtime.
-    #[error("cannot start a runtime: {0}")]
+    #[error("cannot start a runtime")]
     Runtime(#[from] std::io::Error),
     /// etcd failed.
     #[error(transparent)]
