@@ -124,13 +124,12 @@ impl Key {
     }
 
     fn parse(path: &str) -> Option<Self> {
-        let name = |name: &str| name.to_owned();
         Some(match path.split_once('/') {
             None if path == "budget" => Self::Budget,
             None if path == "sequence" => Self::Sequence,
-            Some(("members", member)) => Self::Member(name(member)),
-            Some(("status", member)) => Self::Status(name(member)),
-            Some(("grants", member)) => Self::Grant(name(member)),
+            Some(("members", member)) => Self::Member(member.to_owned()),
+            Some(("status", member)) => Self::Status(member.to_owned()),
+            Some(("grants", member)) => Self::Grant(member.to_owned()),
             Some(("leader", _)) => Self::Leader,
             _ => return None,
         })

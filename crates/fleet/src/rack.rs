@@ -14,6 +14,10 @@ use crate::documents::{Documents, FORMAT, GrantDocument, Member, Status};
 const MOST_WRITES: usize = 100;
 /// The highest power that a member may claim, in microwatts: 1 MW.
 const MOST_UW: u64 = 1_000_000_000_000;
+/// Power that exceeds a bound by more than this part, in percent, counts: as far as PASS lets power go above a budget (3.3).
+const MARGIN_PERCENT: u64 = 2;
+/// Step in which it counts, in percent of the bound, so that noise changes nothing.
+const STEP_PERCENT: u64 = 5;
 
 /// A document to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ pub fn decide(documents: &Documents) -> Decision {
     }
     let mut grants =
         Grants::resume(budget_uw, documents.members.keys().map(|name| (name.clone(), known(documents, name))));
-    let ended = update(&mut grants, documents);
+    update(&mut grants, documents);
     let reserve_uw = excess(documents, &grants, &mut decision);
     let usable_uw = budget_uw.saturating_sub(reserve_uw);
     grants.set_budget(usable_uw);
@@ -69,7 +73,7 @@ pub fn decide(documents: &Documents) -> Decision {
     share(&mut grants, documents, &running, usable_uw, &mut decision);
     let joined = join(&mut grants, &running, documents, &mut decision);
     grants.publish();
-    write(&grants, documents, (&ended, &joined), &mut decision);
+    write(&grants, documents, &joined, &mut decision);
     decision
 }
 
@@ -85,21 +89,16 @@ fn known(documents: &Documents, name: &str) -> Known {
     }
 }
 
-/// Takes confirmations and ends of sessions; returns the members whose grant is over.
-fn update(grants: &mut Grants<String>, documents: &Documents) -> Vec<String> {
-    let mut ended = Vec::new();
+/// Takes confirmations and ends of sessions.
+fn update(grants: &mut Grants<String>, documents: &Documents) {
     for name in documents.members.keys().filter(|name| !documents.is_unknown(name)) {
-        let session = documents.statuses.get(name).map(|status| status.session);
-        match (documents.grants.get(name), documents.statuses.get(name)) {
-            (Some(grant), Some(status)) if grant.session == status.session => grants.confirm(name, status.applied),
-            (Some(grant), _) if grant.session != 0 || session.is_some() => {
-                grants.expire(name);
-                ended.push(name.clone());
-            }
-            _ => {}
+        let Some(grant) = documents.grants.get(name) else { continue };
+        match documents.statuses.get(name) {
+            Some(status) if grant.session == status.session => grants.confirm(name, status.applied),
+            None if grant.session == 0 => {} // it has ended before
+            _ => grants.expire(name),
         }
     }
-    ended
 }
 
 /// Power that members draw beyond what they were granted, at most up to their full power.
@@ -109,9 +108,8 @@ fn excess(documents: &Documents, grants: &Grants<String>, decision: &mut Decisio
         let (Some(known), Some(measured_uw)) = (grants.known(name), status.measured_uw) else { continue };
         let most_uw = status.full_uw.min(MOST_UW).saturating_sub(known.bound_uw);
         let excess_uw = measured_uw.saturating_sub(known.bound_uw);
-        if excess_uw > known.bound_uw / 50 {
-            // in steps, so that noise changes nothing
-            let step_uw = (known.bound_uw / 20).max(1);
+        if excess_uw > known.bound_uw / 100 * MARGIN_PERCENT {
+            let step_uw = (known.bound_uw / 100 * STEP_PERCENT).max(1);
             let excess_uw = excess_uw.div_ceil(step_uw).saturating_mul(step_uw).min(most_uw);
             let watts = excess_uw as f64 / 1e6;
             decision
@@ -220,12 +218,7 @@ fn join(
 }
 
 /// The documents that differ from what they should be: what lowers first.
-fn write(
-    grants: &Grants<String>,
-    documents: &Documents,
-    (ended, joined): (&[String], &[String]),
-    decision: &mut Decision,
-) {
+fn write(grants: &Grants<String>, documents: &Documents, joined: &[String], decision: &mut Decision) {
     let mut writes: Vec<(bool, Write)> = Vec::new();
     for name in documents.members.keys().chain(joined).filter(|name| !documents.is_unknown(name)) {
         let Some(known) = grants.known(name) else { continue };
@@ -243,7 +236,7 @@ fn write(
         };
         let before = documents.grants.get(name);
         let is_new = before.is_none() && (known.grant.number > 0 || session != 0);
-        if is_new || before.is_some_and(|before| *before != grant) || ended.contains(name) {
+        if is_new || before.is_some_and(|before| *before != grant) {
             let is_raise = before.is_some_and(|before| grant.power_uw > before.power_uw);
             writes.push((is_raise, Write::Grant(name.clone(), grant)));
         }

@@ -147,10 +147,10 @@ impl World {
             Step::Budget(budget_uw) => {
                 self.documents.budget_uw = Some(budget_uw);
                 self.documents.sequence += 1; // a condition of each write
-                self.ceiling_uw = budget_uw.max(self.bounds_uw());
+                self.ceiling_uw = budget_uw.max(self.documents.bounds_uw());
             }
         }
-        self.ceiling_uw = self.ceiling_uw.min(self.bounds_uw()).max(self.documents.budget_uw.unwrap());
+        self.ceiling_uw = self.ceiling_uw.min(self.documents.bounds_uw()).max(self.documents.budget_uw.unwrap());
     }
 
     /// Time passes; members look at their clocks, and etcd ends leases.
@@ -248,14 +248,6 @@ impl World {
         }
     }
 
-    /// All bounds, as they are written.
-    fn bounds_uw(&self) -> u64 {
-        let bound = |(name, floor_uw): (&String, &u64)| {
-            self.documents.grants.get(name).map_or(*floor_uw, |grant| grant.bound_uw.max(*floor_uw))
-        };
-        self.documents.members.iter().map(bound).sum()
-    }
-
     /// What known servers draw at most. Others are at their floors, for which the operator answers.
     fn drawn_uw(&self) -> u64 {
         let known = self.remotes.iter().filter(|remote| self.documents.members.contains_key(&remote.name));
@@ -286,7 +278,7 @@ proptest! {
         let mut world = World::new();
         for step in steps {
             world.take(&step);
-            let (drawn_uw, bounds_uw) = (world.drawn_uw(), world.bounds_uw());
+            let (drawn_uw, bounds_uw) = (world.drawn_uw(), world.documents.bounds_uw());
             prop_assert!(drawn_uw <= bounds_uw, "{drawn_uw} {bounds_uw} after {step:?}");
             prop_assert!(bounds_uw <= world.ceiling_uw, "{bounds_uw} {} after {step:?}", world.ceiling_uw);
         }
@@ -389,7 +381,7 @@ fn three_hundred_members_are_written_in_parts() {
         world.write(world.documents.sequence, writes);
     }
     assert_eq!((most, world.documents.grants.len()), (MOST_WRITES, 300));
-    assert!(world.bounds_uw() <= 300 * 50_000);
+    assert!(world.documents.bounds_uw() <= 300 * 50_000);
 }
 
 /// A status ends with its session.

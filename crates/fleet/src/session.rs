@@ -162,3 +162,46 @@ fn change(kv: &etcd_client::KeyValue, prefix: &str, value: Option<Vec<u8>>) -> C
     let path = String::from_utf8_lossy(kv.key()).strip_prefix(prefix).unwrap_or_default().to_owned();
     Change { path, value, revisions: (kv.create_revision(), kv.mod_revision()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::{Txn, TxnOp};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::support;
+
+    /// Half of one would be decided on.
+    #[test]
+    fn all_changes_of_a_transaction_are_one_event() {
+        let Some(cluster) = support::Cluster::start() else { return };
+        drop(support::rack(&cluster)); // it answers
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = cluster.etcd.connect(Duration::from_secs(60)).await.unwrap();
+            let (events, mut reported) = unbounded_channel();
+            let context = Context {
+                client: client.clone(),
+                rack: "r".to_owned(),
+                name: "a".to_owned(),
+                lease: 0,
+                lease_time: Duration::from_secs(480),
+                clock: Arc::new(|| 0),
+                events,
+            };
+            let following = tokio::spawn(context.follow());
+            assert!(matches!(reported.recv().await, Some(Event::All(_))));
+            for _ in 0..20 {
+                let put = |at| TxnOp::put(format!("/pilotlight/r/grants/{at}"), "{}", None);
+                client.txn(Txn::new().and_then((0..100).map(put).collect::<Vec<_>>())).await.unwrap();
+                let mut seen = 0;
+                while seen == 0 {
+                    let Some(Event::Changed(changes)) = reported.recv().await else { panic!("a change") };
+                    seen = changes.len();
+                }
+                assert_eq!(seen % 100, 0, "whole transactions");
+            }
+            following.abort();
+        });
+    }
+}

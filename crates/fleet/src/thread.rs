@@ -185,6 +185,8 @@ struct Loop {
     is_writing: bool,
     /// Revision of the leader's last write.
     written: i64,
+    /// Revision of documents that need no write.
+    settled: i64,
     /// Whether the status belongs to another session of this name.
     is_taken: bool,
 }
@@ -216,6 +218,7 @@ impl Loop {
             leader: None,
             is_writing: false,
             written: 0,
+            settled: 0,
             is_taken: false,
         }
     }
@@ -260,7 +263,7 @@ impl Loop {
     fn begin(&mut self) {
         self.tasks = JoinSet::new(); // ends those of the session before
         (self.context, self.leader, self.published, self.documents) = (None, None, None, None);
-        (self.written, self.is_taken) = (0, false);
+        (self.written, self.settled, self.is_taken) = (0, 0, false);
         self.share.begin(0);
         let (etcd, lease_time, clock) = (self.config.etcd.clone(), self.config.lease, Arc::clone(&self.clock));
         let events = self.events.0.clone();
@@ -454,11 +457,12 @@ impl Loop {
         let (Some(leader), Some(documents), Some(context)) = (&self.leader, &self.documents, &self.context) else {
             return;
         };
-        if self.is_writing || documents.revision < self.written {
+        if self.is_writing || documents.revision < self.written || documents.revision == self.settled {
             return;
         }
         let decision = decide(documents);
         if decision.writes.is_empty() {
+            self.settled = documents.revision;
             return;
         }
         let transaction = transaction(&self.config.rack, leader, documents, &decision.writes);

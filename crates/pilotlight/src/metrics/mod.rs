@@ -10,6 +10,7 @@
 
 pub(crate) mod family;
 pub(crate) mod http;
+mod power;
 mod table;
 pub(crate) mod text;
 

@@ -1,6 +1,5 @@
 //! Every metric of the server, defined once.
 
-use std::collections::BTreeMap;
 use std::iter::zip;
 
 use pilotlight_nvmf_target::failures::Failures;
@@ -10,8 +9,8 @@ use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::family::{Family, Kind, Samples};
+use super::power::{budget_states, fleet, host_energy, namespace_energy, watts};
 use super::{Facts, NamespaceFacts};
-use crate::status::report::FleetReport;
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
@@ -363,7 +362,7 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-fn millionths(value: u64) -> f64 {
+pub(super) fn millionths(value: u64) -> f64 {
     value as f64 / 1e6
 }
 
@@ -436,56 +435,6 @@ fn energy(facts: &Facts, out: &mut Samples<'_>) {
         let labels =
             [("zone", &*zone.name), ("sensor", &*power.sensor), ("model", power.model.as_deref().unwrap_or_default())];
         out.put(labels, millionths(zone.energy_uj));
-    }
-}
-
-/// Energy of no host is its own series, so that the series add up.
-const UNASSIGNED: &str = "unassigned";
-
-fn host_energy(facts: &Facts, out: &mut Samples<'_>) {
-    let Some(energy) = &facts.energy else { return };
-    for zone in &energy.zones {
-        let mut sums: BTreeMap<&str, u64> = facts.hosts.iter().map(|host| (&*host.name, 0)).collect();
-        zone.users.iter().for_each(|user| *sums.entry(&user.host).or_default() += user.energy_uj);
-        for (host, uj) in sums.into_iter().chain([(UNASSIGNED, zone.unassigned_uj)]) {
-            let model = energy.modelled.as_deref().unwrap_or_default();
-            let labels = [("zone", &*zone.of), ("sensor", &*energy.sensor), ("model", model), ("host", host)];
-            out.put(labels, millionths(uj));
-        }
-    }
-}
-
-fn namespace_energy(facts: &Facts, out: &mut Samples<'_>) {
-    let Some(energy) = &facts.energy else { return };
-    for zone in &energy.zones {
-        let mut sums: BTreeMap<(&str, u32), u64> = facts.namespaces.iter().map(|it| ((&*it.nqn, it.nsid), 0)).collect();
-        zone.users.iter().for_each(|user| *sums.entry((&user.nqn, user.nsid)).or_default() += user.energy_uj);
-        let named = sums.into_iter().map(|((nqn, nsid), uj)| (nqn, nsid.to_string(), uj));
-        for (nqn, nsid, uj) in named.chain([("", UNASSIGNED.to_owned(), zone.unassigned_uj)]) {
-            let model = energy.modelled.as_deref().unwrap_or_default();
-            let of = [("zone", &*zone.of), ("sensor", &*energy.sensor), ("model", model)];
-            out.put([of[0], of[1], of[2], ("subsystem", nqn), ("namespace", &nsid)], millionths(uj));
-        }
-    }
-}
-
-fn watts(facts: &Facts, out: &mut Samples<'_>) {
-    let Some(power) = facts.power.as_ref().filter(|power| power.gives_watts) else { return };
-    for zone in &power.zones {
-        out.put_some([("zone", &*zone.name), ("sensor", &*power.sensor)], zone.power_uw.map(millionths));
-    }
-}
-
-fn fleet(facts: &Facts, out: &mut Samples<'_>, value: fn(&FleetReport) -> f64) {
-    if let Some(fleet) = &facts.fleet {
-        out.put([("rack", fleet.rack.as_str())], value(fleet));
-    }
-}
-
-fn budget_states(facts: &Facts, out: &mut Samples<'_>) {
-    let Some(budget) = &facts.budget else { return };
-    for state in BUDGET_STATES {
-        out.put([("state", state)], f64::from(u8::from(budget.state == state)));
     }
 }
 

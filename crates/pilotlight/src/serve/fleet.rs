@@ -14,6 +14,7 @@ use pilotlight_policy::pass::ssd_model::Rate;
 use pilotlight_reactor::{clock, keep_off};
 
 use super::admin::Admin;
+use super::budget::is_within;
 use crate::config::{self, Operation};
 use crate::policies::BudgetDomain;
 
@@ -29,8 +30,6 @@ const FALL: u64 = 5;
 const BYTES_PER_UJ: u64 = 10;
 /// Shares are rounded down to 0.1 W.
 const ROUND_UW: u64 = 100_000;
-/// Power up to this part above a share is within it: PASS's upper threshold (3.3).
-const MARGIN_PERCENT: u64 = 2;
 
 /// Joins the rack of the configuration, until the result is dropped.
 pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Option<Fleet>> {
@@ -45,6 +44,7 @@ pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Opti
         asked_ns: 0,
         share_uw: 0,
         since_ns: 0,
+        last: Report::default(),
         domain: operation.domain,
     };
     let cpus: Vec<u32> = operation.reactors.cores.iter().flatten().copied().collect();
@@ -70,6 +70,8 @@ struct Server {
     /// The share, and since when.
     share_uw: u64,
     since_ns: u64,
+    /// What it said in the last window.
+    last: Report,
     domain: Option<BudgetDomain>,
 }
 
@@ -91,10 +93,11 @@ struct Load {
 }
 
 impl Load {
-    fn update(&mut self, now_ns: u64, now: impl FnOnce() -> Counters) {
+    /// Looks at the counters if a window is over; returns whether it did.
+    fn update(&mut self, now_ns: u64, now: impl FnOnce() -> Counters) -> bool {
         let window_ns = now_ns.saturating_sub(self.at_ns);
         if window_ns < WINDOW_NS {
-            return;
+            return false;
         }
         let now = now();
         let is_first = self.at_ns == 0;
@@ -108,6 +111,7 @@ impl Load {
             self.cpu_ppm = (per_s(before.busy_ns, now.busy_ns) / 1e3) as u64;
         }
         (self.at_ns, self.before) = (now_ns, now);
+        true
     }
 }
 
@@ -118,18 +122,23 @@ impl Load {
 #[derive(Debug, Default)]
 struct Need {
     uw: u64,
-    at_ns: u64,
 }
 
 impl Need {
-    fn update(&mut self, now_ns: u64, (measured_uw, budget_uw): (u64, u64), full_uw: u64) {
-        if now_ns.saturating_sub(self.at_ns) < WINDOW_NS {
-            return;
-        }
-        self.at_ns = now_ns;
+    /// Once in a window.
+    fn update(&mut self, (measured_uw, budget_uw): (u64, u64), full_uw: u64) {
         let is_held_back = measured_uw >= budget_uw / 100 * (100 - CLOSE_PERCENT);
         let wanted_uw = if is_held_back { budget_uw / 2 * 3 } else { measured_uw / 10 * 11 }.min(full_uw);
         self.uw = wanted_uw.max(self.uw - self.uw.saturating_sub(wanted_uw).div_ceil(FALL));
+    }
+}
+
+impl Server {
+    fn curve(&self) -> Vec<(u64, u64)> {
+        let Load { rate, cpu_ppm, .. } = self.load;
+        let work = Work { rate, cpu_ppm, is_held_back: true };
+        let whole = self.profile.as_ref().map(|profile| estimate(profile, self.fleet.floor_uw, work));
+        curve(&self.fleet, whole.as_ref(), self.need.uw)
     }
 }
 
@@ -137,32 +146,24 @@ impl Target for Server {
     fn report(&mut self) -> Report {
         let now_ns = clock::now_ns();
         let admin = &self.admin;
-        self.load.update(now_ns, || admin.load_counters());
-        let asks = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
-        if asks {
-            self.asked_ns = now_ns;
-        }
         let window = admin.power_for_rack(self.domain);
         let measured_uw = window.map(|(_, power_uw)| power_uw);
-        if let Some(measured_uw) = measured_uw {
-            self.need.update(now_ns, (measured_uw, self.share_uw), self.fleet.full_uw);
+        if self.load.update(now_ns, || admin.load_counters()) {
+            let learned = measured_uw.map(|measured_uw| (measured_uw, self.share_uw));
+            learned.into_iter().for_each(|learned| self.need.update(learned, self.fleet.full_uw));
+            let asks = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
+            self.asked_ns = if asks { now_ns } else { self.asked_ns };
+            self.last = Report {
+                source: admin.source_of_power(),
+                bottleneck: admin.last_bottleneck(asks),
+                curve: self.curve(),
+                ..Report::default()
+            };
         }
         // a window from before the share says nothing about it
         let counts = |&(began_ns, _): &(u64, u64)| began_ns >= self.since_ns;
-        let most_uw = self.share_uw.saturating_add(self.share_uw / 100 * MARGIN_PERCENT);
-        let is_within = window.filter(counts).is_some_and(|(_, power_uw)| power_uw <= most_uw);
-        let Load { rate, cpu_ppm, .. } = self.load;
-        let whole = self
-            .profile
-            .as_ref()
-            .map(|profile| estimate(profile, self.fleet.floor_uw, Work { rate, cpu_ppm, is_held_back: true }));
-        Report {
-            measured_uw,
-            source: admin.source_of_power(),
-            bottleneck: admin.last_bottleneck(asks),
-            curve: curve(&self.fleet, whole.as_ref(), self.need.uw),
-            is_within,
-        }
+        let is_within = window.filter(counts).is_some_and(|(_, power_uw)| is_within(power_uw, self.share_uw));
+        Report { measured_uw, is_within, ..self.last.clone() }
     }
 
     fn set_share(&mut self, power_uw: u64) {
@@ -197,8 +198,8 @@ mod tests {
         let counters = |bytes| Counters { read_bytes: bytes, written_bytes: 2 * bytes, busy_ns: 500_000 * bytes };
         load.update(5_000_000_000, || counters(100));
         assert_eq!((load.rate.bytes(), load.cpu_ppm), (0.0, 0), "since when is not known");
-        load.update(5_900_000_000, || panic!("too early"));
-        load.update(7_000_000_000, || counters(1100));
+        assert!(!load.update(5_900_000_000, || panic!("too early")));
+        assert!(load.update(7_000_000_000, || counters(1100)));
         assert_eq!((load.rate.read, load.rate.written, load.cpu_ppm), (500.0, 1000.0, 250_000));
     }
 
@@ -222,9 +223,9 @@ mod tests {
         use pilotlight_policy::fleet::{Point, Server, divide};
         let mut needs: [Need; 3] = Default::default();
         let mut shares = vec![40 * W; 3];
-        let round = |at: u64| {
+        let round = |_| {
             for (need, (asked_w, share_uw)) in needs.iter_mut().zip(asked_w.iter().zip(&shares)) {
-                need.update((at + 1) * WINDOW_NS, ((asked_w * W).min(*share_uw), *share_uw), 200 * W);
+                need.update(((asked_w * W).min(*share_uw), *share_uw), 200 * W);
             }
             let server = |need: &Need| {
                 let points: Vec<Point> =

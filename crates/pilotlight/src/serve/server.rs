@@ -270,3 +270,27 @@ impl Running for MeteredServer {
         self.server.stop(within)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_below_any_budget_and_changes_nothing_else() {
+        let minimums = vec![(5, 300)];
+        let in_force = |budget_uw, share_uw| {
+            let goals = Goals { budget_uw, minimums: minimums.clone(), ..Goals::default() };
+            ClampedGoals { goals, share_uw }.in_force()
+        };
+        for (budget_uw, share_uw, expected) in [
+            (Some(5), Some(3), Some(3)),
+            (Some(3), Some(5), Some(3)),
+            (None, Some(3), Some(3)),
+            (Some(5), None, Some(5)),
+            (None, None, None),
+        ] {
+            let goals = in_force(budget_uw, share_uw);
+            assert_eq!((goals.budget_uw, &goals.minimums), (expected, &minimums));
+        }
+    }
+}

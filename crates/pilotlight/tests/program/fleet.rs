@@ -130,13 +130,11 @@ impl Watch {
         let body = move || {
             while !ends.load(Relaxed) {
                 if let Ok(documents) = rack.read() {
-                    let bounds = documents.members.iter().map(|(name, floor_uw)| {
-                        documents.grants.get(name).map_or(*floor_uw, |grant| grant.bound_uw.max(*floor_uw))
-                    });
                     let share = |name: &str| documents.statuses.get(name).map_or(0, |status| status.in_force_uw);
                     let drawn_uw = power.iter().map(|uw| uw.load(Relaxed)).sum();
                     let at_s = began.elapsed().as_secs_f64();
-                    let sample = (at_s, documents.budget_uw.unwrap_or(0), bounds.sum(), drawn_uw, NAMES.map(share));
+                    let sample =
+                        (at_s, documents.budget_uw.unwrap_or(0), documents.bounds_uw(), drawn_uw, NAMES.map(share));
                     theirs.lock().unwrap().push(sample);
                 }
                 thread::sleep(Duration::from_millis(20)); // between two samples

@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pilotlight_plant::{Quantity, Scope, Source};
 
-pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
+pub(super) use monitor::{BudgetMonitor, Observation, Verdict, is_within};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 

@@ -144,7 +144,7 @@ impl BudgetMonitor {
         if began_ns < self.since_ns {
             return self.verdict;
         }
-        if power_uw <= budget_uw + scaled(budget_uw, MARGIN_PPM) {
+        if is_within(power_uw, budget_uw) {
             self.above = None;
             return Verdict::Held;
         }
@@ -165,6 +165,11 @@ impl BudgetMonitor {
             verdict => verdict,
         }
     }
+}
+
+/// Whether power is within a budget, with the margin of PASS.
+pub(in crate::serve) fn is_within(power_uw: u64, budget_uw: u64) -> bool {
+    power_uw <= budget_uw.saturating_add(scaled(budget_uw, MARGIN_PPM))
 }
 
 fn scaled(uw: u64, ppm: u64) -> u64 {
