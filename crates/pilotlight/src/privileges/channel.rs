@@ -1,4 +1,6 @@
 //! Packets between a server and its helper process, with at most one descriptor (unix(7), `SCM_RIGHTS`).
+//!
+//! A side that ends with packets unread resets the connection: for the other side this is its end too.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -36,7 +38,9 @@ pub(super) fn send(socket: impl AsFd, bytes: &[u8], attached: Option<BorrowedFd<
 /// bytes, one more than the longest valid one.
 pub(super) fn receive<const MAX: usize>(socket: impl AsFd) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; MAX];
-    let (length, _) = retry(|| recv(&socket, &mut bytes[..], RecvFlags::empty()))?;
+    let Some((length, _)) = unless_reset(retry(|| recv(&socket, &mut bytes[..], RecvFlags::empty())))? else {
+        return Ok(None);
+    };
     bytes.truncate(length);
     Ok((length > 0).then_some(bytes))
 }
@@ -47,7 +51,7 @@ pub(super) fn receive_with<const MAX: usize>(socket: impl AsFd) -> io::Result<Op
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut receive = || recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
-    let received = retry(&mut receive)?;
+    let Some(received) = unless_reset(retry(&mut receive))? else { return Ok(None) };
     let files = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(files) => Some(files),
         _ => None,
@@ -65,12 +69,19 @@ pub(super) fn receive_with<const MAX: usize>(socket: impl AsFd) -> io::Result<Op
     Ok((received.bytes > 0).then_some((bytes, file)))
 }
 
-fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
+fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     loop {
         match call() {
             Err(Errno::INTR) => {}
-            other => return Ok(other?),
+            other => return other,
         }
+    }
+}
+
+fn unless_reset<T>(received: rustix::io::Result<T>) -> io::Result<Option<T>> {
+    match received {
+        Err(Errno::CONNRESET) => Ok(None),
+        other => Ok(Some(other?)),
     }
 }
 
@@ -95,5 +106,17 @@ mod tests {
         assert!(receive_with::<8>(&b).is_err(), "longer than any");
         drop(a);
         assert_eq!(receive::<8>(&b).unwrap(), None);
+    }
+
+    #[test]
+    fn a_side_that_ends_with_a_packet_unread_has_ended() {
+        let ends_unread = || {
+            let (a, b) = pair().unwrap();
+            send(&a, &[1], None).unwrap();
+            drop(b);
+            a
+        };
+        assert_eq!(receive::<8>(ends_unread()).unwrap(), None);
+        assert!(receive_with::<8>(ends_unread()).unwrap().is_none());
     }
 }
