@@ -25,6 +25,7 @@ fn plant(settings: &[(&str, &str)]) -> Plant {
         noise_w: 0.0,
         has_package: false,
         classes: vec![0; NAMESPACES],
+        polls: false,
         is_artifact: false,
         minimums: Vec::new(),
         bytes_lag_steps: 0,

@@ -12,14 +12,14 @@ use storage::{FLOOR, Machine, NAMESPACES, Phase, Plant, STEPS_PER_S};
 
 fn machine() -> impl Strategy<Value = Machine> {
     let errors = (0.4..2.35_f64, 0.8..1.2_f64, 0.8..1.2_f64);
-    let load = (90.0..200.0_f64, 0.1..1.0_f64, any::<bool>(), any::<bool>());
+    let load = (90.0..200.0_f64, 0.1..1.0_f64, any::<bool>(), any::<bool>(), any::<bool>());
     let sensors = (10..=50_u64, 0..10_u64, prop_oneof![Just(0.0), Just(0.3)], any::<bool>());
     let minimum = prop_oneof![Just(0), 10 << 20..2_000_u64 << 20];
     let classes = (prop::collection::vec(0..3_u8, NAMESPACES), prop::collection::vec((0..3_u8, minimum), 0..3));
     (errors, load, sensors, classes, any::<u64>()).prop_map(
         |(
             (gain, cpu_error, ssd_error),
-            (cpu_w, drives, is_cpu_bound, writes),
+            (cpu_w, drives, is_cpu_bound, writes, polls),
             (window_steps, phase_steps, noise_w, has_package),
             (classes, minimums),
             seed,
@@ -31,6 +31,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             cpu_w,
             drives,
             is_cpu_bound,
+            polls,
             writes,
             window_steps,
             phase_steps,
@@ -155,6 +156,7 @@ fn machines() -> Vec<Machine> {
                         cpu_w: 190.0,
                         drives: 0.9,
                         is_cpu_bound,
+                        polls: false,
                         writes: true,
                         window_steps,
                         phase_steps: (window_steps + (gain * 10.0) as u64) % 10,
@@ -353,6 +355,45 @@ fn the_bottleneck_is_the_cpu_if_drives_do_not_use_their_caps() {
     assert_eq!(plant.bottleneck(), Some(Component::Cpu), "{:?}", plant.values);
     plant.run(&constant(60, machine.full_w() * 1.1));
     assert_eq!(plant.bottleneck(), None, "nothing is limited");
+}
+
+/// A server that polls without load uses its budget for the CPU. Load that then comes gets most of what it gets under load from the start, and
+/// the budget is kept.
+#[test]
+fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
+    let served = |machine: &Machine, settings: &[(&str, &str)], idle_s: u64, budget_w: f64| {
+        let mut plant = Plant::new(machine, settings);
+        plant.run(&Phase { demand: 0.0, ..constant(idle_s, budget_w) });
+        let begin = plant.power_w.len();
+        plant.run(&constant(120, budget_w));
+        let runs = plant.power_w[begin..].split(|&w| w <= budget_w * 1.02);
+        let over = runs.map(<[f64]>::len).max().unwrap_or(0) as f64 / STEPS_PER_S as f64;
+        let last = &plant.first_bytes[plant.first_bytes.len() - 10 * STEPS_PER_S..];
+        (last.iter().sum::<f64>() / last.len() as f64, over)
+    };
+    let (mut printed, mut all) = (Vec::new(), Vec::new());
+    for machine in machines().into_iter().filter(|machine| !machine.is_cpu_bound) {
+        let machine = Machine { polls: true, ..machine };
+        let budget_w = machine.floor_w() + (machine.full_w() - machine.floor_w()) * 0.6;
+        let (at_once, _) = served(&machine, &[], 0, budget_w);
+        let (stays, stays_over_s) = served(&machine, &[("rebalance", "false")], 120, budget_w);
+        let (comes, over_s) = served(&machine, &[], 120, budget_w);
+        assert!(over_s <= stays_over_s, "{over_s} s over 102 %, {stays_over_s} s as printed: {machine:?}");
+        printed.push(stays / at_once);
+        all.push(comes / at_once);
+    }
+    printed.sort_by(f64::total_cmp);
+    all.sort_by(f64::total_cmp);
+    let low = |parts: &[f64]| parts.iter().filter(|&&part| part < 0.9).count();
+    println!(
+        "of {}, under 90 %: {}, lowest {:.2}; as printed {}, lowest {:.2}",
+        all.len(),
+        low(&all),
+        all[0],
+        low(&printed),
+        printed[0]
+    );
+    assert!(all[0] > 0.8 && printed[0] < 0.5, "{all:?}, as printed {printed:?}");
 }
 
 /// Without readings the configuration of the start is a ceiling.

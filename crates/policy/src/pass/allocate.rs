@@ -23,6 +23,9 @@ const MARGIN: f64 = 1.1;
 /// the rest then. (Chosen on the machines of `tests/pass.rs`; on two other sets of 336 it reduces late ones from 18 and 12 to 8 each.)
 const UNCLEAR: f64 = 2.0;
 
+/// Where the first cut of [`super::rebalance`] leads, in ranges of no action below the budget.
+const BEYOND: f64 = 1.5;
+
 impl Pass {
     /// Cuts or raises by an estimate.
     pub(super) fn follow(
@@ -36,6 +39,7 @@ impl Pass {
         let Some(power_uw) = limits.power_uw(budget_uw, estimate) else { return };
         let rates = self.bandwidth.rates();
         let drives_uw = if self.has_drives() { self.bandwidth.power_uw(&rates) } else { 0.0 };
+        self.rebalance.note(drives_uw, self.bandwidth.is_binding());
         // Changes of the drives' power are no effect of the CPU's limits.
         let (drives_before_uw, other_before_uw) = self.before_change;
         let other_uw = power_uw - drives_uw - other_before_uw;
@@ -55,6 +59,8 @@ impl Pass {
             let next_uw = moved_uw.saturating_add(change_uw as u64);
             let next_uw = self.control.below_too_high(now_ns, moved_uw, next_uw, STEP_UW);
             self.raise(now_ns, (next_uw - moved_uw) as f64, rates, out)
+        } else if change_uw == 0.0 && is_new && self.trial.is_none() {
+            self.rebalance(now_ns, (budget_uw, power_uw), (rates, drives_uw), out)
         } else {
             return;
         };
@@ -114,6 +120,27 @@ impl Pass {
         Some((used_uw > 0.0).then_some((Change::Raise { expected_uw: wanted_uw }, rates)))
     }
 
+    /// Cuts the CPU for drives that caps limit; `None` if it does not. Returns a trial.
+    fn rebalance(
+        &mut self,
+        now_ns: u64,
+        (budget_uw, power_uw): (u64, f64),
+        (rates, drives_uw): (Vec<Rate>, f64),
+        out: &mut Vec<Command>,
+    ) -> Option<Option<(Change, Vec<Rate>)>> {
+        if !self.parameters.own.rebalances || !self.has_drives() || !self.bandwidth.is_binding() {
+            return None;
+        }
+        self.lower_idle_cpu();
+        let limits = self.thresholds();
+        let (gain, cpu_before_uw) = (self.control.gain(&limits), self.cpu.level_uw());
+        let cpu_uw = (cpu_before_uw - self.cpu.lowest_uw()) as f64 * gain;
+        let first_uw = power_uw - budget_uw as f64 * (1.0 - limits.no_action * BEYOND);
+        let cut_uw = self.rebalance.next_uw(cpu_uw, drives_uw, first_uw)?;
+        self.set_cpu_by(now_ns, -cut_uw / gain, out);
+        Some(Some((Change::Rebalance { expected_uw: cut_uw, cpu_before_uw }, rates)))
+    }
+
     /// Lowers the level of a CPU that draws less than its configuration to the measured power.
     fn lower_idle_cpu(&mut self) {
         let packages = if self.parameters.common.domain == Domain::Cpu { &self.meter } else { &self.packages };
@@ -146,7 +173,12 @@ impl Pass {
                 self.cpu.set(now_ns, cpu_before_uw, out);
                 self.control.forget_change();
             }
-            Change::Cut { .. } => self.found = Some(Component::Drives),
+            Change::Rebalance { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
+                self.found = Some(Component::Cpu);
+                self.cpu.set(now_ns, cpu_before_uw, out);
+                self.control.forget_change();
+            }
+            Change::Cut { .. } | Change::Rebalance { .. } => self.found = Some(Component::Drives),
             Change::Raise { expected_uw } => {
                 let unused_uw = expected_uw + lost_uw.min(0.0);
                 if unused_uw > expected_uw / 4.0 {

@@ -3,8 +3,9 @@
 //! **Models.** [`cpu_model`] gives the best CPU configuration within a power, [`ssd_model`] the power of drives by bandwidth; both come from a
 //! [`profile`].
 //! **Zones** (section 3.3), by the rules of [`crate::budget`]. Above +2 % CPU and bandwidth are cut at once by the whole excess, each in proportion
-//! to its possible saving. Between the budget and +2 % the CPU is cut as a trial (Algorithm 1, `trial`, `allocate`). Down to -1 % nothing changes.
-//! Below, bandwidth caps that limit something are raised by the distance, and the CPU by the part that they do not use.
+//! to its possible saving. Between the budget and +2 % the CPU is cut as a trial (Algorithm 1, `trial`, `allocate`).
+//! Below, bandwidth caps that limit something are raised by the distance, and the CPU by the part that they do not use. Down to -1 % PASS changes
+//! nothing; here the CPU may be cut on trial for drives that caps limit ([`rebalance`]; `rebalance = false` is as printed).
 //! **Gain.** One watt of a model is assumed to change the server's power by one watt until a change has shown the gain (chosen: about the geometric
 //! mean of 0.4 and 2.35, the extremes between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
 //! **Start.** Without a reading the models divide the budget less the maximum of other components and the power of idle drives: the CPU gets what
@@ -25,6 +26,7 @@ mod floor;
 mod level;
 pub mod parameters;
 pub mod profile;
+mod rebalance;
 pub mod ssd_model;
 mod trial;
 
@@ -36,6 +38,7 @@ use pilotlight_plant::{
 use self::bandwidth::Bandwidth;
 use self::cpu::Cpu;
 use self::parameters::{Begin, NAME, Parameters};
+use self::rebalance::Rebalance;
 use self::trial::Trial;
 use crate::budget::control::Control;
 use crate::budget::meter::Meter;
@@ -57,6 +60,7 @@ pub(crate) struct Pass {
     /// Sum of cuts and raises, in microwatts, from [`ORIGIN_UW`] on.
     moved_uw: u64,
     trial: Option<Trial>,
+    rebalance: Rebalance,
     /// Power of the drives and of all else before the last change, in microwatts.
     before_change: (f64, f64),
     /// Bottleneck found by the last trial under this budget.
@@ -87,6 +91,7 @@ impl Pass {
             control: Control::default(),
             moved_uw: ORIGIN_UW,
             trial: None,
+            rebalance: Rebalance::default(),
             before_change: (0.0, 0.0),
             found: None,
             since_ns: 0,
@@ -193,7 +198,7 @@ impl Pass {
             self.bandwidth.forget();
             self.since_ns = now_ns;
         }
-        (self.trial, self.found) = (None, None);
+        (self.trial, self.found, self.rebalance) = (None, None, Rebalance::default());
         (self.is_stale, self.unreachable_uw) = (false, None);
         self.control.on_budget();
     }

@@ -3,7 +3,7 @@
 use super::profile::Profile;
 use crate::budget::Common;
 use crate::budget::parameters::{COMMON, period, quota_period, set_period};
-use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+use crate::parameter::{self, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
 
 /// Its name.
 pub(crate) const NAME: &str = "pass";
@@ -24,6 +24,8 @@ pub struct Own {
     pub sample_interval_ns: u64,
     /// Configuration at the start.
     pub begin: Begin,
+    /// Whether the CPU is cut within the budget for drives that caps limit; not in PASS.
+    pub rebalances: bool,
     /// Profile of the machine.
     pub profile: Profile,
     /// Period of the CPU quota in nanoseconds; `None` for the one found.
@@ -41,7 +43,7 @@ pub enum Begin {
 
 const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
-const OWN: [Parameter<Own>; 4] = [
+const OWN: [Parameter<Own>; 5] = [
     Parameter {
         key: "sample_interval",
         meaning: "time between the five samples of bandwidth that find the bottleneck (100ms; the artifact: 500ms)",
@@ -60,6 +62,13 @@ const OWN: [Parameter<Own>; 4] = [
         },
     },
     Parameter {
+        key: "rebalance",
+        meaning: "while the budget is kept, try to move power from the CPU to drives that caps limit (PASS: false)",
+        allowed: SWITCH,
+        get: |p| p.rebalances.to_string(),
+        set: |p, v| put(&mut p.rebalances, v.parse().ok()),
+    },
+    Parameter {
         key: "profile",
         meaning: "power and performance of the machine (default: PASS's; pilotlab profile creates one)",
         allowed: "the name of a profile that comes with the program, or the text of one",
@@ -72,7 +81,7 @@ const OWN: [Parameter<Own>; 4] = [
 impl Default for Own {
     fn default() -> Self {
         let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
-        Self { sample_interval_ns: 100_000_000, begin: Begin::Within, profile, period_ns: None }
+        Self { sample_interval_ns: 100_000_000, begin: Begin::Within, rebalances: true, profile, period_ns: None }
     }
 }
 

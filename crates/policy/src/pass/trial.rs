@@ -12,6 +12,13 @@ pub(super) enum Change {
         /// The CPU's level before.
         cpu_before_uw: u64,
     },
+    /// The CPU was cut for drives, within the budget; it is restored if more was lost than `expected_uw`.
+    Rebalance {
+        /// Power that the cut is expected to save, in microwatts.
+        expected_uw: f64,
+        /// The CPU's level before.
+        cpu_before_uw: u64,
+    },
     /// Bandwidth caps were raised; power that the drives do not use goes to the CPU.
     Raise {
         /// Additional power for drives and CPU, in microwatts.

@@ -39,6 +39,8 @@ pub(crate) struct Machine {
     pub(crate) drives: f64,
     /// Whether bandwidth follows the CPU's power.
     pub(crate) is_cpu_bound: bool,
+    /// Whether the CPU draws as much without demand.
+    pub(crate) polls: bool,
     pub(crate) writes: bool,
     pub(crate) window_steps: u64,
     /// When in each second the sensor reads.
@@ -125,7 +127,8 @@ impl Machine {
 
     /// Power of the CPU and of the server, and bytes a second of each namespace.
     fn draws(&self, limits: &Limits<'_>, demand: f64) -> (f64, f64, Vec<f64>) {
-        let wanted_w = 40.0 * self.cpu_error + (self.cpu_w - 40.0 * self.cpu_error) * demand;
+        let wanted_w =
+            40.0 * self.cpu_error + (self.cpu_w - 40.0 * self.cpu_error) * if self.polls { 1.0 } else { demand };
         let cpu_w = wanted_w.min(self.cpu_limit_w(limits));
         let speed = if self.is_cpu_bound { cpu_w / wanted_w } else { 1.0 };
         let bytes: Vec<_> = limits.caps.iter().map(|&cap| (self.wanted() * demand * speed).min(cap as f64)).collect();
