@@ -19,7 +19,7 @@ const USED: f64 = 0.25;
 /// More load, as a factor of the drives' power.
 const MORE: f64 = 2.0;
 
-/// The trials of a budget.
+/// The trials under budgets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rebalance {
     /// Size of the next cut: 0 is the first, and each more is twice as large.

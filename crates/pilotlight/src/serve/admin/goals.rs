@@ -116,15 +116,14 @@ impl Admin {
     fn update_verdict(&self, state: &mut State) {
         let domain = domain_in_force(state, self.server.as_ref());
         let budget_uw = state.operation.goals.budget_uw;
-        let floor_uw = budget_uw.and_then(|_| self.policy_floor_uw());
         let seen = Observation {
             now_ns: clock::now_ns(),
             budget_uw,
-            floor_uw,
             is_used: state.active_policy.uses(Goal::Budget),
             window: self.server.window(domain),
         };
-        let (Some(verdict), Some(budget_uw)) = (state.monitor.update(seen), seen.budget_uw) else { return };
+        let changed = state.monitor.update(seen, || self.policy_floor_uw());
+        let (Some(verdict), Some(budget_uw)) = (changed, seen.budget_uw) else { return };
         let is_good = verdict == Verdict::Held;
         match verdict.log_line(budget_uw) {
             Some(line) if is_good => info!("{line}"),

@@ -25,8 +25,6 @@ pub(in crate::serve) struct Observation {
     pub(in crate::serve) budget_uw: Option<u64>,
     /// Whether the active policy holds budgets.
     pub(in crate::serve) is_used: bool,
-    /// The lowest power, if the policy reports the budget as unreachable, in microwatts.
-    pub(in crate::serve) floor_uw: Option<u64>,
     /// The last window of its domain: when it began and ended, and its power in microwatts.
     pub(in crate::serve) window: Option<(u64, u64, u64)>,
 }
@@ -109,8 +107,13 @@ impl BudgetMonitor {
         self.verdict
     }
 
-    /// Judges by what is observed now; the new verdict where it differs from the last one.
-    pub(in crate::serve) fn update(&mut self, observed: Observation) -> Option<Verdict> {
+    /// Judges by what is observed now; the new verdict where it differs from the last one. While power is above the budget, `floor_uw` says
+    /// the lowest power, in microwatts, if the policy reports the budget as unreachable; asking it wakes the main core.
+    pub(in crate::serve) fn update(
+        &mut self,
+        observed: Observation,
+        floor_uw: impl FnOnce() -> Option<u64>,
+    ) -> Option<Verdict> {
         if observed.budget_uw != self.budget_uw {
             *self = Self {
                 budget_uw: observed.budget_uw,
@@ -124,14 +127,14 @@ impl BudgetMonitor {
         let verdict = match observed.budget_uw {
             None => Verdict::Off,
             Some(_) if !observed.is_used => Verdict::NotUsed,
-            Some(budget_uw) => self.held(budget_uw, observed),
+            Some(budget_uw) => self.held(budget_uw, observed, floor_uw),
         };
         self.verdict = verdict;
         let is_same = std::mem::discriminant(&before) == std::mem::discriminant(&verdict);
         (!is_same).then_some(verdict)
     }
 
-    fn held(&mut self, budget_uw: u64, observed: Observation) -> Verdict {
+    fn held(&mut self, budget_uw: u64, observed: Observation, floor_uw: impl FnOnce() -> Option<u64>) -> Verdict {
         if matches!(self.verdict, Verdict::NotUsed) {
             (self.since_ns, self.verdict) = (observed.now_ns, Verdict::Settling);
         }
@@ -155,7 +158,7 @@ impl BudgetMonitor {
         }
         above.lowest_uw = above.lowest_uw.min(power_uw);
         let stays = ended_ns - above.since_ns >= TOLERATED_NS && ended_ns - above.fell_ns >= FALLS_NS;
-        if let Some(floor_uw) = observed.floor_uw {
+        if let Some(floor_uw) = floor_uw() {
             return Verdict::Unreachable(floor_uw);
         }
         match self.verdict {
@@ -187,14 +190,8 @@ mod tests {
     fn verdicts(monitor: &mut BudgetMonitor, from: u64, budget_w: u64, watts: &[Option<u64>]) -> Vec<Verdict> {
         let one = |(now_s, watts): (u64, &Option<u64>)| {
             let window = watts.map(|watts| ((now_s - 1) * S, now_s * S, watts * W));
-            let floor_uw = None;
-            monitor.update(Observation {
-                now_ns: now_s * S,
-                budget_uw: Some(budget_w * W),
-                is_used: true,
-                floor_uw,
-                window,
-            });
+            let budget_uw = Some(budget_w * W);
+            monitor.update(Observation { now_ns: now_s * S, budget_uw, is_used: true, window }, || None);
             monitor.verdict()
         };
         (from..).zip(watts).map(one).collect()
@@ -241,12 +238,11 @@ mod tests {
             now_ns: now_s * S,
             budget_uw: Some(300 * W),
             is_used: true,
-            floor_uw: Some(320 * W),
             window: Some(((now_s - 1) * S, now_s * S, watts * W)),
         };
-        monitor.update(observed(11, 321));
+        monitor.update(observed(11, 321), || Some(320 * W));
         assert_eq!(monitor.verdict(), Verdict::Unreachable(320 * W));
-        monitor.update(observed(12, 300));
+        monitor.update(observed(12, 300), || unreachable!("the policy is not asked within the budget"));
         assert_eq!(monitor.verdict(), Verdict::Held);
     }
 
@@ -270,10 +266,17 @@ mod tests {
     fn a_policy_that_does_not_use_it_holds_nothing() {
         let mut monitor = BudgetMonitor::default();
         let window = Some((0, S, 200 * W));
-        let observed = Observation { now_ns: S, budget_uw: Some(300 * W), is_used: false, floor_uw: None, window };
-        assert_eq!(monitor.update(observed), Some(Verdict::NotUsed));
-        assert_eq!(monitor.update(observed), None);
-        assert_eq!(monitor.update(Observation { now_ns: 2 * S, is_used: true, ..observed }), Some(Verdict::Settling));
-        assert_eq!(monitor.update(Observation { now_ns: 2 * S, budget_uw: None, ..observed }), Some(Verdict::Off));
+        let observed = Observation { now_ns: S, budget_uw: Some(300 * W), is_used: false, window };
+        let update = |monitor: &mut BudgetMonitor, observed| monitor.update(observed, || None);
+        assert_eq!(update(&mut monitor, observed), Some(Verdict::NotUsed));
+        assert_eq!(update(&mut monitor, observed), None);
+        assert_eq!(
+            update(&mut monitor, Observation { now_ns: 2 * S, is_used: true, ..observed }),
+            Some(Verdict::Settling)
+        );
+        assert_eq!(
+            update(&mut monitor, Observation { now_ns: 2 * S, budget_uw: None, ..observed }),
+            Some(Verdict::Off)
+        );
     }
 }
