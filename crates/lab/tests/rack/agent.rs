@@ -22,6 +22,8 @@ pub(crate) struct Report {
     /// Mean power of its CPU, likewise, in microwatts.
     pub(crate) cpu_uw: u64,
     pub(crate) elapsed_ns: u64,
+    /// Power of the last window that began after its grant.
+    pub(crate) measured_uw: Option<u64>,
     /// Requests in progress, integrated over the same time, in request-nanoseconds.
     pub(crate) in_progress_ns: u64,
 }
@@ -59,9 +61,11 @@ impl Agent {
         let window = reading(self.meter).and_then(|reading| Some((reading.value?, reading.age_ns)));
         if let Some((power_uw, age_ns)) = window
             && sample.now_ns.saturating_sub(age_ns) >= self.since_ns + INTERVAL_NS
-            && power_uw <= self.grant.power_uw + self.grant.power_uw / 50
         {
-            report.confirmed = Some(self.grant.number);
+            report.measured_uw = Some(power_uw);
+            if power_uw <= self.grant.power_uw + self.grant.power_uw / 50 {
+                report.confirmed = Some(self.grant.number);
+            }
         }
     }
 

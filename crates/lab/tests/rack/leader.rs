@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{ScopedJoinHandle, scope};
 
-use pilotlight_policy::fleet::{Grant, Grants, Work, divide, estimate};
+use pilotlight_policy::fleet::{Grant, Grants, Work, divide, estimate, is_held_back, speed};
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::pass::ssd_model::Rate;
 use pilotlight_sim::outcome::Outcome;
@@ -12,13 +12,8 @@ use pilotlight_sim::run;
 use super::agent::{Agent, Report};
 use super::server::{DURATION_NS, INTERVAL_NS, SIZES, Server, WARM_UP_NS};
 
-/// Exchanges between two divisions.
-const ROUNDS_PER_DIVISION: usize = 5;
 /// Exchanges of a run; none at its end.
 const ROUNDS: usize = (DURATION_NS / INTERVAL_NS) as usize - 1;
-/// A server whose I/O threads have more requests in progress than this, in the mean, is held back: at 85 % of its capacity they have 4 each.
-const IN_PROGRESS: u64 = 16;
-
 /// How a budget is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
@@ -96,10 +91,10 @@ struct Remote {
     reports: Receiver<Report>,
     grants: Sender<Option<Grant>>,
     history: History,
-    /// Reports since the last division.
-    since: usize,
     /// Grants that may be in force, the oldest first.
     possible: Vec<Grant>,
+    /// The last power of its meter, and the share then, in microwatts.
+    power_uw: (u64, u64),
 }
 
 impl Rack {
@@ -127,7 +122,13 @@ impl Rack {
                 let first = Grant { number: 0, power_uw };
                 let agent = Box::new(Agent::new(server.policy(), to, from, first));
                 threads.push(scope.spawn(move || run(&server.scenario(power_uw, DURATION_NS), agent).expect("a run")));
-                remotes.push(Remote { reports, grants, history: History::default(), since: 0, possible: vec![first] });
+                remotes.push(Remote {
+                    reports,
+                    grants,
+                    history: History::default(),
+                    possible: vec![first],
+                    power_uw: (0, power_uw),
+                });
             }
             let mut leader =
                 Leader { rack: self, method, budget_uw, change, demand, remotes, grants: self.join(method, budget_uw) };
@@ -169,6 +170,10 @@ impl Leader<'_> {
         for (at, remote) in self.remotes.iter_mut().enumerate() {
             let report = remote.reports.recv().expect("a server that runs until the end");
             remote.history.0.push(report);
+            if let Some(measured_uw) = report.measured_uw {
+                let share_uw = remote.possible.last().map_or(0, |grant| grant.power_uw);
+                remote.power_uw = (measured_uw, share_uw);
+            }
             if let Some(number) = report.confirmed {
                 self.grants.confirm(&at, number);
                 let first =
@@ -178,14 +183,11 @@ impl Leader<'_> {
         }
         let mut answers = vec![None; self.remotes.len()];
         if self.method != Method::None {
-            if (round + 1).is_multiple_of(ROUNDS_PER_DIVISION) {
-                let shares_uw = self.shares_uw(round + 1);
-                self.remotes.iter_mut().for_each(|remote| remote.since = round + 1);
-                shares_uw.iter().enumerate().for_each(|(at, uw)| self.grants.set_share(&at, *uw));
-                if self.change == Change::AtOnce {
-                    answers =
-                        shares_uw.iter().map(|&power_uw| Some(Grant { number: round as u64 + 1, power_uw })).collect();
-                }
+            let shares_uw = self.shares_uw(round + 1);
+            shares_uw.iter().enumerate().for_each(|(at, uw)| self.grants.set_share(&at, *uw));
+            if self.change == Change::AtOnce {
+                answers =
+                    shares_uw.iter().map(|&power_uw| Some(Grant { number: round as u64 + 1, power_uw })).collect();
             }
             if self.change == Change::LowerFirst {
                 self.grants.publish().into_iter().for_each(|(at, grant)| answers[at] = Some(grant));
@@ -228,17 +230,17 @@ impl Leader<'_> {
 
     /// What a server did since the last division.
     fn done(&self, at: usize) -> Work {
-        let Remote { history, since, .. } = &self.remotes[at];
+        let Remote { history, power_uw, .. } = &self.remotes[at];
         let server = &self.rack.servers[at];
-        let sum = Sums::of(&history.0[*since..], &self.rack.profiles[server.size]);
-        let threads = u64::from(server.size().cores);
-        let is_held_back = sum.in_progress_ns > IN_PROGRESS * threads * sum.elapsed_ns;
-        sum.work(server, sum.requests, is_held_back)
+        let last = history.0.last().map_or(&[][..], std::slice::from_ref);
+        let sum = Sums::of(last, &self.rack.profiles[server.size]);
+        let in_progress = sum.in_progress_ns as f64 / sum.elapsed_ns.max(1) as f64;
+        sum.work(server, sum.requests, is_held_back(*power_uw, in_progress, server.size().cores.into()))
     }
 
     /// What hosts will ask until the next division, with what was not served yet.
     fn to_do(&self, at: usize, round: usize) -> Work {
-        let until = (round + ROUNDS_PER_DIVISION).min(ROUNDS);
+        let until = (round + 1).min(ROUNDS);
         let server = &self.rack.servers[at];
         let sum = |reports: &[Report]| Sums::of(reports, &self.rack.profiles[server.size]);
         let (asked, next) = (sum(&self.demand[at].0[..until]), sum(&self.demand[at].0[round..until]));
@@ -276,11 +278,6 @@ impl Sums {
         let rate = Rate { read: bytes * (1.0 - writes), written: bytes * writes };
         Work { rate, cpu_ppm: (busy_ns / seconds / 1e3) as u64, is_held_back }
     }
-}
-
-/// Speed of cores at this power of the CPU: that of the profile's best configuration within it.
-fn speed(profile: &Profile, cpu_uw: u64) -> f64 {
-    profile.cpu.full_speed_ppm_at(cpu_uw) as f64 / profile.cpu.configuration(cpu_uw).quota_ppm as f64
 }
 
 /// Shares by a rule that rises with its level, each from the floor to full power, whose sum is the budget at most.

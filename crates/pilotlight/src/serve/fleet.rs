@@ -1,14 +1,14 @@
 //! This server as a member of a rack: its share is a budget, and the rack learns what it needs.
 //!
-//! What it would deliver at each power, up to what it needs, follows from the profile of `[goals]` and its present load; without a profile it is in
-//! proportion to power.
+//! What it would deliver at each power follows from the profile of `[goals]` and its present load, as in the simulation of `results/fleet.md`; without a
+//! profile it is in proportion to power, up to what the server needs.
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilotlight_fleet::{Fleet, MemberConfig, Report, Target, Tls};
-use pilotlight_policy::fleet::{Curve, Work, estimate};
+use pilotlight_policy::fleet::{Work, cpu_uw, estimate, is_held_back, speed};
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::pass::ssd_model::Rate;
 use pilotlight_reactor::{clock, keep_off};
@@ -22,8 +22,6 @@ use crate::policies::BudgetDomain;
 const WINDOW_NS: u64 = 1_000_000_000;
 /// How often the policy is asked for the bottleneck, in nanoseconds: that wakes the main core.
 const ASK_NS: u64 = 10_000_000_000;
-/// A server whose power is this close to its budget, in percent of it, is taken as held back by it.
-const CLOSE_PERCENT: u64 = 5;
 /// A need that is too high falls by this part of the difference in each window.
 const FALL: u64 = 5;
 /// What a microjoule delivers where no profile says it: about as the machine of PASS.
@@ -82,6 +80,10 @@ pub(super) struct Counters {
     pub(super) written_bytes: u64,
     /// Busy time of all reactors.
     pub(super) busy_ns: u64,
+    /// Time of all requests from arrival to answer.
+    pub(super) in_progress_ns: u64,
+    /// I/O threads.
+    pub(super) threads: usize,
 }
 
 #[derive(Default)]
@@ -90,6 +92,9 @@ struct Load {
     before: Counters,
     rate: Rate,
     cpu_ppm: u64,
+    /// Requests in progress, in the mean.
+    in_progress: f64,
+    threads: usize,
 }
 
 impl Load {
@@ -109,15 +114,17 @@ impl Load {
                 written: per_s(before.written_bytes, now.written_bytes),
             };
             self.cpu_ppm = (per_s(before.busy_ns, now.busy_ns) / 1e3) as u64;
+            self.in_progress = per_s(before.in_progress_ns, now.in_progress_ns) / 1e9;
         }
+        self.threads = now.threads;
         (self.at_ns, self.before) = (now_ns, now);
         true
     }
 }
 
-/// Power that a server needs, as it was learned.
+/// Power that a server without a profile needs, as it was learned.
 ///
-/// Below its budget it needs what it draws and a tenth more; at its budget it is not known how much more, so it asks for half as much again. Asking
+/// It needs what it draws and a tenth more, up to its share. If that holds it back it is not known how much more, so it asks for half as much again. Asking
 /// that rises with what is given, and falls slowly, comes to rest; asking for the whole machine at once would not.
 #[derive(Debug, Default)]
 struct Need {
@@ -126,19 +133,24 @@ struct Need {
 
 impl Need {
     /// Once in a window.
-    fn update(&mut self, (measured_uw, budget_uw): (u64, u64), full_uw: u64) {
-        let is_held_back = measured_uw >= budget_uw / 100 * (100 - CLOSE_PERCENT);
-        let wanted_uw = if is_held_back { budget_uw / 2 * 3 } else { measured_uw / 10 * 11 }.min(full_uw);
+    fn update(&mut self, (measured_uw, share_uw): (u64, u64), is_held_back: bool, full_uw: u64) {
+        let below_uw = (measured_uw / 10 * 11).min(share_uw.max(measured_uw));
+        let wanted_uw = if is_held_back { share_uw / 2 * 3 } else { below_uw }.min(full_uw);
         self.uw = wanted_uw.max(self.uw - self.uw.saturating_sub(wanted_uw).div_ceil(FALL));
     }
 }
 
 impl Server {
-    fn curve(&self) -> Vec<(u64, u64)> {
-        let Load { rate, cpu_ppm, .. } = self.load;
-        let work = Work { rate, cpu_ppm, is_held_back: true };
-        let whole = self.profile.as_ref().map(|profile| estimate(profile, self.fleet.floor_uw, work));
-        curve(&self.fleet, whole.as_ref(), self.need.uw)
+    /// Once in a window: what it needs, with the power of the window.
+    fn curve(&mut self, measured_uw: Option<u64>) -> Vec<(u64, u64)> {
+        let Load { rate, cpu_ppm, in_progress, threads, .. } = self.load;
+        let Some(measured_uw) = measured_uw else { return curve_of_need(&self.fleet, self.need.uw) };
+        let is_held_back = is_held_back((measured_uw, self.share_uw), in_progress, threads);
+        self.need.update((measured_uw, self.share_uw), is_held_back, self.fleet.full_uw);
+        let Some(profile) = &self.profile else { return curve_of_need(&self.fleet, self.need.uw) };
+        let cpu_ppm = (cpu_ppm as f64 * speed(profile, cpu_uw(profile, measured_uw, rate))) as u64;
+        let curve = estimate(profile, self.fleet.floor_uw, Work { rate, cpu_ppm, is_held_back });
+        curve.points().map(|point| (point.power_uw, point.rate)).collect()
     }
 }
 
@@ -149,14 +161,12 @@ impl Target for Server {
         let window = admin.power_for_rack(self.domain);
         let measured_uw = window.map(|(_, power_uw)| power_uw);
         if self.load.update(now_ns, || admin.load_counters()) {
-            let learned = measured_uw.map(|measured_uw| (measured_uw, self.share_uw));
-            learned.into_iter().for_each(|learned| self.need.update(learned, self.fleet.full_uw));
             let asks = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
             self.asked_ns = if asks { now_ns } else { self.asked_ns };
             self.last = Report {
                 source: admin.source_of_power(),
                 bottleneck: admin.last_bottleneck(asks),
-                curve: self.curve(),
+                curve: self.curve(measured_uw),
                 ..Report::default()
             };
         }
@@ -176,16 +186,13 @@ impl Target for Server {
     }
 }
 
-/// What the server delivers at each power, up to what it needs: by its profile, or without one in proportion to power.
-fn curve(fleet: &config::Fleet, whole: Option<&Curve>, need_uw: u64) -> Vec<(u64, u64)> {
+/// What a server without a profile delivers at each power, up to what it needs.
+fn curve_of_need(fleet: &config::Fleet, need_uw: u64) -> Vec<(u64, u64)> {
     let config::Fleet { floor_uw, full_uw, .. } = *fleet;
     let need_uw = need_uw.clamp(floor_uw, full_uw);
-    let rate = |uw: u64| whole.map_or((uw - floor_uw) * BYTES_PER_UJ, |whole| whole.rate(uw) as u64);
-    let inner = whole.into_iter().flat_map(Curve::points).map(|point| point.power_uw);
-    let inner = inner.filter(|uw| (floor_uw + 1..need_uw).contains(uw));
-    let mut powers: Vec<u64> = [floor_uw].into_iter().chain(inner).chain([need_uw, full_uw]).collect();
+    let mut powers = vec![floor_uw, need_uw, full_uw];
     powers.dedup();
-    powers.into_iter().map(|uw| (uw, rate(uw.min(need_uw)))).collect()
+    powers.into_iter().map(|uw| (uw, (uw.min(need_uw) - floor_uw) * BYTES_PER_UJ)).collect()
 }
 
 #[cfg(test)]
@@ -195,12 +202,19 @@ mod tests {
     #[test]
     fn load_is_measured_over_a_second_or_more() {
         let mut load = Load::default();
-        let counters = |bytes| Counters { read_bytes: bytes, written_bytes: 2 * bytes, busy_ns: 500_000 * bytes };
+        let counters = |bytes| Counters {
+            read_bytes: bytes,
+            written_bytes: 2 * bytes,
+            busy_ns: 500_000 * bytes,
+            in_progress_ns: 6_000_000 * bytes,
+            threads: 4,
+        };
         load.update(5_000_000_000, || counters(100));
         assert_eq!((load.rate.bytes(), load.cpu_ppm), (0.0, 0), "since when is not known");
         assert!(!load.update(5_900_000_000, || panic!("too early")));
         assert!(load.update(7_000_000_000, || counters(1100)));
         assert_eq!((load.rate.read, load.rate.written, load.cpu_ppm), (500.0, 1000.0, 250_000));
+        assert_eq!((load.in_progress, load.threads), (3.0, 4));
     }
 
     const W: u64 = 1_000_000;
@@ -220,16 +234,17 @@ mod tests {
 
     /// Servers that ask for these powers, with a budget of which each gets its share; the shares of the last rounds.
     fn shares(asked_w: [u64; 3], budget_w: u64) -> Vec<Vec<u64>> {
-        use pilotlight_policy::fleet::{Point, Server, divide};
+        use pilotlight_policy::fleet::{Curve, Point, Server, divide};
         let mut needs: [Need; 3] = Default::default();
         let mut shares = vec![40 * W; 3];
         let round = |_| {
             for (need, (asked_w, share_uw)) in needs.iter_mut().zip(asked_w.iter().zip(&shares)) {
-                need.update(((asked_w * W).min(*share_uw), *share_uw), 200 * W);
+                let measured_uw = (asked_w * W).min(*share_uw);
+                need.update((measured_uw, *share_uw), is_held_back((measured_uw, *share_uw), 9.0, 1), 200 * W);
             }
             let server = |need: &Need| {
                 let points: Vec<Point> =
-                    curve(&fleet(), None, need.uw).iter().map(|&(power_uw, rate)| Point { power_uw, rate }).collect();
+                    curve_of_need(&fleet(), need.uw).iter().map(|&(power_uw, rate)| Point { power_uw, rate }).collect();
                 Server { priority: 0, curve: Curve::new(&points).unwrap() }
             };
             shares = divide(&needs.iter().map(server).collect::<Vec<_>>(), budget_w * W).shares_uw;
@@ -254,13 +269,7 @@ mod tests {
 
     #[test]
     fn a_curve_rises_to_what_is_needed() {
-        assert_eq!(curve(&fleet(), None, 60 * W), [(40 * W, 0), (60 * W, 200 * W), (200 * W, 200 * W)]);
-        assert_eq!(curve(&fleet(), None, 0), [(40 * W, 0), (200 * W, 0)]);
-        let profile = Profile::named("pass-xeon-gold-6430").unwrap();
-        let fleet = config::Fleet { floor_uw: 260 * W, full_uw: 500 * W, ..fleet() };
-        let whole = estimate(&profile, fleet.floor_uw, Work { is_held_back: true, ..Work::default() });
-        let points = curve(&fleet, Some(&whole), 400 * W);
-        assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{points:?}");
-        assert_eq!((points[0].0, points.last().copied()), (260 * W, Some((500 * W, whole.rate(400 * W) as u64))));
+        assert_eq!(curve_of_need(&fleet(), 60 * W), [(40 * W, 0), (60 * W, 200 * W), (200 * W, 200 * W)]);
+        assert_eq!(curve_of_need(&fleet(), 0), [(40 * W, 0), (200 * W, 0)]);
     }
 }

@@ -14,6 +14,32 @@ use crate::pass::ssd_model::Rate;
 /// Part of the CPU's power by which full power may exceed the model's, which may be wrong by 20 % (as in `pass::cpu`).
 const MARGIN: u64 = 4;
 
+/// A server whose power is this close to its share, in percent of it, may be held back by it.
+const CLOSE_PERCENT: u64 = 5;
+/// Requests in progress for each I/O thread, in the mean, from which a server counts as in use: 2 % of the load of PASS's machine have fewer, 40 % more.
+const IN_USE: f64 = 0.5;
+
+/// Whether a share holds back a server with this power and this many requests in progress, in the mean, on this many I/O threads. A polling
+/// CPU draws its share without requests too.
+#[must_use]
+pub fn is_held_back((measured_uw, share_uw): (u64, u64), in_progress: f64, threads: usize) -> bool {
+    measured_uw >= share_uw / 100 * (100 - CLOSE_PERCENT) && in_progress >= IN_USE * threads as f64
+}
+
+/// Speed of the cores at this power of the CPU, as a part of full speed: that of the best configuration of the profile within it.
+#[must_use]
+pub fn speed(profile: &Profile, cpu_uw: u64) -> f64 {
+    profile.cpu.full_speed_ppm_at(cpu_uw) as f64 / profile.cpu.configuration(cpu_uw).quota_ppm as f64
+}
+
+/// Power of the CPU by the profile, of a server that draws `measured_uw` and delivers `rate`, in microwatts.
+#[must_use]
+pub fn cpu_uw(profile: &Profile, measured_uw: u64, rate: Rate) -> u64 {
+    let ssd = &profile.ssd;
+    let others_uw = profile.others_uw as f64 + f64::from(ssd.drives) * ssd.idle_uw + ssd.power_uw(rate);
+    (measured_uw as f64 - others_uw).max(0.0) as u64
+}
+
 /// What a server does at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
@@ -85,6 +111,57 @@ mod tests {
         let all_cores = pass().cpu.top().quota_ppm as f64 / 2e6; // the best configuration has full speed
         assert_eq!(held_back.rate(held_back.full_uw()), 1e9 * all_cores, "at the same CPU time for a byte");
         assert_eq!(content.full_uw(), held_back.full_uw(), "a burst can need it");
+    }
+
+    /// Servers that poll, and so draw their shares, with these demands; each reports what it does at its share.
+    #[test]
+    fn divisions_by_estimates_deliver_what_one_by_the_demand_does() {
+        use crate::fleet::{Server, divide};
+        let (profile, cpu_ppm_of) = (pass(), |rate: f64| (rate / 1e3) as u64);
+        let curve = |rate: f64, is_held_back| {
+            let work = Work { rate: Rate { read: rate, written: 0.0 }, cpu_ppm: cpu_ppm_of(rate), is_held_back };
+            estimate(&profile, FLOOR_UW, work)
+        };
+        let shares = |curves: Vec<Curve>, budget_uw| {
+            let servers: Vec<_> = curves.into_iter().map(|curve| Server { priority: 0, curve }).collect();
+            divide(&servers, budget_uw).shares_uw
+        };
+        for (demands, budget_w) in [([6e9, 3e9, 1e7], 1_100), ([7e9, 7e9, 7e9], 1_000), ([1e7, 1e7, 7e9], 900)] {
+            let delivers = |shares_uw: &[u64]| -> f64 {
+                shares_uw.iter().zip(demands).map(|(share_uw, demand)| curve(demand, false).rate(*share_uw)).sum()
+            };
+            let best =
+                delivers(&shares(demands.iter().map(|rate| curve(*rate, false)).collect(), budget_w * 1_000_000));
+            let mut shares_uw = vec![FLOOR_UW; 3];
+            for round in 0..60 {
+                let report = |(share_uw, demand): (&u64, &f64)| {
+                    let rate = curve(*demand, false).rate(*share_uw).max(1e6);
+                    let in_progress = if rate < demand * 0.99 { 64.0 } else { rate / 1e9 };
+                    curve(rate, is_held_back((*share_uw, *share_uw), in_progress, 8))
+                };
+                let curves = shares_uw.iter().zip(&demands).map(report).collect();
+                shares_uw = shares(curves, budget_w * 1_000_000);
+                let part = delivers(&shares_uw) / best;
+                assert!(round < 10 || part > 0.9, "{part} in round {round} of {demands:?}: {shares_uw:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_share_holds_back_a_server_in_use_that_draws_it() {
+        assert!(is_held_back((380, 400), 4.0, 8));
+        assert!(!is_held_back((379, 400), 4.0, 8) && !is_held_back((400, 400), 3.9, 8));
+    }
+
+    #[test]
+    fn the_cpu_draws_what_drives_and_all_else_do_not() {
+        let profile = pass();
+        let rate = Rate { read: 7e9, written: 0.0 };
+        let drives_uw = 50e6 + profile.ssd.power_uw(rate);
+        let measured_uw = profile.others_uw + drives_uw as u64 + 70_000_000;
+        assert!(cpu_uw(&profile, measured_uw, rate).abs_diff(70_000_000) <= 1);
+        assert_eq!(cpu_uw(&profile, 1, rate), 0);
+        assert!(speed(&profile, 70_000_000) <= 1.0 && speed(&profile, 1_000_000_000) > 0.99);
     }
 
     #[test]

@@ -10,5 +10,5 @@ mod grants;
 
 pub use curve::{Curve, CurveError, Point};
 pub use divide::{Division, Server, divide};
-pub use estimate::{Work, estimate};
+pub use estimate::{Work, cpu_uw, estimate, is_held_back, speed};
 pub use grants::{Grant, Grants, JoinError, Known};

@@ -79,8 +79,13 @@ impl Admin {
     /// Counters of load.
     pub(in crate::serve) fn load_counters(&self) -> Counters {
         let stats = self.server.stats();
-        let busy_ns = stats.runtime.reactors.iter().map(|reactor| reactor.busy_ns).sum();
-        Counters { read_bytes: stats.totals.read_bytes, written_bytes: stats.totals.written_bytes, busy_ns }
+        Counters {
+            read_bytes: stats.totals.read_bytes,
+            written_bytes: stats.totals.written_bytes,
+            busy_ns: stats.runtime.reactors.iter().map(|reactor| reactor.busy_ns).sum(),
+            in_progress_ns: stats.threads.iter().map(|of| of.latency.sum_ns() + of.cap_waits.sum_ns()).sum(),
+            threads: stats.threads.len(),
+        }
     }
 
     /// The place in the rack; `None` without one.
