@@ -66,6 +66,9 @@ impl Pass {
         };
         self.unreachable_uw = (change_uw < 0.0 && change.is_none()).then_some(power_uw as u64);
         let Some(change) = change else { return };
+        if change_uw > 0.0 {
+            self.rebalance.on_raise();
+        }
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
             self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);

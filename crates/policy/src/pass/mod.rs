@@ -202,6 +202,7 @@ impl Pass {
         (self.trial, self.found) = (None, None);
         (self.is_stale, self.unreachable_uw) = (false, None);
         self.control.on_budget();
+        self.rebalance.on_budget();
     }
 
     /// Whether nothing is limited.

@@ -6,7 +6,7 @@
 //! just below the range; the usual rules give what this saves to the drives, and return to the CPU what they do not use. If the drives then draw
 //! more by a quarter of the cut, the next one is twice as large; if not, it is twice as large as the first, as the effect of a cut may be less
 //! than the model's.
-//! **End.** Trials end after two in sequence without effect, or after [`MOST`]. So at constant load there are none.
+//! **End.** Trials end after two in sequence without effect, or after [`MOST`]. So at constant load there are none, whatever the budget does.
 
 /// Trials in sequence.
 const MOST: u8 = 12;
@@ -29,8 +29,9 @@ pub(super) struct Rebalance {
     fails: u8,
     /// Cut of the last trial and the drives' power before it, in microwatts.
     last: Option<(f64, f64)>,
-    /// The least that the drives drew beyond idle while caps did not limit them, in microwatts.
+    /// The least that the drives drew beyond idle while caps did not limit them, under this budget, and the last; in microwatts.
     free_uw: Option<f64>,
+    last_free_uw: Option<f64>,
 }
 
 impl Rebalance {
@@ -41,7 +42,18 @@ impl Rebalance {
         }
         if !is_limited {
             self.free_uw = Some(self.free_uw.map_or(drives_uw, |free_uw| free_uw.min(drives_uw)));
+            self.last_free_uw = Some(drives_uw);
         }
+    }
+
+    /// A limit was raised: what it allows is no more load.
+    pub(super) fn on_raise(&mut self) {
+        self.free_uw = None;
+    }
+
+    /// Another budget: what it allows is no more load.
+    pub(super) fn on_budget(&mut self) {
+        self.free_uw = self.last_free_uw;
     }
 
     /// The next cut, while caps limit drives that draw `drives_uw`. The CPU can save `cpu_uw`; the first cut is `first_uw`.
@@ -53,9 +65,9 @@ impl Rebalance {
                 self.fails += 1;
                 self.size = self.fails;
             }
-            if self.fails == FAILS {
-                self.left = 0;
-            }
+        }
+        if self.fails == FAILS {
+            self.left = 0;
         }
         let cut_uw = (first_uw * f64::from(1_u32 << self.size)).min(cpu_uw * LARGEST);
         if cut_uw < first_uw {
@@ -112,6 +124,21 @@ mod tests {
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
         rebalance.note(49.0, false);
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [5.0, 10.0]);
+    }
+
+    #[test]
+    fn more_load_than_under_another_budget_is_none() {
+        let mut rebalance = loaded();
+        rebalance.note(90.0, false);
+        rebalance.on_budget();
+        assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
+    }
+
+    #[test]
+    fn what_a_raised_limit_allows_is_no_more_load() {
+        let mut rebalance = loaded();
+        rebalance.on_raise();
+        assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
     }
 
     #[test]
