@@ -2,9 +2,9 @@
 
 use pilotlight_plant::{Command, Component};
 
-use super::Pass;
 use super::ssd_model::Rate;
 use super::trial::{Change, Trial};
+use super::{Pass, rebalance};
 use crate::budget::Domain;
 use crate::budget::control::Thresholds;
 use crate::budget::meter::Estimate;
@@ -39,7 +39,9 @@ impl Pass {
         let Some(power_uw) = limits.power_uw(budget_uw, estimate) else { return };
         let rates = self.bandwidth.rates();
         let drives_uw = if self.has_drives() { self.bandwidth.power_uw(&rates) } else { 0.0 };
-        self.rebalance.note(drives_uw, self.bandwidth.is_binding());
+        if now_ns > self.since_ns.saturating_add(rebalance::SETTLES * self.parameters.common.interval_ns) {
+            self.rebalance.note(drives_uw, self.bandwidth.is_binding());
+        }
         // Changes of the drives' power are no effect of the CPU's limits.
         let (drives_before_uw, other_before_uw) = self.before_change;
         let other_uw = power_uw - drives_uw - other_before_uw;
@@ -66,9 +68,6 @@ impl Pass {
         };
         self.unreachable_uw = (change_uw < 0.0 && change.is_none()).then_some(power_uw as u64);
         let Some(change) = change else { return };
-        if change_uw > 0.0 {
-            self.rebalance.on_raise();
-        }
         self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
             self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);
