@@ -54,8 +54,7 @@ const REASONS: &str = "
 power for nearly all, and priorities hardly matter.
 - **Delay.** A division follows demand 20 ms late, others are lowered before one is raised, and what hosts of a server that is held back ask is not known: \
 the whole machine is assumed.
-- **Changes.** A share that changes costs: limits follow it late. With the demand known, a division every 100 ms delivered 94.5 % of what 300 servers were asked \
-for at 60 %, a division every 20 ms 91.0 %.
+- **Changes.** A share that changes costs: limits follow it late. So it helps little to know the demand of the next 20 ms at 60 %.
 - **Small racks.** With three servers there is little to trade, and one server decides the figures, as in the next section.
 ";
 
