@@ -20,7 +20,8 @@ measure() {
     loads+=($!)
   done
   wait "${loads[@]}"
-  (cd "$folder" && python3 -c 'import json, sys; print(sum(json.load(open(f"load{at}"))["total"]["rate_iops"] for at in range(int(sys.argv[1]))))' "$1")
+  (cd "$folder" && python3 -c 'import json, sys; print(sum(json.load(open(name))["total"]["rate_iops"] for name in sys.argv[1:]))' \
+    $(seq -f 'load%g' 0 $(($1 - 1))))
 }
 
 for ((round = 0; round < rounds; round++)); do
