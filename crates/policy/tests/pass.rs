@@ -372,13 +372,17 @@ fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
         (last.iter().sum::<f64>() / last.len() as f64, over)
     };
     let (mut printed, mut all) = (Vec::new(), Vec::new());
-    for machine in machines().into_iter().filter(|machine| !machine.is_cpu_bound) {
+    for machine in machines() {
         let machine = Machine { polls: true, ..machine };
         let budget_w = machine.floor_w() + (machine.full_w() - machine.floor_w()) * 0.6;
         let (at_once, _) = served(&machine, &[], 0, budget_w);
         let (stays, stays_over_s) = served(&machine, &[("rebalance", "false")], 120, budget_w);
         let (comes, over_s) = served(&machine, &[], 120, budget_w);
         assert!(over_s <= stays_over_s, "{over_s} s over 102 %, {stays_over_s} s as printed: {machine:?}");
+        if machine.is_cpu_bound {
+            assert!(comes > 0.95 * stays, "{comes} B/s, {stays} as printed: {machine:?}");
+            continue;
+        }
         printed.push(stays / at_once);
         all.push(comes / at_once);
     }
@@ -393,7 +397,7 @@ fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
         low(&printed),
         printed[0]
     );
-    assert!(all[0] > 0.8 && printed[0] < 0.5, "{all:?}, as printed {printed:?}");
+    assert!(all[0] > 0.8 && low(&all) < 10 && low(&printed) > 40, "{all:?}, as printed {printed:?}");
 }
 
 /// Without readings the configuration of the start is a ceiling.

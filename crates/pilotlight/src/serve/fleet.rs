@@ -42,6 +42,7 @@ pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Opti
         asked_ns: 0,
         share_uw: 0,
         since_ns: 0,
+        seen_uw: None,
         last: Report::default(),
         domain: operation.domain,
     };
@@ -68,6 +69,8 @@ struct Server {
     /// The share, and since when.
     share_uw: u64,
     since_ns: u64,
+    /// The last power of a window under a share, and that share, in microwatts.
+    seen_uw: Option<(u64, u64)>,
     /// What it said in the last window.
     last: Report,
     domain: Option<BudgetDomain>,
@@ -141,16 +144,15 @@ impl Need {
 }
 
 impl Server {
-    /// Once in a window: what it needs, with the power of the window.
-    fn curve(&mut self, measured_uw: Option<u64>) -> Vec<(u64, u64)> {
+    /// Once in a window: what it delivers at each power.
+    fn curve(&mut self) -> Vec<(u64, u64)> {
         let Load { rate, cpu_ppm, in_progress, threads, .. } = self.load;
-        let Some(measured_uw) = measured_uw else { return curve_of_need(&self.fleet, self.need.uw) };
-        let is_held_back = is_held_back((measured_uw, self.share_uw), in_progress, threads);
-        self.need.update((measured_uw, self.share_uw), is_held_back, self.fleet.full_uw);
+        let Some(seen_uw) = self.seen_uw else { return curve_of_need(&self.fleet, self.need.uw) };
+        let is_held_back = is_held_back(seen_uw, in_progress, threads);
+        self.need.update(seen_uw, is_held_back, self.fleet.full_uw);
         let Some(profile) = &self.profile else { return curve_of_need(&self.fleet, self.need.uw) };
-        let cpu_ppm = (cpu_ppm as f64 * speed(profile, cpu_uw(profile, measured_uw, rate))) as u64;
-        let curve = estimate(profile, self.fleet.floor_uw, Work { rate, cpu_ppm, is_held_back });
-        curve.points().map(|point| (point.power_uw, point.rate)).collect()
+        let cpu_ppm = (cpu_ppm as f64 * speed(profile, cpu_uw(profile, seen_uw.0, rate))) as u64;
+        curve_of_load(profile, &self.fleet, Work { rate, cpu_ppm, is_held_back })
     }
 }
 
@@ -160,19 +162,20 @@ impl Target for Server {
         let admin = &self.admin;
         let window = admin.power_for_rack(self.domain);
         let measured_uw = window.map(|(_, power_uw)| power_uw);
+        // a window from before the share says nothing about it
+        let under_share_uw = window.filter(|(began_ns, _)| *began_ns >= self.since_ns).map(|(_, power_uw)| power_uw);
+        self.seen_uw = under_share_uw.map(|power_uw| (power_uw, self.share_uw)).or(self.seen_uw);
         if self.load.update(now_ns, || admin.load_counters()) {
             let asks = now_ns.saturating_sub(self.asked_ns) >= ASK_NS;
             self.asked_ns = if asks { now_ns } else { self.asked_ns };
             self.last = Report {
                 source: admin.source_of_power(),
                 bottleneck: admin.last_bottleneck(asks),
-                curve: self.curve(measured_uw),
+                curve: self.curve(),
                 ..Report::default()
             };
         }
-        // a window from before the share says nothing about it
-        let counts = |&(began_ns, _): &(u64, u64)| began_ns >= self.since_ns;
-        let is_within = window.filter(counts).is_some_and(|(_, power_uw)| is_within(power_uw, self.share_uw));
+        let is_within = under_share_uw.is_some_and(|power_uw| is_within(power_uw, self.share_uw));
         Report { measured_uw, is_within, ..self.last.clone() }
     }
 
@@ -184,6 +187,15 @@ impl Target for Server {
             self.admin.set_share(share_uw);
         }
     }
+}
+
+/// What a server with a profile delivers at each power, up to full power.
+fn curve_of_load(profile: &Profile, fleet: &config::Fleet, work: Work) -> Vec<(u64, u64)> {
+    let curve = estimate(profile, fleet.floor_uw, work);
+    let below = curve.points().filter(|point| point.power_uw < fleet.full_uw);
+    let mut points: Vec<(u64, u64)> = below.map(|point| (point.power_uw, point.rate)).collect();
+    points.push((fleet.full_uw, curve.rate(fleet.full_uw) as u64));
+    points
 }
 
 /// What a server without a profile delivers at each power, up to what it needs.
@@ -264,6 +276,20 @@ mod tests {
             if asked_w.iter().sum::<u64>() <= budget_w {
                 assert!(last[0].iter().zip(asked_w).all(|(share, asked)| *share >= asked * 95 / 100), "{:?}", last[0]);
             }
+        }
+    }
+
+    #[test]
+    fn a_curve_by_a_profile_ends_at_full_power() {
+        let profile = Profile::named("pass-xeon-gold-6430").unwrap();
+        let work = Work { is_held_back: true, ..Work::default() };
+        let whole = estimate(&profile, 260 * W, work);
+        for full_w in [300, 1_000] {
+            let fleet = config::Fleet { floor_uw: 260 * W, full_uw: full_w * W, ..fleet() };
+            let points = curve_of_load(&profile, &fleet, work);
+            assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{points:?}");
+            let last = (full_w * W, whole.rate(full_w * W) as u64);
+            assert_eq!((points[0].0, points.last().copied()), (260 * W, Some(last)));
         }
     }
 

@@ -29,10 +29,11 @@ pub fn is_held_back((measured_uw, share_uw): (u64, u64), in_progress: f64, threa
 /// Speed of the cores at this power of the CPU, as a part of full speed: that of the best configuration of the profile within it.
 #[must_use]
 pub fn speed(profile: &Profile, cpu_uw: u64) -> f64 {
-    profile.cpu.full_speed_ppm_at(cpu_uw) as f64 / profile.cpu.configuration(cpu_uw).quota_ppm as f64
+    profile.cpu.full_speed_ppm_at(cpu_uw) as f64 / profile.cpu.configuration(cpu_uw).quota_ppm.max(1) as f64
 }
 
-/// Power of the CPU by the profile, of a server that draws `measured_uw` and delivers `rate`, in microwatts.
+/// Power of the CPU by the profile, of a server that draws `measured_uw` and delivers `rate`, in microwatts. Too low where all else draws less than
+/// the profile's maximum.
 #[must_use]
 pub fn cpu_uw(profile: &Profile, measured_uw: u64, rate: Rate) -> u64 {
     let ssd = &profile.ssd;

@@ -39,8 +39,9 @@ impl Pass {
         let Some(power_uw) = limits.power_uw(budget_uw, estimate) else { return };
         let rates = self.bandwidth.rates();
         let drives_uw = if self.has_drives() { self.bandwidth.power_uw(&rates) } else { 0.0 };
-        if now_ns > self.since_ns.saturating_add(rebalance::SETTLES * self.parameters.common.interval_ns) {
-            self.rebalance.note(drives_uw, self.bandwidth.is_binding());
+        let settles_ns = self.since_ns.saturating_add(rebalance::SETTLES * self.parameters.common.interval_ns);
+        if now_ns > settles_ns && self.trial.is_none() {
+            self.rebalance.note(drives_uw, self.bandwidth.is_binding(), budget_uw as f64 * limits.no_action);
         }
         // Changes of the drives' power are no effect of the CPU's limits.
         let (drives_before_uw, other_before_uw) = self.before_change;
@@ -68,7 +69,7 @@ impl Pass {
         };
         self.unreachable_uw = (change_uw < 0.0 && change.is_none()).then_some(power_uw as u64);
         let Some(change) = change else { return };
-        self.moved_uw = moved_uw.saturating_add_signed(change_uw as i64);
+        self.moved_uw = self.moved_uw.saturating_add_signed(change_uw as i64);
         if self.cpu.level_uw() != cpu_uw {
             self.control.note_change(cpu_uw, self.cpu.level_uw(), power_uw - drives_uw);
         }
@@ -130,15 +131,21 @@ impl Pass {
         (rates, drives_uw): (Vec<Rate>, f64),
         out: &mut Vec<Command>,
     ) -> Option<Option<(Change, Vec<Rate>)>> {
-        if !self.parameters.own.rebalances || !self.has_drives() || !self.bandwidth.is_binding() {
+        let may_begin = self.parameters.own.rebalances && self.rebalance.has_trials();
+        if !may_begin || !self.has_drives() || !self.bandwidth.is_binding() {
             return None;
         }
+        let (limits, cpu_before_uw) = (self.thresholds(), self.cpu.level_uw());
         self.lower_idle_cpu();
-        let limits = self.thresholds();
-        let (gain, cpu_before_uw) = (self.control.gain(&limits), self.cpu.level_uw());
-        let cpu_uw = (cpu_before_uw - self.cpu.lowest_uw()) as f64 * gain;
+        let gain = self.control.gain(&limits);
+        let cpu_uw = (self.cpu.level_uw() - self.cpu.lowest_uw()) as f64 * gain;
         let first_uw = power_uw - budget_uw as f64 * (1.0 - limits.no_action * BEYOND);
-        let cut_uw = self.rebalance.next_uw(cpu_uw, drives_uw, first_uw)?;
+        let Some(cut_uw) = self.rebalance.next_uw(cpu_uw, drives_uw, first_uw) else {
+            self.rebalance.end();
+            self.cpu.set(now_ns, cpu_before_uw, out);
+            return None;
+        };
+        self.moved_uw = self.moved_uw.saturating_sub(cut_uw as u64);
         self.set_cpu_by(now_ns, -cut_uw / gain, out);
         Some(Some((Change::Rebalance { expected_uw: cut_uw, cpu_before_uw }, rates)))
     }
@@ -177,6 +184,8 @@ impl Pass {
             }
             Change::Rebalance { expected_uw, cpu_before_uw } if expected_uw < lost_uw => {
                 self.found = Some(Component::Cpu);
+                self.rebalance.end();
+                self.moved_uw = self.moved_uw.saturating_add(expected_uw as u64);
                 self.cpu.set(now_ns, cpu_before_uw, out);
                 self.control.forget_change();
             }

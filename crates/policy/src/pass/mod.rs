@@ -187,6 +187,7 @@ impl Pass {
     fn adopt(&mut self, now_ns: u64, goals: &Goals) {
         let before = std::mem::replace(&mut self.goals, goals.clone());
         if before.priorities != goals.priorities || before.minimums != goals.minimums {
+            self.trial = None; // its rates are of other namespaces and hosts
             self.bandwidth.replace(&self.capabilities, goals);
         }
         if before.budget_uw == goals.budget_uw {

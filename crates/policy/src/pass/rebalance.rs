@@ -6,7 +6,8 @@
 //! just below the range; the usual rules give what this saves to the drives, and return to the CPU what they do not use. If the drives then draw
 //! more by a quarter of the cut, the next one is twice as large; if not, it is twice as large as the first, as the effect of a cut may be less
 //! than the model's.
-//! **End.** Trials end after two in sequence without effect, or after [`MOST`]. So at constant load there are none, whatever the budget does.
+//! **End.** Trials end after two in sequence without effect, after one that finds that the CPU limits, with another budget, or after [`MOST`]. So at
+//! constant load and budget there are none.
 
 /// Intervals of a budget before load is compared: until then limits are raised from those of the start (PASS, section 5, calls a budget missed
 /// after 10 s).
@@ -38,9 +39,9 @@ pub(super) struct Rebalance {
 }
 
 impl Rebalance {
-    /// Notes the drives' power beyond idle, and whether caps limit them.
-    pub(super) fn note(&mut self, drives_uw: f64, is_limited: bool) {
-        if self.free_uw.is_some_and(|free_uw| drives_uw > free_uw * MORE) {
+    /// Notes the drives' power beyond idle, and whether caps limit them. `least_uw` is the least that counts as more load.
+    pub(super) fn note(&mut self, drives_uw: f64, is_limited: bool, least_uw: f64) {
+        if self.free_uw.is_some_and(|free_uw| drives_uw > (free_uw * MORE).max(free_uw + least_uw)) {
             *self = Self { left: MOST, ..Self::default() };
         }
         if !is_limited {
@@ -49,9 +50,19 @@ impl Rebalance {
         }
     }
 
-    /// Another budget: what it allows is no more load.
+    /// Another budget: trials end, and what it allows is no more load.
     pub(super) fn on_budget(&mut self) {
-        self.free_uw = self.last_free_uw;
+        *self = Self { free_uw: self.last_free_uw, last_free_uw: self.last_free_uw, ..Self::default() };
+    }
+
+    /// A trial has found that the CPU limits: trials end.
+    pub(super) fn end(&mut self) {
+        self.left = 0;
+    }
+
+    /// Whether a trial may begin.
+    pub(super) fn has_trials(&self) -> bool {
+        self.left > 0
     }
 
     /// The next cut, while caps limit drives that draw `drives_uw`. The CPU can save `cpu_uw`; the first cut is `first_uw`.
@@ -85,7 +96,7 @@ mod tests {
     fn cuts(rebalance: &mut Rebalance, most: usize, used: f64) -> Vec<f64> {
         let mut drives_uw = 100.0;
         let next = || {
-            rebalance.note(drives_uw, true);
+            rebalance.note(drives_uw, true, 10.0);
             let cut_uw = rebalance.next_uw(80.0, drives_uw, 5.0)?;
             drives_uw += cut_uw * used;
             Some(cut_uw)
@@ -95,7 +106,7 @@ mod tests {
 
     fn loaded() -> Rebalance {
         let mut rebalance = Rebalance::default();
-        rebalance.note(49.0, false);
+        rebalance.note(49.0, false, 10.0);
         rebalance
     }
 
@@ -118,18 +129,30 @@ mod tests {
     fn they_begin_with_more_load_only() {
         assert_eq!(cuts(&mut Rebalance::default(), 100, 0.5), [0.0; 0], "the load was there before");
         let mut rebalance = Rebalance::default();
-        rebalance.note(51.0, false);
+        rebalance.note(51.0, false, 10.0);
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
-        rebalance.note(49.0, false);
+        rebalance.note(49.0, false, 10.0);
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [5.0, 10.0]);
     }
 
     #[test]
     fn more_load_than_under_another_budget_is_none() {
         let mut rebalance = loaded();
-        rebalance.note(90.0, false);
+        rebalance.note(90.0, false, 10.0);
         rebalance.on_budget();
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
+    }
+
+    #[test]
+    fn little_more_load_is_none() {
+        let mut rebalance = Rebalance::default();
+        rebalance.note(0.0, false, 101.0);
+        rebalance.note(100.0, true, 101.0);
+        assert!(!rebalance.has_trials());
+        rebalance.note(102.0, true, 101.0);
+        assert!(rebalance.has_trials());
+        rebalance.on_budget();
+        assert!(!rebalance.has_trials());
     }
 
     #[test]
