@@ -4,14 +4,13 @@
 //! next poll while it [has some](Socket::has_buffered); and accepted ones that the socket has not taken, so that the socket is watched
 //! for space while there are some.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 
 use pilotlight_tls::SessionError;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::socket::{Resources, Socket, readable};
-use crate::tcp::tx::MAX_SLICES;
 
 /// The error of a socket in place of a session's. A host that goes away is no news, as without TLS; Linux leaves without close_notify.
 #[cold]
@@ -80,9 +79,8 @@ impl Socket {
             return Ok(());
         }
         while !self.conn.pair.transport.tx.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
-            let bytes = session.write_vectored(fd, &slices[..used])?;
+            let tx = &self.conn.pair.transport.tx;
+            let bytes = tx.gather(res.namespaces.loans(), |slices| session.write_vectored(fd, slices))?;
             self.conn.on_sent(bytes, &mut res.cx(now_ns, self.address));
         }
         session.flush(fd)?;

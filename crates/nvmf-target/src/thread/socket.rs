@@ -1,6 +1,6 @@
 //! A connection on its socket: reads, batched sends, and epoll interest.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -22,7 +22,6 @@ use crate::queue_pair::Cx;
 use crate::shared::Shared;
 use crate::stats::Counters;
 use crate::tcp::Connection;
-use crate::tcp::tx::MAX_SLICES;
 use crate::tcp::wire::MAX_CAPSULE;
 
 /// Bytes read from one connection in one poll.
@@ -178,10 +177,10 @@ impl Socket {
         }
         let Some(fd) = &self.fd else { return };
         while !self.conn.pair.transport.tx.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let used = self.conn.pair.transport.tx.gather(res.namespaces.loans(), &mut slices);
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let sent = rustix::net::sendmsg(fd, &slices[..used], &mut SendAncillaryBuffer::default(), flags);
+            let sent = self.conn.pair.transport.tx.gather(res.namespaces.loans(), |slices| {
+                rustix::net::sendmsg(fd, slices, &mut SendAncillaryBuffer::default(), flags)
+            });
             let mut cx = res.cx(now_ns, self.address);
             match sent {
                 Ok(bytes) => self.conn.on_sent(bytes, &mut cx),
