@@ -25,7 +25,7 @@ pub struct Machine {
     /// Upper frequency bound, such as `2.1GHz`.
     pub frequency_max: Option<String>,
     /// Power limit of each CPU package, such as `15W` (RAPL).
-    pub power: Option<String>,
+    pub power_limit: Option<String>,
     /// The I/O scheduler of the device, such as `none`.
     pub scheduler: Option<String>,
     /// Whether the kernel may poll the device's queues (`queue/io_poll`).
@@ -35,8 +35,8 @@ pub struct Machine {
     /// The NVMe power state of the drive.
     pub power_state: Option<u8>,
     /// Autonomous power state transitions of the drive (APST).
-    pub transitions: Option<bool>,
-    /// Controller of `power_state` and `transitions`, such as `nvme0`; default: that of the device.
+    pub apst: Option<bool>,
+    /// Controller of `power_state` and `apst`, such as `nvme0`; default: that of the device.
     pub drive: Option<String>,
     /// Files of one line below `/sys`, `/proc/sys` or `/proc/irq` and their values, in the order of their paths.
     pub files: BTreeMap<PathBuf, Text>,
@@ -133,8 +133,8 @@ impl Machine {
         }
         all.extend(self.of_polling(roots, device)?);
         all.extend(self.of_cpus(roots)?);
-        if let Some(power) = &self.power {
-            let wrong = |why: String| KeyError::new("power", why);
+        if let Some(power) = &self.power_limit {
+            let wrong = |why: String| KeyError::new("power_limit", why);
             let power_uw = units::power_uw(power).map_err(wrong)?;
             let zones = find::packages(roots).map_err(wrong)?;
             all.extend(zones.into_iter().map(|zone| Change::PowerLimit { zone, short_term: false, power_uw }));
@@ -149,8 +149,8 @@ impl Machine {
     }
 
     fn of_drive(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<Change>, KeyError> {
-        let key = match (self.transitions, self.power_state) {
-            (Some(_), _) => "transitions",
+        let key = match (self.apst, self.power_state) {
+            (Some(_), _) => "apst",
             (None, Some(_)) => "power_state",
             (None, None) => return Ok(Vec::new()),
         };
@@ -164,7 +164,7 @@ impl Machine {
             }
             None => find::controller(roots, device).map_err(|why| KeyError::new(key, why))?,
         };
-        let transitions = self.transitions.map(|on| Change::Transitions { drive: drive.clone(), on });
+        let transitions = self.apst.map(|on| Change::Transitions { drive: drive.clone(), on });
         let state = self.power_state.map(|state| Change::PowerState { drive, state });
         Ok(transitions.into_iter().chain(state).collect())
     }

@@ -4,11 +4,12 @@
 //! namespace of its subsystem, so it has the highest class of its requests.
 //! **I/O threads.** The I/O threads are divided equally among the possible classes. With more classes than I/O threads the
 //! highest classes have one each, and the others share the first. So an I/O thread serves one class, and the policy can
-//! keep critical classes on separate cores (PASS, section 5.4).
+//! keep critical classes on separate cores (PASS, section 5.4). Within a class each new I/O queue goes to the I/O thread with
+//! the fewest: hosts with one I/O queue each would else all have it on one core, and their admin queues on the other.
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::config::allows;
@@ -75,14 +76,44 @@ impl Classes {
 }
 
 /// The current classes of a server, and the distribution of connections over the I/O threads of a class.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Placement {
     classes: Mutex<Arc<Classes>>,
-    /// Distributes connections round robin.
+    /// The I/O queues of each I/O thread. Added to while `classes` is locked.
+    io_queues: Arc<[AtomicU32]>,
+    /// Distributes admin queues round robin.
     next: AtomicUsize,
 }
 
+/// Where a connection belongs.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The I/O thread.
+    pub(crate) thread: u16,
+    /// Of an I/O queue.
+    pub(crate) seat: Option<Seat>,
+}
+
+/// Counts an I/O queue on its I/O thread until dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    io_queues: Arc<[AtomicU32]>,
+    thread: u16,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.io_queues[usize::from(self.thread)].fetch_sub(1, Relaxed);
+    }
+}
+
 impl Placement {
+    /// For this number of I/O threads.
+    pub(crate) fn new(io_threads: usize) -> Self {
+        let io_queues = (0..io_threads).map(|_| AtomicU32::new(0)).collect();
+        Self { classes: Mutex::default(), io_queues, next: AtomicUsize::new(0) }
+    }
+
     /// The classes of connections. Takes a lock: for Connect.
     pub(crate) fn classes(&self) -> Arc<Classes> {
         Arc::clone(&self.lock())
@@ -93,15 +124,21 @@ impl Placement {
         *self.lock() = Arc::new(classes);
     }
 
-    /// The I/O thread for a connection of this host, if it is not `here`.
-    pub(crate) fn other_thread(&self, hostnqn: &str, subsystem: usize, here: u16) -> Option<u16> {
-        let classes = self.classes();
+    /// The place of a connection of this host that is `here`: it stays there if `here` serves its class, an I/O queue only if no
+    /// other I/O thread of the class has fewer I/O queues. `None` if there is no such subsystem.
+    pub(crate) fn place(&self, hostnqn: &str, subsystem: usize, is_io: bool, here: u16) -> Option<Place> {
+        let classes = self.lock();
         let threads = classes.threads(classes.of(hostnqn, subsystem)?);
-        if threads.contains(&usize::from(here)) {
-            return None;
+        let is_served_here = threads.contains(&usize::from(here));
+        if !is_io {
+            let next = || (threads.start + self.next.fetch_add(1, Relaxed) % threads.len().max(1)) as u16;
+            return Some(Place { thread: if is_served_here { here } else { next() }, seat: None });
         }
-        let at = threads.start + self.next.fetch_add(1, Relaxed) % threads.len().max(1);
-        Some(at as u16)
+        let queues =
+            |&thread: &usize| (self.io_queues[thread].load(Relaxed), !is_served_here || thread != usize::from(here));
+        let thread = threads.min_by_key(queues)? as u16;
+        self.io_queues[usize::from(thread)].fetch_add(1, Relaxed);
+        Some(Place { thread, seat: Some(Seat { io_queues: Arc::clone(&self.io_queues), thread }) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {
@@ -112,6 +149,7 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn classes(hosts: &[(&str, u8)], namespaces: &[Option<u8>], io_threads: usize) -> Classes {
         let hosts = hosts.iter().map(|&(host, priority)| (host.to_owned(), priority)).collect();
@@ -153,5 +191,46 @@ mod tests {
         assert_eq!([0, 5].map(|class| open.threads(class)), [0..2, 2..4]);
         let removed = Classes::new(hosts(), &[(Some(&names[..1]), vec![None]), (None, vec![])], 4);
         assert_eq!(removed.threads(5), 0..4);
+    }
+
+    #[test]
+    fn io_queues_go_to_the_thread_with_the_fewest() {
+        let placement = Placement::new(4);
+        placement.set_classes(classes(&[("a", 5)], &[None], 4));
+        let place = |host, is_io, here| placement.place(host, 0, is_io, here).expect("a place");
+        let at = |place: &Place| place.thread;
+        let admin = [place("a", false, 3), place("a", false, 0), place("a", false, 1)];
+        assert_eq!(
+            admin.each_ref().map(at),
+            [3, 2, 3],
+            "an admin queue stays, or moves to a thread of its class in turn"
+        );
+        let one = place("a", true, 3);
+        assert_eq!(at(&one), 3, "of equal ones the one that accepted it");
+        let others = [place("a", true, 3), place("a", true, 0), place("b", true, 1)];
+        assert_eq!(others.each_ref().map(at), [2, 2, 1]);
+        drop(one);
+        assert_eq!(at(&place("a", true, 2)), 3, "the end of an I/O queue counts");
+        assert!(placement.place("a", 7, true, 0).is_none());
+    }
+
+    proptest! {
+        /// Whatever thread accepts them, the I/O queues of a class are divided evenly among its threads.
+        #[test]
+        fn threads_of_a_class_differ_by_one_io_queue(accepted in prop::collection::vec((0..2u8, any::<bool>(), 0..5u16), 1..60)) {
+            let placement = Placement::new(5);
+            placement.set_classes(classes(&[("a", 5)], &[None], 5));
+            let mut places = Vec::new();
+            for (host, is_io, here) in accepted {
+                places.extend(placement.place(if host == 0 { "a" } else { "b" }, 0, is_io, here));
+            }
+            let queues: Vec<u32> = placement.io_queues.iter().map(|queues| queues.load(Relaxed)).collect();
+            for threads in [0..2, 2..5] {
+                let of_class = &queues[threads];
+                prop_assert!(of_class.iter().max().unwrap() - of_class.iter().min().unwrap() <= 1, "{queues:?}");
+            }
+            drop(places);
+            prop_assert!(placement.io_queues.iter().all(|queues| queues.load(Relaxed) == 0));
+        }
     }
 }

@@ -189,7 +189,7 @@ impl Shared {
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
-            placement: Placement::default(),
+            placement: Placement::new(config.io_threads.max(1) as usize),
             state: Mutex::new(State { directory, views, subsystems }),
             reaper: Reaper::start()?,
             stop_state: StopState::default(),

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
+use pilotlight_nvme::Sqe;
+use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{
@@ -41,14 +43,14 @@ fn of_namespace(nsid: u32) -> Capped {
 }
 
 /// A host with its I/O queues.
-fn connect(server: &Server, host: u8) -> (Controller, Vec<Connection>) {
+fn connect(server: &Server, host: u8, queues: u16) -> (Controller, Vec<Connection>) {
     let mut options = ConnectOptions::new(server.local_addrs()[0], NQN);
     (options.hostnqn, options.hostid) = (host_nqn(host), [host; 16]);
     options.timeout_ms = TIMEOUT.as_millis() as u64;
     let mut controller = Controller::connect(options).expect("an admin queue");
-    controller.set_queue_count(QUEUES).expect("queues");
+    controller.set_queue_count(queues).expect("queues");
     let spec = |qid| QueueSpec { qid, depth: 8, max_io: 4096, buffers: Buffers::Shared };
-    let queues = (1..=QUEUES).map(|qid| controller.open_queue(&spec(qid)).expect("an I/O queue")).collect();
+    let queues = (1..=queues).map(|qid| controller.open_queue(&spec(qid)).expect("an I/O queue")).collect();
     (controller, queues)
 }
 
@@ -60,9 +62,9 @@ fn connections(server: &Server) -> Vec<u64> {
 fn each_class_has_its_own_io_threads() {
     let server = server(4);
     server.set_priorities(vec![(host(1), 5)]);
-    let one = connect(&server, 1);
+    let one = connect(&server, 1, QUEUES);
     servers::eventually("the class of the first host", || server.stats().classes == [None, None, Some(5), Some(5)]);
-    let two = connect(&server, 2);
+    let two = connect(&server, 2, QUEUES);
     servers::eventually("both classes", || server.stats().classes == [Some(0), Some(0), Some(5), Some(5)]);
     let all = connections(&server);
     assert_eq!(all[0] + all[1], u64::from(QUEUES) + 1, "{all:?}");
@@ -80,10 +82,24 @@ fn each_class_has_its_own_io_threads() {
 #[test]
 fn without_priorities_connections_stay_where_they_were_accepted() {
     let server = server(4);
-    let connected = connect(&server, 1);
+    let connected = connect(&server, 1, QUEUES);
     servers::eventually("classes", || server.stats().classes == [Some(0); 4]);
     assert!(connections(&server).iter().all(|&one| one > 0), "{:?}", connections(&server));
     drop(connected);
+    server.stop(TIMEOUT).expect("it stops");
+}
+
+#[test]
+fn hosts_with_one_io_queue_each_use_all_io_threads() {
+    let server = server(2);
+    let mut hosts: Vec<_> = (1..=4).map(|number| connect(&server, number, 1)).collect();
+    for (_, queues) in &mut hosts {
+        let read = Sqe::block_io(io::READ, 1, 0, 1);
+        queues[0].execute("Read", read, &[], &mut [0; 4096]).expect("a read");
+    }
+    let reads = || -> Vec<u64> { server.stats().threads.iter().map(|thread| thread.totals.reads).collect() };
+    servers::eventually("reads on both I/O threads", || reads() == [2, 2]);
+    drop(hosts);
     server.stop(TIMEOUT).expect("it stops");
 }
 
@@ -164,7 +180,7 @@ fn a_policy_gets_priorities_by_number_and_the_classes_of_io_threads() {
     servers::eventually("the removal of the old priority", || {
         priorities(&[(Scope::Namespace(2), 4), (Scope::Host(0), 5)])
     });
-    let connected = connect(&server, 1);
+    let connected = connect(&server, 1, QUEUES);
     servers::eventually("a class", || classes.lock().unwrap()[..] == [None, Some(5)]);
     drop(connected);
     server.stop(TIMEOUT).expect("it stops");

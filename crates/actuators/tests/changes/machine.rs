@@ -12,12 +12,12 @@ cpus = "0-1"
 governor = "performance"
 frequency_min = "1.2GHz"
 frequency_max = "2.4GHz"
-power = "15W"
+power_limit = "15W"
 scheduler = "mq-deadline"
 io_poll = true
 io_poll_delay = 0
 power_state = 2
-transitions = false
+apst = false
 files = { "/proc/sys/vm/swappiness" = 1, "/sys/kernel/mm/transparent_hugepage/enabled" = "never" }
 
 [cgroup]
@@ -132,7 +132,7 @@ fn errors_name_the_key() {
     for (text, expected) in [
         ("frequency_max = \"2.4\"", "machine.frequency_max: `2.4` is not a frequency such as 2.1GHz (kHz, MHz, GHz)"),
         ("frequency_min = \"3GHz\"\nfrequency_max = \"2GHz\"", "machine.frequency_min: is above frequency_max"),
-        ("power = \"15\"", "machine.power: `15` is not a power such as 15W (uW, mW, W, kW)"),
+        ("power_limit = \"15\"", "machine.power_limit: `15` is not a power such as 15W (uW, mW, W, kW)"),
         ("cpus = \"0-7\"\ngovernor = \"x\"", "machine.cpus: CPU 2 has no cpufreq"),
         ("cpus = \"a\"\ngovernor = \"x\"", "machine.cpus: `a` is not a list of CPUs such as 0-3,8"),
         ("power_state = 32", "machine.power_state: a drive has at most the states 0 to 31"),
@@ -157,7 +157,7 @@ fn missing_settings_are_errors() {
     std::fs::remove_dir_all(machine.path("sys/class")).unwrap();
     for (text, expected) in [
         ("governor = \"performance\"", "machine.governor: no CPU has cpufreq"),
-        ("power = \"15W\"", "machine.power: "),
+        ("power_limit = \"15W\"", "machine.power_limit: "),
         ("scheduler = \"none\"", "machine.scheduler: /dev/nvme0n1p1 is neither a block device"),
         ("power_state = 1", "machine.power_state: /dev/nvme0n1p1 is neither a block device"),
     ] {

@@ -72,7 +72,7 @@ pub const TABLE: [Variable; 10] = [
     row("scheduler", &["machine.scheduler", "scheduler"], ["none; kyber if one is needed", SAME]),
     row(
         "power state (intervals)",
-        &["machine.power_state", "power_state", "machine.transitions"],
+        &["machine.power_state", "power_state", "machine.apst"],
         ["the highest", SAME],
     ),
     row("NUMA node", &["numa_node", "numa_cpu_nodes", "bind.numa_node"], ["that of the SSD", SAME]),

@@ -52,7 +52,7 @@ mod tests {
     fn the_command_line_overrides_the_file() {
         let machine = of(&[
             "governor=performance",
-            "transitions=false",
+            "apst=false",
             "power_state=2",
             "cgroup.cpus=0-1",
             "/sys/block/sda/queue/nomerges=2",
@@ -60,7 +60,7 @@ mod tests {
         ])
         .unwrap();
         assert_eq!((machine.governor.as_deref(), machine.scheduler.as_deref()), (Some("performance"), Some("none")));
-        assert_eq!((machine.transitions, machine.power_state), (Some(false), Some(2)));
+        assert_eq!((machine.apst, machine.power_state), (Some(false), Some(2)));
         assert_eq!(machine.cgroup.unwrap().cpus.as_deref(), Some("0-1"));
         let files: Vec<_> = machine.files.values().cloned().collect();
         assert_eq!(files, [Text::Word("a=b".into()), Text::Number(2)]);

@@ -1,9 +1,9 @@
-//! Passes a connection to another I/O thread at Connect, because of its class (`classes.rs`).
+//! Passes a connection to another I/O thread at Connect, because of its class or because it has fewer I/O queues (`classes.rs`).
 //!
 //! There is no queue yet: Connect and later bytes are passed along, and no response is outstanding.
 
 use pilotlight_nvme::Sqe;
-use pilotlight_nvme::fabrics::{ConnectData, nqn_from_field};
+use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData, nqn_from_field};
 
 use super::connect::find_subsystem;
 use super::refusal::hostnqn_from_field;
@@ -24,8 +24,13 @@ impl<T: Transport> QueuePair<T> {
         let Some((subnqn, hostnqn)) = names.filter(|_| self.transport.unsent_bytes() == 0) else { return false };
         let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
         let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
-        let Some(to) = cx.shared.placement.other_thread(hostnqn, subsystem, cx.me.thread) else { return false };
-        self.phase = Phase::HandingOver(Box::new(HandOver { to, sqe: *sqe, data: *data }));
+        let is_io = ConnectCmd::decode(sqe).qid != 0;
+        let Some(place) = cx.shared.placement.place(hostnqn, subsystem, is_io, cx.me.thread) else { return false };
+        self.seat = place.seat;
+        if place.thread == cx.me.thread {
+            return false;
+        }
+        self.phase = Phase::HandingOver(Box::new(HandOver { to: place.thread, sqe: *sqe, data: *data }));
         true
     }
 

@@ -1,4 +1,4 @@
-//! Passing a connection to another I/O thread at Connect, because of its class (`classes.rs`).
+//! Passing a connection to another I/O thread at Connect, because of its class or because it has fewer I/O queues (`classes.rs`).
 
 use rustix::event::epoll;
 

@@ -82,9 +82,9 @@ fn wrong(at: &str, why: impl Into<String>) -> Problem {
 
 /// The settings of the machine. Unsupported ones are refused.
 fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
-    let without = Machine { scheduler: None, power_state: None, transitions: None, drive: None, ..set.clone() };
+    let without = Machine { scheduler: None, power_state: None, apst: None, drive: None, ..set.clone() };
     if without != Machine::default() {
-        return Err(wrong("machine", "the simulated machine supports only scheduler, power_state and transitions"));
+        return Err(wrong("machine", "the simulated machine supports only scheduler, power_state and apst"));
     }
     let scheduler = match set.scheduler.as_deref() {
         None | Some("none") => Scheduler::None,
@@ -104,7 +104,7 @@ fn settings(host: &Host, set: &Machine) -> Result<Load, Problem> {
         jobs: 1,
         beside: Vec::new(),
         drive_state: state,
-        drive_autonomous: set.transitions == Some(true),
+        drive_autonomous: set.apst == Some(true),
         ramp_ns: 0,
         duration_ns: 0,
         after_ns: 0,
