@@ -358,7 +358,7 @@ fn the_bottleneck_is_the_cpu_if_drives_do_not_use_their_caps() {
 }
 
 /// A server that polls without load uses its budget for the CPU. Load that then comes gets most of what it gets under load from the start, and
-/// the budget is kept.
+/// the budget is kept. Load from the start gets power of the CPU too.
 #[test]
 fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
     let served = |machine: &Machine, settings: &[(&str, &str)], idle_s: u64, budget_w: f64| {
@@ -371,20 +371,23 @@ fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
         let last = &plant.first_bytes[plant.first_bytes.len() - 10 * STEPS_PER_S..];
         (last.iter().sum::<f64>() / last.len() as f64, over)
     };
-    let (mut printed, mut all) = (Vec::new(), Vec::new());
+    let (mut printed, mut all, mut gains) = (Vec::new(), Vec::new(), Vec::new());
     for machine in machines() {
         let machine = Machine { polls: true, ..machine };
         let budget_w = machine.floor_w() + (machine.full_w() - machine.floor_w()) * 0.6;
-        let (at_once, _) = served(&machine, &[], 0, budget_w);
+        let (from_start, _) = served(&machine, &[], 0, budget_w);
+        let (at_once, _) = served(&machine, &[("rebalance", "false")], 0, budget_w);
         let (stays, stays_over_s) = served(&machine, &[("rebalance", "false")], 120, budget_w);
         let (comes, over_s) = served(&machine, &[], 120, budget_w);
         assert!(over_s <= stays_over_s, "{over_s} s over 102 %, {stays_over_s} s as printed: {machine:?}");
         if machine.is_cpu_bound {
             assert!(comes > 0.95 * stays, "{comes} B/s, {stays} as printed: {machine:?}");
+            assert!(from_start > 0.98 * at_once, "{from_start} B/s, {at_once} as printed: {machine:?}");
             continue;
         }
         printed.push(stays / at_once);
         all.push(comes / at_once);
+        gains.push(from_start / at_once);
     }
     printed.sort_by(f64::total_cmp);
     all.sort_by(f64::total_cmp);
@@ -398,6 +401,14 @@ fn load_that_comes_to_an_idle_server_gets_the_power_of_its_polling() {
         printed[0]
     );
     assert!(all[0] > 0.8 && low(&all) < 10 && low(&printed) > 40, "{all:?}, as printed {printed:?}");
+    gains.sort_by(f64::total_cmp);
+    let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+    println!(
+        "load from the start: {:.2} to {:.2} times as printed, in the mean {mean:.3}",
+        gains[0],
+        gains[gains.len() - 1]
+    );
+    assert!(gains[0] > 0.98 && mean > 1.01, "{gains:?}");
 }
 
 /// Without readings the configuration of the start is a ceiling.

@@ -55,8 +55,8 @@ power for nearly all, and priorities hardly matter.
 - **Delay.** A division follows demand 20 ms late, others are lowered before one is raised, and what hosts of a server that is held back ask is not known: \
 the whole machine is assumed.
 - **Changes.** A share that changes costs: limits follow it late. So it helps little to know the demand of the next 20 ms at 60 %.
-- **The policy.** A server whose load began with its budget, or grew by less than a factor of two, can stay with low caps on its drives and a high CPU, until it has \
-another share: `pass` moves power to drives after more load only. So a part of the gain over equal shares and shares by size is not that of the division.
+- **The policy.** A server whose load was there when its share changed, or grew by less than a factor of two, can stay with low caps on its drives and a high CPU, until it has \
+another share: `pass` moves power to drives at its first budget and after more load only. So a part of the gain over equal shares and shares by size is not that of the division.
 - **Small racks.** With three servers there is little to trade, and one server decides the figures, as in the next section.
 ";
 

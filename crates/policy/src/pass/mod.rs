@@ -197,13 +197,15 @@ impl Pass {
             self.meter.reset(); // readings under an earlier budget
             self.packages.reset();
             self.bandwidth.forget();
-            self.rebalance = Rebalance::default();
             self.since_ns = now_ns;
         }
         (self.trial, self.found) = (None, None);
         (self.is_stale, self.unreachable_uw) = (false, None);
         self.control.on_budget();
         self.rebalance.on_budget();
+        if before.budget_uw.is_none() {
+            self.rebalance.begin();
+        }
     }
 
     /// Whether nothing is limited.

@@ -2,10 +2,10 @@
 //!
 //! **Problem.** A polling CPU draws its power without requests too. A server that was idle under a budget has a high CPU and low caps. When load
 //! arrives, its power is in the range of no action already, and the caps would stay as low for as long as the budget does.
-//! **Rule.** In that range, once more load has come to drives that were not limited and caps limit them, the CPU is cut on trial, first to a power
-//! just below the range; the usual rules give what this saves to the drives, and return to the CPU what they do not use. If the drives then draw
-//! more by a quarter of the cut, the next one is twice as large; if not, it is twice as large as the first, as the effect of a cut may be less
-//! than the model's.
+//! **Rule.** In that range, once a budget begins, or more load has come to drives that were not limited, and caps limit them, the CPU is cut on
+//! trial, first to a power just below the range; the usual rules give what this saves to the drives, and return to the CPU what they do not use.
+//! If the drives then draw more by a quarter of the cut, the next one is twice as large; if not, it is twice as large as the first, as the effect
+//! of a cut may be less than the model's.
 //! **End.** Trials end after two in sequence without effect, after one that finds that the CPU limits, with another budget, or after [`MOST`]. So at
 //! constant load and budget there are none.
 
@@ -48,6 +48,11 @@ impl Rebalance {
             self.free_uw = Some(self.free_uw.map_or(drives_uw, |free_uw| free_uw.min(drives_uw)));
             self.last_free_uw = Some(drives_uw);
         }
+    }
+
+    /// A budget begins: limits of the start may divide it badly. (After each raise of a budget trials would make steps late: PASS, Figure 14.)
+    pub(super) fn begin(&mut self) {
+        *self = Self { left: MOST, ..Self::default() };
     }
 
     /// Another budget: trials end, and what it allows is no more load.
