@@ -70,11 +70,7 @@ pub const TABLE: [Variable; 10] = [
         not_derived: Some("the pattern defines the work: see `pilotlab compare --point rw=... --versus rw=...`"),
     },
     row("scheduler", &["machine.scheduler", "scheduler"], ["none; kyber if one is needed", SAME]),
-    row(
-        "power state (intervals)",
-        &["machine.power_state", "power_state", "machine.apst"],
-        ["the highest", SAME],
-    ),
+    row("power state (intervals)", &["machine.power_state", "power_state", "machine.apst"], ["the highest", SAME]),
     row("NUMA node", &["numa_node", "numa_cpu_nodes", "bind.numa_node"], ["that of the SSD", SAME]),
     Variable {
         name: "garbage collection",
