@@ -6,6 +6,7 @@
 //! highest classes have one each, and the others share the first. So an I/O thread serves one class, and the policy can
 //! keep critical classes on separate cores (PASS, section 5.4). Within a class each new I/O queue goes to the I/O thread with
 //! the fewest: hosts with one I/O queue each would else all have it on one core, and their admin queues on the other.
+//! All I/O queues count alike, as their load is not known.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -137,8 +138,13 @@ impl Placement {
         let queues =
             |&thread: &usize| (self.io_queues[thread].load(Relaxed), !is_served_here || thread != usize::from(here));
         let thread = threads.min_by_key(queues)? as u16;
+        Some(Place { thread, seat: Some(self.seat(thread)) })
+    }
+
+    /// Counts an I/O queue on this I/O thread.
+    pub(crate) fn seat(&self, thread: u16) -> Seat {
         self.io_queues[usize::from(thread)].fetch_add(1, Relaxed);
-        Some(Place { thread, seat: Some(Seat { io_queues: Arc::clone(&self.io_queues), thread }) })
+        Seat { io_queues: Arc::clone(&self.io_queues), thread }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {

@@ -49,7 +49,7 @@ pub enum NamespaceChange {
 pub enum Message {
     /// Serve this connection.
     Accept(Accepted),
-    /// Serve this connection, accepted by another I/O thread that serves a different class.
+    /// Serve this connection, accepted by another I/O thread that does not serve its class or has more I/O queues.
     HandOver(Stream, Box<Connection>),
     /// An I/O queue requests to join the controller at `admin`.
     Attach {

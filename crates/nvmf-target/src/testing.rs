@@ -60,8 +60,7 @@ impl Bench {
         Self::with_threads(backend, limits, pool_bytes, 1)
     }
 
-    /// As [`Self::new`], with `threads` I/O threads. The first one has all connections; the others are polled with it, unless
-    /// held ([`Bench::hold_others`]).
+    /// As [`Self::new`], with `threads` I/O threads.
     ///
     /// # Errors
     /// As [`Bench::new`].
@@ -71,6 +70,15 @@ impl Bench {
         pool_bytes: usize,
         threads: u32,
     ) -> io::Result<Self> {
+        Self::with_config(backend, ServerConfig { limits, io_threads: threads, ..ServerConfig::default() }, pool_bytes)
+    }
+
+    /// As [`Self::new`], with the I/O threads, limits and secrets of `config`. The first I/O thread accepts all connections; the others are
+    /// polled with it, unless held ([`Bench::hold_others`]). Nothing checks messages of authentication.
+    ///
+    /// # Errors
+    /// As [`Bench::new`].
+    pub fn with_config(backend: &Arc<dyn Backend>, config: ServerConfig, pool_bytes: usize) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
         let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new() };
@@ -81,8 +89,8 @@ impl Bench {
             controller_ids: None,
             namespaces: vec![namespace],
         };
-        let config =
-            ServerConfig { subsystems: vec![subsystem], limits, io_threads: threads, ..ServerConfig::default() };
+        let threads = config.io_threads;
+        let config = ServerConfig { subsystems: vec![subsystem], ..config };
         let backend = Arc::clone(backend);
         let opener: Arc<Opener> = Arc::new(move |_: &NamespaceConfig| Ok(Arc::clone(&backend)));
         let shared = Arc::new(Shared::for_tests(config, &*opener).map_err(io::Error::other)?);

@@ -69,7 +69,7 @@ fn each_class_has_its_own_io_threads() {
     let all = connections(&server);
     assert_eq!(all[0] + all[1], u64::from(QUEUES) + 1, "{all:?}");
     assert_eq!(all[2] + all[3], u64::from(QUEUES) + 1, "{all:?}");
-    assert!(all.iter().all(|&one| one > 0), "distributed round robin: {all:?}");
+    assert!(all.iter().all(|&one| one > 0), "distributed over the I/O threads of the class: {all:?}");
     drop(one);
     servers::eventually("the end of a class", || server.stats().classes == [Some(0), Some(0), None, None]);
     server.set_priorities(vec![(host(2), 7)]);
@@ -80,7 +80,7 @@ fn each_class_has_its_own_io_threads() {
 }
 
 #[test]
-fn without_priorities_connections_stay_where_they_were_accepted() {
+fn without_priorities_the_connections_of_a_host_use_all_io_threads() {
     let server = server(4);
     let connected = connect(&server, 1, QUEUES);
     servers::eventually("classes", || server.stats().classes == [Some(0); 4]);

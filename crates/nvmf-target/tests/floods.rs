@@ -3,12 +3,13 @@
 #[path = "support/servers.rs"]
 mod servers;
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use pilotlight_auth::{Config, Group, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
+use pilotlight_auth::{Config, Group, HashFunction, Initiator, Policy, Secret, SecretLen, SequenceNumbers, Step};
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::raw::{RawPeer, Reply};
 use pilotlight_host::{ConnectOptions, Controller, Handshake};
@@ -27,6 +28,10 @@ const HOST: &str = "nqn.2026-01.test:host";
 const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 /// Timeout of peers, and of connections without a first PDU: longer than any test.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Transaction identifier of guesses.
+const GUESS: u16 = 7;
+/// Guesses that each of four attackers waits for.
+const HELD: usize = 3;
 /// Connections of one address that are not admitted.
 const MOST: u32 = 16;
 
@@ -65,8 +70,9 @@ fn honest(address: SocketAddr) -> ConnectOptions {
     ConnectOptions { hostnqn, authentication, timeout_ms: 60_000, ..ConnectOptions::new(address, NQN) }
 }
 
-/// Verified load of the honest host over new connections, and another connection meanwhile.
+/// Verified load of the honest host over new connections, and then another connection.
 fn the_honest_host_is_served(server: &Server) {
+    let began = Instant::now();
     let options = honest(server.local_addrs()[0]);
     let spec = LoadSpec {
         read_percent: 50,
@@ -80,6 +86,7 @@ fn the_honest_host_is_served(server: &Server) {
     let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| ()).expect("the load ends without an error");
     assert!(report.is_clean(), "{:?}", report.faults);
     Controller::connect(options).expect("connected").keep_alive().expect("served");
+    println!("four queues and 200 requests of the honest host: {:?}", began.elapsed());
 }
 
 fn attacker(server: &Server) -> RawPeer {
@@ -159,6 +166,86 @@ fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
         assert!(matches!(peer.read_pdu(), Ok(Reply::Pdu(_))));
     }
     the_honest_host_is_served(&server);
+}
+
+/// An admin queue that an attacker has connected as [`HOST`]; `None` if the connection is refused.
+fn claimed(server: &Server) -> Option<RawPeer> {
+    let mut peer = attacker(server);
+    peer.shake_hands(&Handshake::default()).ok()?;
+    let data = ConnectData::new(honest(server.local_addrs()[0]).hostid, CNTLID_DYNAMIC, NQN, HOST);
+    let cqe = peer.connect_queue(&command(0), &data).ok()?;
+    cqe.status().is_success().then_some(peer)
+}
+
+/// Sends a message of authentication, and waits for its completion.
+fn send(peer: &mut RawPeer, message: &[u8]) -> Option<()> {
+    let len = message.len() as u32;
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, len);
+    peer.send(&peer.capsule(Sqe { sgl: Sgl::in_capsule(len), ..sqe }, message)).ok()?;
+    peer.read_pdu().ok()?.completion().map(drop)
+}
+
+/// The message that the target has for the peer.
+fn receive(peer: &mut RawPeer) -> Option<Vec<u8>> {
+    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_RECEIVE, 4096);
+    peer.send(&peer.capsule(Sqe { sgl: Sgl::transport(4096), ..sqe }, &[])).ok()?;
+    let Reply::Pdu(mut data) = peer.read_pdu().ok()? else { return None };
+    peer.read_pdu().ok()?.completion()?;
+    let message_at = usize::from(data[3]); // PDO
+    Some(data.split_off(message_at))
+}
+
+/// A reply to the target's challenge, with a secret that is not [`HOST`]'s.
+fn wrong_reply(server: &Server) -> Vec<u8> {
+    let config = honest(server.local_addrs()[0]).authentication.expect("a secret");
+    let other = Secret::generate(Some(HashFunction::Sha256), SecretLen::Bytes32, &mut |bytes| {
+        bytes.fill(2);
+        Ok(())
+    });
+    let mut initiator = Initiator::new(Arc::new(Config { host_secret: other.expect("a secret"), ..(*config).clone() }));
+    let mut peer = claimed(server).expect("connected");
+    send(&mut peer, &initiator.start(GUESS)).expect("taken");
+    let challenge = receive(&mut peer).expect("a challenge");
+    let Step::Compute(work) = initiator.on_receive(&challenge) else { panic!("a challenge: {challenge:?}") };
+    let Step::Send(reply) = initiator.on_done(work.run(&mut |bytes| {
+        bytes.fill(3);
+        Ok(())
+    })) else {
+        panic!("a reply");
+    };
+    reply
+}
+
+/// Guesses cost the attackers nothing, as all send the same one, and the target a Diffie-Hellman exchange each. They do not wait for results,
+/// which are delayed.
+#[test]
+fn a_flood_of_wrong_secrets_delays_its_address_alone() {
+    let server = server(&Limits::default());
+    the_honest_host_is_served(&server);
+    let reply = wrong_reply(&server);
+    let negotiate = Initiator::new(honest(server.local_addrs()[0]).authentication.expect("a secret")).start(GUESS);
+    let (stop, guesses) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut held = VecDeque::new(); // a command is not executed once its connection is closed
+                while !stop.load(Relaxed) {
+                    held.truncate(HELD);
+                    let Some(mut peer) = claimed(&server) else { continue };
+                    let is_challenged = send(&mut peer, &negotiate).and_then(|()| receive(&mut peer)).is_some();
+                    let len = reply.len() as u32;
+                    let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, len);
+                    let pdu = peer.capsule(Sqe { sgl: Sgl::in_capsule(len), ..sqe }, &reply);
+                    guesses.fetch_add(u64::from(is_challenged && peer.send(&pdu).is_ok()), Relaxed);
+                    held.push_front(peer);
+                }
+            });
+        }
+        servers::eventually("guesses", || guesses.load(Relaxed) > 100);
+        the_honest_host_is_served(&server);
+        stop.store(true, Relaxed);
+    });
+    println!("{} guesses", guesses.load(Relaxed));
 }
 
 #[test]

@@ -52,7 +52,7 @@ mount -t cgroup2 none /sys/fs/cgroup
 nomerges=/sys/block/nvme0n1/queue/nomerges
 cat >/tmp/machine.toml <<TOML
 [machine]
-transitions = false
+apst = false
 power_state = 2
 scheduler = "none"
 files = { "/proc/sys/vm/swappiness" = 1, "$nomerges" = 2 }

@@ -21,11 +21,16 @@ impl<T: Transport> QueuePair<T> {
     /// Whether another I/O thread must handle this Connect. A connection with unsent bytes is not passed.
     pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx) -> bool {
         let names = nqn_from_field(&data.subnqn).zip(hostnqn_from_field(&data.hostnqn));
-        let Some((subnqn, hostnqn)) = names.filter(|_| self.transport.unsent_bytes() == 0) else { return false };
+        let Some((subnqn, hostnqn)) = names else { return false };
         let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
         let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
         let is_io = ConnectCmd::decode(sqe).qid != 0;
-        let Some(place) = cx.shared.placement.place(hostnqn, subsystem, is_io, cx.me.thread) else { return false };
+        let (placement, here) = (&cx.shared.placement, cx.me.thread);
+        if self.transport.unsent_bytes() > 0 {
+            self.seat = is_io.then(|| placement.seat(here));
+            return false;
+        }
+        let Some(place) = placement.place(hostnqn, subsystem, is_io, here) else { return false };
         self.seat = place.seat;
         if place.thread == cx.me.thread {
             return false;

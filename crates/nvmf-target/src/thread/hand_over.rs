@@ -3,6 +3,7 @@
 use rustix::event::epoll;
 
 use super::TargetThread;
+use crate::latency::set_stamping;
 use crate::message::Message;
 use crate::stream::Stream;
 use crate::tcp::Connection;
@@ -19,6 +20,9 @@ impl TargetThread {
         let Some(fd) = socket.fd else { return };
         if let Err(error) = epoll::delete(&self.resources.epoll, &fd) {
             tracing::debug!(%error, "cannot remove a socket from epoll");
+        }
+        if socket.is_stamping {
+            set_stamping(&fd, false);
         }
         socket.conn.blocked = false; // the next flush watches for space again
         self.resources.out.send(to, Message::HandOver(Stream { fd, tls: socket.tls }, Box::new(socket.conn)));

@@ -89,8 +89,9 @@ mod tests {
         drop(http);
         // A child that another test is starting may hold the socket until its exec.
         let until = Instant::now() + Duration::from_secs(60);
-        while std::net::TcpStream::connect(address).is_ok() {
-            assert!(Instant::now() < until, "the address is still taken");
+        while let Err(error) = TcpListener::bind(address) {
+            assert!(Instant::now() < until, "the address is still taken: {error}");
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

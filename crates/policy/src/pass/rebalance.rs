@@ -7,7 +7,7 @@
 //! If the drives then draw more by a quarter of the cut, the next one is twice as large; if not, it is twice as large as the first, as the effect
 //! of a cut may be less than the model's.
 //! **End.** Trials end after two in sequence without effect, after one that finds that the CPU limits, with another budget, or after [`MOST`]. So at
-//! constant load and budget there are none.
+//! constant load and budget they end.
 
 /// Intervals of a budget before load is compared: until then limits are raised from those of the start (PASS, section 5, calls a budget missed
 /// after 10 s).
@@ -50,7 +50,7 @@ impl Rebalance {
         }
     }
 
-    /// A budget begins: limits of the start may divide it badly. (After each raise of a budget trials would make steps late: PASS, Figure 14.)
+    /// A budget begins, at once as [`SETTLES`] is for a comparison of load: limits of the start may divide it badly. (After each raise of a budget trials would make steps late: PASS, Figure 14.)
     pub(super) fn begin(&mut self) {
         *self = Self { left: MOST, ..Self::default() };
     }
@@ -131,13 +131,22 @@ mod tests {
     }
 
     #[test]
-    fn they_begin_with_more_load_only() {
+    fn they_begin_with_more_load() {
         assert_eq!(cuts(&mut Rebalance::default(), 100, 0.5), [0.0; 0], "the load was there before");
         let mut rebalance = Rebalance::default();
         rebalance.note(51.0, false, 10.0);
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [0.0; 0]);
         rebalance.note(49.0, false, 10.0);
         assert_eq!(cuts(&mut rebalance, 100, 0.0), [5.0, 10.0]);
+    }
+
+    #[test]
+    fn they_begin_with_a_budget_and_end_with_another() {
+        let mut rebalance = Rebalance::default();
+        rebalance.begin();
+        assert_eq!(cuts(&mut rebalance, 3, 0.5), [5.0, 10.0, 20.0]);
+        rebalance.on_budget();
+        assert_eq!(cuts(&mut rebalance, 3, 0.5), [0.0; 0]);
     }
 
     #[test]
