@@ -19,6 +19,12 @@ host_secrets() {
   reload
 }
 
+# host_also HOSTNQN KEY: the secret of another host, too.
+host_also() {
+  echo "$1 dhchap_key $2" >>"$OUT/secrets"
+  reload
+}
+
 # host_group GROUP: the only one that the server allows.
 host_group() {
   sed -i "/^dh_groups/d; s/^secrets_file.*/&\ndh_groups = [\"$1\"]/" "$OUT/server.toml"

@@ -1,5 +1,5 @@
-# In-band authentication (DH-HMAC-CHAP) with the kernel as host: one way and both ways, each hash function, the groups of DH_GROUPS, wrong and missing secrets, secrets
-# replaced under a connection. A kernel without it is refused cleanly.
+# In-band authentication (DH-HMAC-CHAP) with the kernel as host: one way and both ways, each hash function, the groups of DH_GROUPS and none (`null`), wrong and missing
+# secrets, another host's, secrets replaced under a connection, authentication again. A kernel without it is refused cleanly.
 HOST=$(cat /etc/nvme/hostnqn)
 for module in dh_generic hmac sha256_generic sha512_generic nvme-auth; do modprobe -q "$module" || true; done
 
@@ -50,9 +50,32 @@ expect "read" dd if="$NAMESPACE" of=/dev/null bs=64k count=4 iflag=direct
 expect "disconnect" nvme disconnect -n "$NQN"
 refuse "connect with the old secret" connect --dhchap-secret="$first"
 
+step "another host, with a secret of its own and with the first host's"
+other=nqn.2026-01.test:other own=$(nvme gen-dhchap-key --hmac=1 --nqn=nqn.2026-01.test:other 2>/dev/null | tail -n 1)
+as_other() { connect --hostnqn="$other" --hostid=11111111-2222-4333-8444-555555555555 "$@"; }
+host secrets "$HOST" "$first"
+host also "$other" "$own"
+refuse "connect as another host with the first host's secret" as_other --dhchap-secret="$first"
+refuse "connect with the other host's secret" connect --dhchap-secret="$own"
+expect "connect as another host" as_other --dhchap-secret="$own"
+within 10 "its namespace" any_namespace
+expect "disconnect" nvme disconnect -n "$NQN"
+
+step "authentication again, with another secret"
+host secrets "$HOST" "$first"
+expect "connect" connect --dhchap-secret="$first"
+within 10 "its namespace" any_namespace
+second=$(key 1)
+host secrets "$HOST" "$second"
+host logged; position=$((REPLY + 1))
+echo "$second" >"/sys/class/nvme/$(ls /sys/class/nvme | head -n 1)/dhchap_secret"
+host logged $position "host authenticated again"
+expect "read" dd if="$NAMESPACE" of=/dev/null bs=64k count=4 iflag=direct
+expect "disconnect" nvme disconnect -n "$NQN"
+
 # The server allows one group at a time. A power of a large one takes seconds in the guest.
 host secrets "$HOST" "$first"
-for group in $DH_GROUPS; do
+for group in null $DH_GROUPS; do
   step "group $group"
   host group "$group"
   expect "connect" connect --dhchap-secret="$first"

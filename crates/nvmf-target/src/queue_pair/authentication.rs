@@ -234,10 +234,12 @@ impl<T: Transport> QueuePair<T> {
         match authentication.exchange.progress() {
             Progress::Running => {}
             Progress::Authenticated => {
-                if !authentication.exchange.is_busy() {
-                    authentication.deadline_ns = u64::MAX;
-                }
+                let has_ended = !authentication.exchange.is_busy()
+                    && std::mem::replace(&mut authentication.deadline_ns, u64::MAX) < u64::MAX;
                 authentication.exchange.keep_key(cx.shared, cx.now_ns);
+                if has_ended && self.gate == Gate::Open {
+                    self.note_authenticated("host authenticated again");
+                }
                 self.open_gate(cx);
             }
             Progress::Failed { failure, is_reported } => {
@@ -258,11 +260,15 @@ impl<T: Transport> QueuePair<T> {
             Role::Admin(admin) => admin.note_authentication(cx.now_ns),
             Role::Io(_) | Role::None => {}
         }
-        let host = self.host().map(|host| host.hostnqn.as_str());
-        let qid = self.queue.as_ref().map(|queue| queue.qid);
-        tracing::info!(host, peer = %self.peer, qid, "host authenticated");
+        self.note_authenticated("host authenticated");
         self.admit(cx);
         self.check_keep_alive(cx);
+    }
+
+    fn note_authenticated(&self, event: &str) {
+        let host = self.host().map(|host| host.hostnqn.as_str());
+        let qid = self.queue.as_ref().map(|queue| queue.qid);
+        tracing::info!(host, peer = %self.peer, qid, "{event}");
     }
 
     /// Serves nothing more after a failure; the host may receive the reason.
