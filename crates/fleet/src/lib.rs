@@ -14,7 +14,8 @@
 //! grants by `Grants`. A write counts only if its author still leads and nothing has been written since what it was computed from.
 //!
 //! # Properties
-//! - All members together never exceed the budget, unless the budget itself is lowered; then their sum never rises before it is within it.
+//! - The budgets of all members together never exceed the rack's, unless that itself is lowered; then their sum never rises before it is within
+//!   it. A machine whose server has died or is paused is assumed to draw its floor at most: nothing holds it there.
 //! - A grant is good for the session that it names, and until its validity ends: three quarters of the lease's time after the last
 //!   acknowledged request to keep it was *sent*, by the member's own clock. etcd ends a lease no earlier than a whole such time after it
 //!   received the request, so when the leader sees that a session has ended, the member is at its floor. Only rates of clocks are compared, never

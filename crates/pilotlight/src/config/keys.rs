@@ -143,7 +143,7 @@ section! {
         /// Priority of the server in the rack, 0 (the lowest) to 255.
         priority: number, "", "0", Restart;
         /// Time without etcd until others get this server's share, `2s` to `1h`, in whole seconds; after three quarters of it the floor is in force.
-        lease: quantity, "", "`10s`", Restart;
+        lease: quantity, "", "`20s`", Restart;
         /// PEM file of the authorities that sign certificates of etcd.
         ca_file: text, "", "required with `https`", Restart;
         /// PEM file of the certificate of this server for etcd.

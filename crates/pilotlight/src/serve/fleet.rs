@@ -26,6 +26,8 @@ const ASK_NS: u64 = 10_000_000_000;
 const FALL: u64 = 5;
 /// What a microjoule delivers where no profile says it: about as the machine of PASS.
 const BYTES_PER_UJ: u64 = 10;
+/// Power within the share for so long is confirmed, in nanoseconds: policies first swing about a lower budget.
+const SETTLES_NS: u64 = 3_000_000_000;
 /// Shares are rounded down to 0.1 W.
 const ROUND_UW: u64 = 100_000;
 
@@ -42,6 +44,7 @@ pub(super) fn join(admin: &Arc<Admin>, operation: &Operation) -> io::Result<Opti
         asked_ns: 0,
         share_uw: 0,
         since_ns: 0,
+        within_since_ns: None,
         seen_uw: None,
         last: Report::default(),
         domain: operation.domain,
@@ -69,6 +72,8 @@ struct Server {
     /// The share, and since when.
     share_uw: u64,
     since_ns: u64,
+    /// Since when power is within it.
+    within_since_ns: Option<u64>,
     /// The last power of a window under a share, and that share, in microwatts.
     seen_uw: Option<(u64, u64)>,
     /// What it said in the last window.
@@ -175,7 +180,11 @@ impl Target for Server {
                 ..Report::default()
             };
         }
-        let is_within = under_share_uw.is_some_and(|power_uw| is_within(power_uw, self.share_uw));
+        if let (Some((began_ns, _)), Some(power_uw)) = (window, under_share_uw) {
+            let is_within = is_within(power_uw, self.share_uw);
+            self.within_since_ns = is_within.then(|| self.within_since_ns.unwrap_or(began_ns));
+        }
+        let is_within = self.within_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= SETTLES_NS);
         Report { measured_uw, is_within, ..self.last.clone() }
     }
 
@@ -183,6 +192,8 @@ impl Target for Server {
         let rounded_uw = power_uw / ROUND_UW * ROUND_UW;
         let share_uw = rounded_uw.max(self.fleet.floor_uw.min(power_uw));
         if share_uw != self.share_uw {
+            let was_within = share_uw < self.share_uw && self.seen_uw.is_some_and(|(uw, _)| is_within(uw, share_uw));
+            self.within_since_ns = self.within_since_ns.filter(|_| was_within);
             (self.share_uw, self.since_ns) = (share_uw, clock::now_ns());
             self.admin.set_share(share_uw);
         }

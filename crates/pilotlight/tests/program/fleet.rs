@@ -21,7 +21,8 @@ use pilotlight_report::chart::{Axis, Chart, Line, Lines, Place, picture};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::etcd::{Cluster, W, wait_for};
+pub(crate) use self::etcd::wait_for;
+use self::etcd::{Cluster, W};
 use crate::process::{Server, run, spawn};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -143,8 +144,25 @@ impl Watch {
         Self { samples, stop, thread: Some(thread::spawn(body)) }
     }
 
-    /// That bounds were within the budget, or fell to it after it was lowered.
+    /// That bounds were within the budget, or fell to it after it was lowered; and that power, once the servers had it within the bounds, was
+    /// at most 2 % above them. A sample's power was read between its bounds and the next ones.
     fn check(&self) {
+        self.check_grants();
+        let samples = self.samples.lock().unwrap();
+        let mut has_begun = false;
+        for pair in samples.windows(2) {
+            let (at_s, _, bounds_uw, drawn_uw, _) = pair[0];
+            let most_uw = bounds_uw.max(pair[1].2) * 102 / 100;
+            has_begun |= drawn_uw <= most_uw;
+            assert!(
+                drawn_uw <= most_uw || !has_begun,
+                "power of {drawn_uw} uW at {at_s:.3} s, grants of {bounds_uw} uW"
+            );
+        }
+    }
+
+    /// The first of these alone: a quarter of the short lease is too little for power to come to rest.
+    fn check_grants(&self) {
         let samples = self.samples.lock().unwrap();
         let mut ceiling_uw = u64::MAX;
         for (at_s, budget_uw, bounds_uw, ..) in samples.iter().copied() {
@@ -281,7 +299,7 @@ fn three_servers_share_a_budget_under_load() {
     fs::write(machines[0].dir.path().join(ZONE).join("constraint_0_power_limit_uw"), format!("{FLOOR_UW}\n")).unwrap();
     servers[0] = machines[0].serve(&cluster, "a");
     wait_for("it has a share again", || is_granted(&servers, 0));
-    watch.check();
+    watch.check_grants();
     for (at, load) in loads.iter_mut().enumerate().skip(1) {
         assert!(load.try_wait().unwrap().is_none(), "the load of {at} goes on");
     }

@@ -10,17 +10,25 @@ use pilotlight_auth::tls::{ConfiguredPsk, PskHash};
 use pilotlight_auth::{Config, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::{ConnectOptions, Controller, HostError};
 
+use super::fleet::wait_for;
 use super::process::{Server, run, text};
 
-/// The seccomp mode of each thread of a server (proc(5), `Seccomp`), and whether it has `no_new_privs`.
-fn modes(server: &Server) -> Vec<(String, String)> {
+/// A field of a status (proc(5)).
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.map(|value| value.trim().to_owned()).unwrap_or_default()
+}
+
+/// Two fields of each thread of a server.
+fn threads(server: &Server, [one, other]: [&str; 2]) -> Vec<(String, String)> {
     let tasks = fs::read_dir(format!("/proc/{}/task", server.pid())).unwrap();
-    let field = |status: &str, name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.map(|value| value.trim().to_owned()).unwrap_or_default()
-    };
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
-    statuses.map(|status| (field(&status, "Seccomp:"), field(&status, "NoNewPrivs:"))).collect()
+    statuses.map(|status| (field(&status, one), field(&status, other))).collect()
+}
+
+/// The seccomp mode of each thread of a server, and whether it has `no_new_privs`.
+fn modes(server: &Server) -> Vec<(String, String)> {
+    threads(server, ["Seccomp", "NoNewPrivs"])
 }
 
 #[test]
@@ -41,6 +49,29 @@ fn an_unknown_seccomp_action_is_refused() {
     let refused = run(&["serve", "--check", "--seccomp=on"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("expected kill, log or off"), "{}", text(&refused.stderr));
+}
+
+/// On one CPU they share it with the reactor.
+#[test]
+fn handshakes_and_authentication_keep_off_the_cpus_of_reactors() {
+    let allowed = field(&fs::read_to_string("/proc/self/status").unwrap(), "Cpus_allowed_list");
+    let first: String = allowed.chars().take_while(char::is_ascii_digit).collect();
+    if allowed == first {
+        println!("SKIPPED handshakes and authentication off the CPUs of reactors: only CPU {first} is allowed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let secrets = dir.path().join("secrets");
+    write_secret(&secrets, secret(1).to_text().as_str());
+    let (file, cores) = (secrets.to_str().unwrap(), format!("--cores={first}"));
+    let server = Server::start(&["--listen=127.0.0.1:0", "--tls-listen=127.0.0.1:0", &cores, "--secrets-file", file]);
+    let contains_first = |cpus: &str| cpus.split([',', '-']).next() == Some(&first);
+    for name in ["tls", "authentication"] {
+        let all = || threads(&server, ["Name", "Cpus_allowed_list"]);
+        wait_for(&format!("thread {name} off CPU {first}"), || {
+            all().iter().any(|(thread, cpus)| thread == name && !contains_first(cpus))
+        });
+    }
 }
 
 const NQN: &str = "nqn.2024-05.com.example:disks";

@@ -22,7 +22,7 @@ fn loaded(fleet: &str) -> Fleet {
 fn defaults_and_files() {
     let fleet = loaded(WHOLE);
     assert_eq!((fleet.floor_uw, fleet.full_uw, fleet.priority), (120_000_000, 400_000_000, 0));
-    assert_eq!(fleet.lease, std::time::Duration::from_secs(10));
+    assert_eq!(fleet.lease, std::time::Duration::from_secs(20));
     let config_dir = ConfigDir::new();
     let text = WHOLE.replace("http:", "https:")
         + "ca_file = \"etcd-ca.pem\"\ncert_file = \"etcd-cert.pem\"\nkey_file = \"etcd-key.pem\"\nuser = \"a\"\npassword_file = \"etcd-password\"";
