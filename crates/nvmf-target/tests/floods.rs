@@ -86,7 +86,7 @@ fn the_honest_host_is_served(server: &Server) {
     let report = run(&options, &spec, &AtomicBool::new(false), &mut |_| ()).expect("the load ends without an error");
     assert!(report.is_clean(), "{:?}", report.faults);
     Controller::connect(options).expect("connected").keep_alive().expect("served");
-    println!("four queues and 200 requests of the honest host: {:?}", began.elapsed());
+    println!("four connections and 200 requests of the honest host: {:?}", began.elapsed());
 }
 
 fn attacker(server: &Server) -> RawPeer {
