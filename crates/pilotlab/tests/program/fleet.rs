@@ -5,6 +5,7 @@
 mod etcd;
 
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -116,7 +117,9 @@ fn floors_are_reserved_and_forgotten() {
     drop(rack(&cluster)); // with a budget of 300 W
     let member = start_server(&cluster);
     wait_for_text(&cluster, &[], |printed| printed.starts_with("r: budget 300.0 W, shares 150.0 W"));
+    let began = Instant::now();
     fails(&cluster, &["reserve", "b", "400W"], 3, &["reserved", "120.0 W", "raise", "`pilotlab fleet r forget b`"]);
+    assert!(began.elapsed() < Duration::from_secs(30), "it does not wait: others have nothing to give");
     let (value, code) = shown(&cluster);
     let b = server(&value, "b");
     assert_eq!((&b["running"], &b["floor_uw"], code), (&json!(false), &json!(400 * W), Some(3)), "{value}");
