@@ -50,11 +50,41 @@ pub struct MemberConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     /// The address, TLS or the request failed.
-    #[error("etcd: {0}")]
+    #[error("etcd: {}", describe(.0))]
     Client(etcd_client::Error),
     /// No answer.
     #[error("etcd does not answer within {0:?}: check its addresses and `etcdctl endpoint health`")]
     Timeout(Duration),
+}
+
+/// The cause and what to check: a status of gRPC prints its causes as `Debug` does.
+fn describe(error: &etcd_client::Error) -> String {
+    const CONNECTION: &str = ": check its addresses, http or https, certificates, and `etcdctl endpoint health`";
+    let with_cause = |text: &str, error: &dyn std::error::Error| match root_cause(error) {
+        Some(cause) if cause != text => format!("{text}: {cause}"),
+        _ => text.to_owned(),
+    };
+    match error {
+        etcd_client::Error::InvalidUri(error) => format!("{error}: write addresses such as http://192.0.2.1:2379"),
+        etcd_client::Error::TransportError(error) => with_cause("cannot connect", error) + CONNECTION,
+        etcd_client::Error::GRpcStatus(status) => {
+            let text = with_cause(status.message(), status);
+            let is_refused = ["auth", "user", "permission"].iter().any(|word| text.contains(word));
+            let is_no_answer = std::error::Error::source(status).is_some();
+            match (is_no_answer, is_refused) {
+                (true, _) => text + CONNECTION,
+                (false, true) => text + ": check the user, its password and its roles",
+                (false, false) => text + ": check `etcdctl endpoint health`",
+            }
+        }
+        other => other.to_string(),
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> Option<String> {
+    std::iter::successors(error.source(), |error| error.source())
+        .last()
+        .map(|error| error.to_string().trim_end_matches('.').to_owned())
 }
 
 /// Its text has the cause, for states and logs.

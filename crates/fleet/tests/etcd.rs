@@ -5,10 +5,8 @@
 #[allow(dead_code, reason = "another test uses the rest")]
 mod support;
 
-use std::process::Command;
-
 use pilotlight_fleet::view::{Rack, RackError};
-use support::{BUDGET_UW, Cluster, Member, Meter, W, rack, wait_for};
+use support::{BUDGET_UW, Cluster, Member, Meter, W, certificates, rack, wait_for};
 
 const RANGE_UW: (u64, u64) = (20 * W, 150 * W);
 
@@ -145,16 +143,7 @@ fn two_servers_of_one_name_are_one_member() {
 
 #[test]
 fn etcd_with_tls_and_certificates() {
-    let folder = tempfile::tempdir().unwrap();
-    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem 2>/dev/null &&
-        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test -keyout key.pem -out cert.csr 2>/dev/null &&
-        printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\nbasicConstraints=CA:FALSE\\n' >ext &&
-        openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out cert.pem 2>/dev/null";
-    let made = Command::new("sh").args(["-c", script]).current_dir(folder.path()).status();
-    if !made.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED: the program `openssl` is missing or made no certificates");
-        return;
-    }
+    let Some(folder) = certificates() else { return };
     let Some(cluster) = Cluster::start_with(Some(folder.path())) else { return };
     let mut rack = rack(&cluster);
     let meter = Meter::new();
@@ -196,16 +185,8 @@ fn one_leader_serves_three_hundred_servers() {
 #[test]
 fn etcd_with_users() {
     let Some((cluster, _)) = cluster() else { return };
-    if Command::new("etcdctl").arg("version").output().is_err() {
-        eprintln!("SKIPPED: the program `etcdctl` is missing (Debian: etcd-client)");
+    if cluster.enable_users().is_none() {
         return;
-    }
-    let endpoints = cluster.etcd.endpoints.join(",");
-    for command in ["user add root:hidden", "user grant-role root root", "auth enable"] {
-        let mut etcdctl = Command::new("etcdctl");
-        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &endpoints]).args(command.split(' '));
-        let output = etcdctl.output().unwrap();
-        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     }
     let with = |user: Option<(&str, &str)>| {
         let user = user.map(|(name, password)| (name.to_owned(), password.to_owned()));

@@ -39,7 +39,7 @@ Exit codes:
   0  shown or changed
   1  etcd cannot be reached, or refuses
   3  shown, and there is a problem: the last lines name it;
-     or reserved, and others are not lowered yet";
+     or reserved, and others are not lowered yet, or floors exceed the budget";
 
 /// Interval of `--watch`.
 const EVERY: Duration = Duration::from_secs(1);
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<ExitCode> {
         Some(Change::Reserve { name, floor }) => {
             check_name(name)?;
             rack.reserve(name, watts(floor)?)?;
-            return await_room(&mut rack);
+            return await_room(args, &mut rack, name);
         }
         Some(Change::Forget { name }) => rack.forget(name)?,
     }
@@ -132,12 +132,23 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until others have been lowered, so that the new server can start.
-fn await_room(rack: &mut Rack) -> anyhow::Result<ExitCode> {
+/// Waits until others have been lowered, so that the new server can start. Does not wait where floors alone exceed the budget: nobody is
+/// lowered below one.
+fn await_room(args: &FleetArgs, rack: &mut Rack, name: &str) -> anyhow::Result<ExitCode> {
     let end = Instant::now() + PATIENCE;
     loop {
         let documents = rack.read()?;
-        let excess_uw = documents.bounds_uw().saturating_sub(documents.budget_uw.unwrap_or(0));
+        let budget_uw = documents.budget_uw.unwrap_or(0);
+        let floors_uw = documents.members.values().fold(0_u64, |sum, floor_uw| sum.saturating_add(*floor_uw));
+        if floors_uw > budget_uw {
+            let (watts, rack) = (in_watts(floors_uw - budget_uw), &args.rack);
+            console::eprint(format!(
+                "reserved, but the floors exceed the budget by {watts} W: raise it with `pilotlab fleet {rack} budget`, \
+                 or undo this with `pilotlab fleet {rack} forget {name}`\n"
+            ));
+            return Ok(ExitCode::from(3));
+        }
+        let excess_uw = documents.bounds_uw().saturating_sub(budget_uw);
         if excess_uw == 0 {
             return Ok(Exit::Clean.into());
         }

@@ -89,6 +89,40 @@ impl Cluster {
             assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
         }
     }
+
+    /// Runs `etcdctl`; `None`, with the reason, where it is missing.
+    pub(crate) fn etcdctl(&self, args: &[&str]) -> Option<()> {
+        let mut etcdctl = Command::new("etcdctl");
+        etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", &self.etcd.endpoints.join(",")]).args(args);
+        let Ok(output) = etcdctl.output() else {
+            eprintln!("SKIPPED: the program `etcdctl` is missing (Debian: etcd-client)");
+            return None;
+        };
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Some(())
+    }
+
+    /// From now on access needs the user `root` with the password `hidden`; `None` as of `etcdctl`.
+    pub(crate) fn enable_users(&self) -> Option<()> {
+        ["user add root:hidden", "user grant-role root root", "auth enable"]
+            .iter()
+            .try_for_each(|command| self.etcdctl(&command.split(' ').collect::<Vec<_>>()))
+    }
+}
+
+/// A folder with an authority, a certificate and a key; `None`, with the reason, where they cannot be made.
+pub(crate) fn certificates() -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem 2>/dev/null &&
+        openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test -keyout key.pem -out cert.csr 2>/dev/null &&
+        printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\nbasicConstraints=CA:FALSE\\n' >ext &&
+        openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out cert.pem 2>/dev/null";
+    let made = Command::new("sh").args(["-c", script]).current_dir(folder.path()).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("SKIPPED: the program `openssl` is missing or made no certificates");
+        return None;
+    }
+    Some(folder)
 }
 
 impl Drop for Cluster {

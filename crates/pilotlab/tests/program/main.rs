@@ -2,6 +2,7 @@
 
 mod bench;
 mod errors;
+mod fleet;
 mod measure;
 mod outputs;
 mod process;

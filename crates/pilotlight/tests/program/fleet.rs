@@ -222,6 +222,14 @@ fn wait_until_held(what: &str, machines: &[Machine], budget_uw: u64) {
     wait_for(what, || (budget_uw * 8 / 10..=budget_uw).contains(&all()));
 }
 
+/// Names of the metrics of a rack in the reference.
+fn documented_metrics() -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics-server.md");
+    let page = fs::read_to_string(page).unwrap();
+    let names = page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    names.filter(|name| name.starts_with("pilotlight_fleet_")).map(str::to_owned).collect()
+}
+
 #[test]
 fn three_servers_share_a_budget_under_load() {
     let Some(cluster) = Cluster::start() else { return };
@@ -308,7 +316,12 @@ fn three_servers_share_a_budget_under_load() {
     let metrics =
         String::from_utf8(run(&["status", "--metrics", "--socket", servers[1].socket().to_str().unwrap()]).stdout)
             .unwrap();
-    assert!(metrics.lines().any(|line| line.starts_with("pilotlight_fleet_share_watts ")), "{metrics}");
+    let documented = documented_metrics();
+    assert!(documented.contains(&"pilotlight_fleet_share_watts".to_owned()), "{documented:?}");
+    for name in documented {
+        let is_it = |line: &str| line.starts_with(&format!("{name} ")) && line.ends_with(" rack=\"r\"");
+        assert!(metrics.lines().any(is_it), "{name} is missing: {metrics}");
+    }
     if let Some(path) = std::env::var_os("FLEET_FIGURE") {
         watch.figure(Path::new(&path));
     }
