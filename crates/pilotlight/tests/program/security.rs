@@ -1,14 +1,16 @@
 //! Protection of the server's process.
 
 use std::fs::{self, OpenOptions};
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use pilotlight_auth::tls::{ConfiguredPsk, PskHash};
 use pilotlight_auth::{Config, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::{ConnectOptions, Controller, HostError};
+use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
 use super::fleet::wait_for;
 use super::process::{Server, run, text};
@@ -228,4 +230,51 @@ fn load_is_verified_with_a_key_that_authentication_generates() {
     assert!(code == Some(1) && message.contains("authentication"), "{message}");
     let (code, message) = load(&["--secrets-file", &secrets]);
     assert!(code == Some(1) && message.contains("concatenation"), "{message}");
+}
+
+/// NQNs that lead out of any folder; the reading of the configuration shows that opened files are seen.
+#[test]
+fn no_file_is_opened_by_a_name_that_a_host_gives() {
+    const NAME: &str = "../../tmp/named-by-a-host";
+    if Command::new("strace").arg("-V").output().is_err() {
+        println!("SKIPPED no file is opened by a name that a host gives: needs strace");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (file, trace) = (dir.path().join("server.toml"), dir.path().join("trace"));
+    let configuration = format!(
+        "[server]\nlisten = \"127.0.0.1:0\"\n[admin]\nsocket = {:?}\n[[subsystem]]\nnqn = \"{NQN}\"\n\
+         namespace = [{{ nsid = 1, backend = \"mem:1MiB\" }}]\n",
+        dir.path().join("control.sock")
+    );
+    fs::write(&file, configuration).unwrap();
+    let mut server = Server::start(&["--config", file.to_str().unwrap()]);
+    let pid = server.pid().to_string();
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-e", "trace=%file", "-o", trace.to_str().unwrap(), "-p", &pid]).stderr(Stdio::piped());
+    let mut strace = strace.spawn().unwrap();
+    let mut messages = BufReader::new(strace.stderr.take().unwrap());
+    let mut line = String::new();
+    messages.read_line(&mut line).unwrap();
+    if !line.contains("attached") {
+        let _ = strace.wait();
+        println!("SKIPPED no file is opened by a name that a host gives: strace may not attach here: {line}");
+        return;
+    }
+    for subnqn in [NQN, DISCOVERY_NQN, NAME] {
+        for hostnqn in [NAME, "/tmp/named-by-a-host"] {
+            let options = ConnectOptions::new(server.address(), subnqn);
+            let connected = Controller::connect(ConnectOptions { hostnqn: hostnqn.to_owned(), ..options });
+            if let Ok(mut controller) = connected {
+                let _ = controller.keep_alive();
+            }
+        }
+    }
+    server.signal("HUP");
+    server.expect_log("configuration read again");
+    server.kill();
+    strace.wait().unwrap();
+    let trace = fs::read_to_string(trace).unwrap();
+    assert!(trace.contains("server.toml"), "{trace}");
+    assert!(!trace.contains("named-by-a-host"), "{trace}");
 }
