@@ -1,8 +1,9 @@
 //! A cluster of three `etcd` processes, and servers that draw what they may.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,17 @@ pub(crate) fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
     }
 }
 
+/// A loopback address that no other cluster has: between the choice of a port and the start of etcd another process could else take it, or a
+/// connection from 127.0.0.1 could, and servers would find the etcd of another test.
+fn own_address() -> Ipv4Addr {
+    static CLUSTERS: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 1 + high % 254, low, CLUSTERS.fetch_add(1, Relaxed))
+}
+
+/// The file, in a folder of certificates, with the address that they are for.
+const ADDRESS: &str = "address";
+
 /// A running cluster.
 pub(crate) struct Cluster {
     children: Vec<Child>,
@@ -48,13 +60,15 @@ impl Cluster {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        let sockets: Vec<TcpListener> = (0..6).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let read = |folder: &Path, name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        let address = certificates.map_or_else(own_address, |folder| read(folder, ADDRESS).parse().unwrap());
+        let sockets: Vec<TcpListener> = (0..6).map(|_| TcpListener::bind((address, 0)).unwrap()).collect();
         let ports: Vec<u16> = sockets.iter().map(|socket| socket.local_addr().unwrap().port()).collect();
         drop(sockets);
         let (clients, peers) = ports.split_at(3);
         let scheme = if certificates.is_some() { "https" } else { "http" };
-        let client = |at: usize| format!("{scheme}://127.0.0.1:{}", clients[at]);
-        let peer = |at: usize| format!("http://127.0.0.1:{}", peers[at]);
+        let client = |at: usize| format!("{scheme}://{address}:{}", clients[at]);
+        let peer = |at: usize| format!("http://{address}:{}", peers[at]);
         let all = (0..3).map(|at| format!("e{at}={}", peer(at))).collect::<Vec<_>>().join(",");
         let start = |at: usize| {
             let mut command = Command::new("etcd");
@@ -76,7 +90,7 @@ impl Cluster {
         let children = (0..3).map(start).collect();
         let endpoints = (0..3).map(client).collect();
         let tls = certificates.map_or_else(Tls::default, |folder| {
-            let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+            let read = |name: &str| read(folder, name);
             Tls { ca: Some(read("ca.pem")), identity: Some((read("cert.pem"), read("key.pem"))) }
         });
         Some(Self { children, etcd: Etcd { endpoints, tls, user: None }, _dir: dir })
@@ -115,8 +129,9 @@ pub(crate) fn certificates() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().unwrap();
     let script = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=test-ca -keyout ca.key -out ca.pem 2>/dev/null &&
         openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=test -keyout key.pem -out cert.csr 2>/dev/null &&
-        printf 'subjectAltName=IP:127.0.0.1\\nextendedKeyUsage=serverAuth,clientAuth\\nbasicConstraints=CA:FALSE\\n' >ext &&
+        printf 'subjectAltName=IP:%s\\nextendedKeyUsage=serverAuth,clientAuth\\nbasicConstraints=CA:FALSE\\n' $(cat address) >ext &&
         openssl x509 -req -in cert.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile ext -out cert.pem 2>/dev/null";
+    std::fs::write(folder.path().join(ADDRESS), own_address().to_string()).unwrap();
     let made = Command::new("sh").args(["-c", script]).current_dir(folder.path()).status();
     if !made.is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: the program `openssl` is missing or made no certificates");
