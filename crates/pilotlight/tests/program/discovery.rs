@@ -92,9 +92,9 @@ class Listener(ServiceListener):
     def add_service(self, zc, kind, name):
         info = zc.get_service_info(kind, name, 5000)
         if info and info.port == port:
-            seen[name] = info
             txt = sorted((k.decode(), v.decode()) for k, v in info.properties.items())
             print(info.port, info.parsed_addresses(), txt, flush=True)
+            seen[name] = info  # now the main thread prints
     def update_service(self, zc, kind, name): pass
     def remove_service(self, zc, kind, name):
         if name in seen: gone.append(name)
