@@ -92,17 +92,17 @@ pub(crate) struct Place {
     /// The I/O thread.
     pub(crate) thread: u16,
     /// Of an I/O queue.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) count: Option<QueueCount>,
 }
 
 /// Counts an I/O queue on its I/O thread until dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct QueueCount {
     io_queues: Arc<[AtomicU32]>,
     thread: u16,
 }
 
-impl Drop for Seat {
+impl Drop for QueueCount {
     fn drop(&mut self) {
         self.io_queues[usize::from(self.thread)].fetch_sub(1, Relaxed);
     }
@@ -133,18 +133,18 @@ impl Placement {
         let is_served_here = threads.contains(&usize::from(here));
         if !is_io {
             let next = || (threads.start + self.next.fetch_add(1, Relaxed) % threads.len().max(1)) as u16;
-            return Some(Place { thread: if is_served_here { here } else { next() }, seat: None });
+            return Some(Place { thread: if is_served_here { here } else { next() }, count: None });
         }
         let queues =
             |&thread: &usize| (self.io_queues[thread].load(Relaxed), !is_served_here || thread != usize::from(here));
         let thread = threads.min_by_key(queues)? as u16;
-        Some(Place { thread, seat: Some(self.seat(thread)) })
+        Some(Place { thread, count: Some(self.count(thread)) })
     }
 
     /// Counts an I/O queue on this I/O thread.
-    pub(crate) fn seat(&self, thread: u16) -> Seat {
+    pub(crate) fn count(&self, thread: u16) -> QueueCount {
         self.io_queues[usize::from(thread)].fetch_add(1, Relaxed);
-        Seat { io_queues: Arc::clone(&self.io_queues), thread }
+        QueueCount { io_queues: Arc::clone(&self.io_queues), thread }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {

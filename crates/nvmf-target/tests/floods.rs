@@ -219,7 +219,7 @@ fn wrong_reply(server: &Server) -> Vec<u8> {
 /// Guesses cost the attackers nothing, as all send the same one, and the target a Diffie-Hellman exchange each. They do not wait for results,
 /// which are delayed.
 #[test]
-fn a_flood_of_wrong_secrets_delays_its_address_alone() {
+fn a_host_is_served_beside_a_flood_of_wrong_secrets() {
     let server = server(&Limits::default());
     the_honest_host_is_served(&server);
     let reply = wrong_reply(&server);

@@ -27,11 +27,11 @@ impl<T: Transport> QueuePair<T> {
         let is_io = ConnectCmd::decode(sqe).qid != 0;
         let (placement, here) = (&cx.shared.placement, cx.me.thread);
         if self.transport.unsent_bytes() > 0 {
-            self.seat = is_io.then(|| placement.seat(here));
+            self.count = is_io.then(|| placement.count(here));
             return false;
         }
         let Some(place) = placement.place(hostnqn, subsystem, is_io, here) else { return false };
-        self.seat = place.seat;
+        self.count = place.count;
         if place.thread == cx.me.thread {
             return false;
         }

@@ -57,7 +57,7 @@ use zerocopy::little_endian::U16;
 
 use crate::admission::Admission;
 use crate::association::Association;
-use crate::classes::Seat;
+use crate::classes::QueueCount;
 use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
@@ -200,8 +200,8 @@ pub struct QueuePair<T> {
     /// Authentication of a host that has a secret.
     authentication: Option<Box<Authentication>>,
     login: Login,
-    /// Of an I/O queue, on its I/O thread.
-    seat: Option<Seat>,
+    /// Counts an I/O queue on its I/O thread.
+    count: Option<QueueCount>,
 }
 
 impl<T: Transport> QueuePair<T> {
@@ -223,7 +223,7 @@ impl<T: Transport> QueuePair<T> {
             gate: Gate::Open,
             authentication: None,
             login: Login::new(began_ns, deadline_ns),
-            seat: None,
+            count: None,
         }
     }
 
@@ -405,7 +405,7 @@ impl<T: Transport> QueuePair<T> {
     /// Drops every command that is not in a backend, and ends an admin queue's association.
     fn abandon(&mut self, cx: &mut Cx) {
         self.transport.stop_receiving();
-        self.seat = None;
+        self.count = None;
         self.end_association(cx);
         let Some(queue) = &mut self.queue else { return };
         queue.ready.clear();

@@ -140,7 +140,7 @@ impl<T: Transport> QueuePair<T> {
     ) {
         let ConnectRefusal { status, parameter, reason, counter } = refusal;
         cx.shared.refusals.note(counter);
-        self.seat = None;
+        self.count = None;
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));
     }

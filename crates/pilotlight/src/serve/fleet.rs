@@ -26,7 +26,7 @@ const ASK_NS: u64 = 10_000_000_000;
 const FALL: u64 = 5;
 /// What a microjoule delivers where no profile says it: about as the machine of PASS.
 const BYTES_PER_UJ: u64 = 10;
-/// Power within the share for so long is confirmed, in nanoseconds: policies first swing about a lower budget.
+/// Power within the share for so long is confirmed, in nanoseconds: policies first oscillate about a lower budget.
 const SETTLES_NS: u64 = 3_000_000_000;
 /// Shares are rounded down to 0.1 W.
 const ROUND_UW: u64 = 100_000;

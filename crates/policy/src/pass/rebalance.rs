@@ -42,7 +42,7 @@ impl Rebalance {
     /// Notes the drives' power beyond idle, and whether caps limit them. `least_uw` is the least that counts as more load.
     pub(super) fn note(&mut self, drives_uw: f64, is_limited: bool, least_uw: f64) {
         if self.free_uw.is_some_and(|free_uw| drives_uw > (free_uw * MORE).max(free_uw + least_uw)) {
-            *self = Self { left: MOST, ..Self::default() };
+            self.begin();
         }
         if !is_limited {
             self.free_uw = Some(self.free_uw.map_or(drives_uw, |free_uw| free_uw.min(drives_uw)));
@@ -50,7 +50,7 @@ impl Rebalance {
         }
     }
 
-    /// A budget begins, at once as [`SETTLES`] is for a comparison of load: limits of the start may divide it badly. (After each raise of a budget trials would make steps late: PASS, Figure 14.)
+    /// A budget begins, or more load has come. (After each raise of a budget, trials would make steps late: PASS, Figure 14.)
     pub(super) fn begin(&mut self) {
         *self = Self { left: MOST, ..Self::default() };
     }
