@@ -60,10 +60,10 @@ impl Controller {
         if get.lid == lid::SMART && !matches!(sqe.nsid.get(), 0 | u32::MAX) {
             return Outcome::error(Status::INVALID_FIELD); // only for the controller (LPA)
         }
-        if !get.offset.is_multiple_of(4) || get.offset > page.len() as u64 {
+        if !get.offset.is_multiple_of(4) || get.offset > self.end_of(get.lid, page.len() as u64) {
             return Outcome::error(Status::INVALID_FIELD);
         }
-        let rest = &page[get.offset as usize..];
+        let rest = page.get(get.offset as usize..).unwrap_or_default();
         let len = rest.len().min(out.len()); // zeroes beyond the page's end
         out[..len].copy_from_slice(&rest[..len]);
         if !get.retain_event {
@@ -74,6 +74,16 @@ impl Controller {
             }
         }
         Outcome::SUCCESS
+    }
+
+    /// The greatest offset at which a page of `len` bytes may be read. A discovery log may shrink while a host reads it in parts: the
+    /// rest of the longer one reads as zeroes, and the host reads again because the generation has changed (Base 5.1.12.3.1).
+    fn end_of(&mut self, page: u8, len: u64) -> u64 {
+        if page != lid::DISCOVERY {
+            return len;
+        }
+        self.discovery_len = self.discovery_len.max(len);
+        self.discovery_len
     }
 
     fn log_page(&self, lid: u8, env: &AdminEnv) -> Option<Vec<u8>> {

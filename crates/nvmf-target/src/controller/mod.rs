@@ -157,6 +157,8 @@ pub struct Controller {
     features: Features,
     events: Events,
     errors: ErrorLog,
+    /// The greatest length in bytes of a discovery log that the host has read from.
+    discovery_len: u64,
 }
 
 impl Controller {
@@ -178,6 +180,7 @@ impl Controller {
             features,
             events: Events::default(),
             errors: ErrorLog::default(),
+            discovery_len: 0,
         }
     }
 

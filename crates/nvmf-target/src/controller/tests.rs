@@ -326,6 +326,35 @@ fn a_discovery_controller_reports_changes_of_its_log() {
 }
 
 #[test]
+fn a_discovery_log_that_shrinks_while_it_is_read_ends_in_zeroes() {
+    let mut long = DiscoveryLog::default();
+    long.add_referral(&("192.0.2.1".to_owned(), 8009));
+    long.add_referral(&("192.0.2.2".to_owned(), 8009));
+    let short = DiscoveryLog::default().after(&long);
+    let mut discovery = controller(ControllerKind::Discovery);
+    enable(&mut discovery);
+    let mut read = |log: &DiscoveryLog, offset| {
+        let env = AdminEnv {
+            namespaces: &[],
+            counters: &Totals::default(),
+            power_on: Duration::ZERO,
+            discovery: log,
+            local: None,
+        };
+        let sqe = Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 0x70 | 3 << 16).with_cdw(12, offset);
+        let mut out = [0; 16];
+        (discovery.execute(&sqe, &[], &mut out, 0, &env), out)
+    };
+    assert_eq!(read(&short, 2048).0, error(Status::INVALID_FIELD), "this host has not seen the long one");
+    let (outcome, header) = read(&long, 0);
+    assert_eq!((outcome, header[8]), (Outcome::SUCCESS, 2), "two records");
+    assert_eq!(read(&short, 2048), (Outcome::SUCCESS, [0; 16]));
+    assert_eq!(read(&short, 3076).0, error(Status::INVALID_FIELD), "beyond both");
+    let (_, header) = read(&short, 0);
+    assert_eq!((header[0], header[8]), (1, 0), "the generation says that it has changed");
+}
+
+#[test]
 fn lengths_beyond_mdts_are_refused() {
     let controller = io_controller();
     let get = |dwords: u32| Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 4 | (dwords - 1) << 16);
