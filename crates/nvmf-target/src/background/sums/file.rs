@@ -1,6 +1,6 @@
 //! An open sums file. Marks are durable before data is written; checksums are durable before marks are cleared.
 //!
-//! All calls may block. One thread calls them (`tracker.rs`), so that a mark after a commit of the same range is written
+//! All calls but [`SumsFile::pass`] may block. One thread calls them (`tracker.rs`), so that a mark after a commit of the same range is written
 //! after it.
 //!
 //! # The properties
@@ -142,7 +142,10 @@ struct Inner {
 pub struct SumsFile {
     storage: Box<dyn Storage>,
     layout: Layout,
+    /// Locked during reads and writes of the file.
     inner: Mutex<Inner>,
+    /// The last recorded pass, for reactors: locked for a copy only, never during a call that may wait for storage.
+    pass: Mutex<Pass>,
 }
 
 impl SumsFile {
@@ -164,7 +167,8 @@ impl SumsFile {
         storage.read(layout.word_at(0), &mut raw)?;
         let marks = raw.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
         let bad = read_bad(&*storage)?;
-        let file = Self { storage, layout, inner: Mutex::new(Inner { header, marks, bad }) };
+        let file =
+            Self { storage, layout, inner: Mutex::new(Inner { header, marks, bad }), pass: Mutex::new(header.pass) };
         let mut inner = file.inner();
         let valid = file.valid_bad(&inner);
         let blocks: Vec<u64> =
@@ -235,10 +239,14 @@ impl SumsFile {
         (0..self.layout.ranges).filter(|&range| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1).collect()
     }
 
-    /// The last recorded pass of scrubbing.
+    /// The last recorded pass of scrubbing. Does not wait for storage.
     #[must_use]
     pub fn pass(&self) -> Pass {
-        self.inner().header.pass
+        *self.last_pass()
+    }
+
+    fn last_pass(&self) -> MutexGuard<'_, Pass> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Marks ranges durably.
@@ -299,6 +307,7 @@ impl SumsFile {
         self.storage.write(header.offset(), &header.encode())?;
         self.storage.sync()?;
         inner.header = header;
+        *self.last_pass() = pass;
         Ok(())
     }
 

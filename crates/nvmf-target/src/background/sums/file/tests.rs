@@ -240,3 +240,64 @@ fn a_file_on_disk_is_locked_and_reopened() {
     assert_eq!(found, OpenState::Reset(FormatError::Size { found: BYTES, wanted: BYTES + 4096 }));
     assert_eq!(file.marked().len() as u64, RANGES);
 }
+
+/// A file whose next sync waits for the test.
+struct Waiting {
+    file: Model,
+    syncing: std::sync::mpsc::SyncSender<()>,
+    go_on: Mutex<std::sync::mpsc::Receiver<()>>,
+    waits: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Storage for Waiting {
+    fn read(&self, offset: u64, data: &mut [u8]) -> io::Result<()> {
+        self.file.read(offset, data)
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write(offset, data)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.waits.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            self.syncing.send(()).expect("the test receives");
+            self.go_on.lock().expect("no panic before").recv().expect("the test sends");
+        }
+        self.file.sync()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn reset(&self, bytes: u64) -> io::Result<()> {
+        self.file.reset(bytes)
+    }
+}
+
+/// A reactor reads the pass when it takes over the background work of a namespace.
+#[test]
+fn the_pass_is_read_while_a_sync_waits_for_storage() {
+    let (syncing, in_sync) = std::sync::mpsc::sync_channel(1);
+    let (release, go_on) = std::sync::mpsc::channel();
+    let waits = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let model = Model::default();
+    model.image().left = usize::MAX;
+    let storage = Waiting { file: model, syncing, go_on: Mutex::new(go_on), waits: Arc::clone(&waits) };
+    let (file, _) = SumsFile::open(Box::new(storage), 1 << 20).expect("opens");
+    let passes = [Pass { began_s: 7, position: 1 }, Pass { began_s: 7, position: 2 }];
+    file.note(passes[0], false).expect("noted");
+    waits.store(true, std::sync::atomic::Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let noting = scope.spawn(|| file.note(passes[1], false));
+        in_sync.recv().expect("it syncs");
+        let (result, read) = std::sync::mpsc::channel();
+        let file = &file;
+        scope.spawn(move || result.send(file.pass()));
+        let during = read.recv_timeout(std::time::Duration::from_secs(20)); // ends the test if it waits
+        release.send(()).expect("it waits");
+        assert_eq!(during, Ok(passes[0]), "the last one that is durable");
+        noting.join().expect("no panic").expect("noted");
+    });
+    assert_eq!(file.pass(), passes[1]);
+}
