@@ -103,17 +103,17 @@ const ADMIN: ConnAddr = ConnAddr { thread: 0, index: 0, serial: 0 };
 const IO: ConnAddr = ConnAddr { thread: 0, index: 1, serial: 1 };
 
 impl ThreadState {
-    /// A subsystem whose namespace 1 is in `backend`.
+    /// A subsystem whose namespaces 1 and 2 are in `backend`, opened once for each.
     fn new(backend: Arc<dyn Backend>) -> Self {
         let spec = "null:4KiB".parse().expect("a backend"); // never opened
-        let namespace =
-            NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None, hosts: Vec::new() };
+        let first = NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None, hosts: Vec::new() };
+        let second = NamespaceConfig { nsid: 2, ..first.clone() };
         let subsystem = SubsystemConfig {
             nqn: NQN.into(),
             serial: None,
             allowed_hosts: Vec::new(),
             controller_ids: None,
-            namespaces: vec![namespace],
+            namespaces: vec![first, second],
         };
         let config = ServerConfig { subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
         let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("shared state"));
@@ -220,7 +220,7 @@ impl Queues {
     /// The status of the only completion since the last call.
     fn completion_status(&mut self) -> Status {
         let cqe = self.io.transport.responses.pop().expect("a completion");
-        assert!(self.io.transport.responses.is_empty(), "one completion");
+        assert!(self.io.transport.responses.is_empty(), "one completion: {:?}", self.io.transport.responses);
         cqe.status()
     }
 
@@ -294,6 +294,32 @@ fn in_capsule_data_needs_a_buffer_only_for_blocks_on_loan() {
     queues.thread.namespaces.end_loans();
     assert!(queues.content(1).iter().all(|&byte| byte == 8), "the write precedes the read");
     assert!(queues.completion_status().is_success());
+}
+
+#[test]
+fn a_busy_namespace_delays_no_command_of_another() {
+    let mut queues = Queues::new();
+    queues.write_in_capsule(2, 6); // unwritten blocks are not on loan
+    assert!(queues.completion_status().is_success());
+    let _ = queues.thread.namespaces.borrow(0, 0, 1).expect("it is lent");
+    queues.write_in_capsule(3, 7);
+    queues.write_in_capsule(4, 8);
+    for cid in [5, 6] {
+        // a command without data, as a write whose data is there, needs only the backend
+        let sqe = Sqe { cid: U16::new(cid), ..Sqe::block_io(opcode::io::FLUSH, 2, 0, 1) };
+        queues.io.refill();
+        queues.io.on_command(&sqe, NO_DATA, &mut queues.thread.cx(IO)).expect("room");
+        queues.io.run_waiting(&mut queues.thread.cx(IO));
+        assert!(queues.completion_status().is_success(), "namespace 2 is free");
+    }
+    queues.write_in_capsule(7, 9);
+    assert!(queues.io.transport.responses.is_empty(), "behind the writes of its namespace");
+    queues.thread.namespaces.end_loans();
+    queues.io.refill();
+    queues.io.run_waiting(&mut queues.thread.cx(IO));
+    let order: Vec<u16> = queues.io.transport.responses.drain(..).map(|cqe| cqe.cid.get()).collect();
+    assert_eq!(order, [3, 4, 7], "commands of a busy namespace keep their order");
+    assert!(queues.content(1).iter().all(|&byte| byte == 9));
 }
 
 #[test]
