@@ -30,7 +30,10 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
 /// The zone of the whole machine.
-pub(super) const SYSTEM: &str = "system";
+pub(crate) const SYSTEM: &str = "system";
+/// What is said where no source is of the whole server.
+pub(crate) const PACKAGES_ONLY: &str =
+    "only the CPU packages: a budget leaves out the drives, and the policy pass does not cap them";
 /// The profile that is built in.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
@@ -178,6 +181,12 @@ impl Meter {
         Self { witness, ..self }
     }
 
+    /// Why a budget of this sensor does not include all of the server; `None` if it does.
+    pub(super) fn lacks_server(&self) -> Option<&'static str> {
+        let has_server = self.parts.iter().any(|(scope, _)| *scope == Scope::Server);
+        (!has_server).then_some(PACKAGES_ONLY)
+    }
+
     /// The sources for a policy.
     pub(super) fn sources(&self) -> Vec<Source> {
         self.parts.iter().map(|(of, domains)| self.source(*of, domains)).collect()
@@ -207,6 +216,7 @@ impl Meter {
             Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
             None => info!("power is measured by {sensor}"),
         }
+        self.lacks_server().iter().for_each(|why| warn!("the sensor of power measures {why}"));
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let spent: Arc<[Spent]> = self.parts.iter().map(|_| Spent::default()).collect();
         let gives_watts = self.gives_watts();
