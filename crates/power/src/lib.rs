@@ -1,6 +1,7 @@
 //! The sensor interface, and power of this machine from files of the kernel.
 //!
 //! - [`sensor`]: what a sensor is; [`rapl`], [`hwmon`] and [`modelled`] are some, and [`cputime`] is what the last one computes from.
+//! - [`plausible`]: whether a power can be true. Pure.
 //! - [`energy`]: energy of a window from readings; [`shares`]: division of energy among hosts. Pure. [`live`]: current values.
 //!
 //! A crate of its own, because the server needs these and no others: those of `pilotlight-sensors` access networks, devices and programs.
@@ -11,6 +12,7 @@ pub mod files;
 pub mod hwmon;
 pub mod live;
 pub mod modelled;
+pub mod plausible;
 pub mod rapl;
 pub mod sensor;
 pub mod shares;

@@ -144,6 +144,16 @@ fn alerts_are_about_metrics_that_exist() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
+#[test]
+fn the_alert_of_a_budget_has_the_margin_of_held() {
+    let alerts = read("prometheus/alerts.yml");
+    let alert = alerts.split("- alert: ").find(|alert| alert.starts_with("PilotlightBudgetExceeded")).unwrap();
+    let factor = alert.lines().find_map(|line| line.split_once("headroom_watts) < -")?.1.split_once(" * "));
+    let (factor, rest) = factor.expect("a share of the budget");
+    assert_eq!(factor.parse::<f64>().unwrap() * 1e6, crate::serve::budget::MARGIN_PPM as f64);
+    assert!(rest.ends_with("(pilotlight_budget_watts)"), "{rest}");
+}
+
 /// Runs a tool in packaging/; skips the test if it is missing.
 fn accepts(test: &str, tool: &str, args: &[&str]) {
     match Command::new(tool).args(args).current_dir(packaging("")).output() {

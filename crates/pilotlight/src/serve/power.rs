@@ -1,7 +1,8 @@
 //! Power for policies and `pilotlight status`: one sensor, read by a thread of its own.
 //!
 //! **Properties.** No reactor waits for a sensor. A missing value is not 0 W: the window then has no value. Modelled
-//! measured but modelled carries the name of its profile.
+//! measured but modelled carries the name of its profile. A reading that cannot be true ([`pilotlight_power::plausible`]) is a missing one, so
+//! that no policy raises a limit by it.
 
 use std::io;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use pilotlight_plant::{Cost, Depth, PowerProfile, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::live::{Live, LiveReading, Value};
+use pilotlight_power::plausible::Plausibility;
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
@@ -28,7 +30,10 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
 /// The zone of the whole machine.
-pub(super) const SYSTEM: &str = "system";
+pub(crate) const SYSTEM: &str = "system";
+/// What is said where no source is of the whole server.
+pub(crate) const PACKAGES_ONLY: &str =
+    "only the CPU packages: a budget leaves out the drives, and the policy pass does not cap them";
 /// The profile that is built in.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
@@ -39,6 +44,16 @@ pub(crate) struct Meter {
     parts: Vec<(Scope, Vec<usize>)>,
     /// Power of the CPU packages below which it never reads, where that is known, in microwatts.
     floor_uw: Option<u64>,
+    /// Measures the CPU packages where `sensor` measures the server only, to check it.
+    witness: Option<Box<dyn Sensor>>,
+}
+
+/// Which readings are used.
+struct Check {
+    /// Of each source.
+    of: Vec<Plausibility>,
+    /// The last reading was refused.
+    refuses: bool,
 }
 
 /// Energy of a source.
@@ -72,8 +87,8 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
         SensorChoice::None => Ok(None),
         SensorChoice::Auto => Ok(Meter::rapl(roots).or_else(|_| firmware()).ok()),
         SensorChoice::Rapl => Meter::rapl(roots).map(Some),
-        SensorChoice::Hwmon(None) => firmware().map(Some),
-        SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(Some),
+        SensorChoice::Hwmon(None) => firmware().map(|meter| Some(meter.beside_packages(roots))),
+        SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(|meter| Some(meter.beside_packages(roots))),
         SensorChoice::Modelled(file) => {
             let text = file.as_ref().map(|file| {
                 std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
@@ -155,7 +170,21 @@ impl Meter {
         if parts.is_empty() {
             return Err(format!("{} measures neither a CPU package nor the whole system", sensor.name()));
         }
-        Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None })
+        Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None, witness: None })
+    }
+
+    /// With RAPL's packages as a witness, if there are any and this sensor has none itself.
+    fn beside_packages(self, roots: &Roots) -> Self {
+        let has_packages = self.parts.iter().any(|(scope, _)| is_package(*scope));
+        let rapl = || rapl::Rapl::open(roots, &rapl::Options::default()).ok();
+        let witness = if has_packages { None } else { rapl().map(|rapl| Box::new(rapl) as Box<dyn Sensor>) };
+        Self { witness, ..self }
+    }
+
+    /// Why a budget of this sensor does not include all of the server; `None` if it does.
+    pub(super) fn lacks_server(&self) -> Option<&'static str> {
+        let has_server = self.parts.iter().any(|(scope, _)| *scope == Scope::Server);
+        (!has_server).then_some(PACKAGES_ONLY)
     }
 
     /// The sources for a policy.
@@ -187,6 +216,7 @@ impl Meter {
             Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
             None => info!("power is measured by {sensor}"),
         }
+        self.lacks_server().iter().for_each(|why| warn!("the sensor of power measures {why}"));
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let spent: Arc<[Spent]> = self.parts.iter().map(|_| Spent::default()).collect();
         let gives_watts = self.gives_watts();
@@ -204,10 +234,13 @@ impl Meter {
 
     fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, spent: &[Spent]) {
         let gives_watts = self.gives_watts();
+        let mut check = Check::of(&board.sources());
         let mut live = Live::of(vec![self.sensor]);
+        let mut witness = Live::of(self.witness.into_iter().collect());
         let mut fails = false;
         let mut last_ns = clock::now_ns();
         loop {
+            let beside_uw = witness.read(clock::now_ns).first().and_then(packages_uw);
             for said in live.read(clock::now_ns) {
                 let failed = said.values.as_ref().err().filter(|_| !fails);
                 failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
@@ -217,7 +250,7 @@ impl Meter {
                 if said.values.is_ok() || gives_watts {
                     last_ns = now_ns; // after a failed reading the growth of a counter is of all the time since the last good one
                 }
-                put(board, &self.parts, &said, (spent, elapsed_ns));
+                put((board, &self.parts), &said, (&mut check, beside_uw), (spent, elapsed_ns));
             }
             if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -226,19 +259,73 @@ impl Meter {
     }
 }
 
-/// Writes the values of each part, and adds its energy since the last reading.
-fn put(board: &ReadingBoard, parts: &[(Scope, Vec<usize>)], said: &LiveReading, (spent, elapsed_ns): (&[Spent], u64)) {
-    let ended_ns = clock::now_ns();
-    let watts = |domain: &usize| match said.values.as_ref().ok()?.get(*domain)?.1? {
-        Value::Watts(watts) => Some(watts),
+impl Check {
+    fn of(sources: &[Source]) -> Self {
+        let check = |source: &Source| Plausibility::new(source.window_ns, source.lag.ns());
+        Self { of: sources.iter().map(check).collect(), refuses: false }
+    }
+
+    /// The powers of these sources that are plausible. `beside_uw` is the packages' power by another sensor.
+    fn plausible(&mut self, now_ns: u64, read: &[(Scope, Option<u64>)], beside_uw: Option<u64>) -> Vec<Option<u64>> {
+        let packages: Option<u64> = read.iter().filter(|(scope, _)| is_package(*scope)).map(|(_, uw)| *uw).sum();
+        let has_packages = read.iter().any(|(scope, _)| is_package(*scope));
+        let packages_uw = if has_packages { packages } else { beside_uw };
+        let mut refusals = Vec::new();
+        let checked = self.of.iter_mut().zip(read).map(|(check, (scope, uw))| {
+            if !is_package(*scope) {
+                check.note_packages(now_ns, packages_uw);
+            }
+            check.check(now_ns, (*uw)?).map_err(|why| refusals.push((*scope, why))).ok()
+        });
+        let checked = checked.collect();
+        refusals
+            .iter()
+            .filter(|_| !self.refuses)
+            .for_each(|(scope, why)| warn!("power of {scope:?} is not used: {why}"));
+        self.refuses = !refusals.is_empty();
+        checked
+    }
+}
+
+fn is_package(scope: Scope) -> bool {
+    matches!(scope, Scope::Package(_))
+}
+
+/// The sum of all packages of a sensor; `None` if one is unknown or there is none.
+fn packages_uw(said: &LiveReading) -> Option<u64> {
+    let values = said.values.as_ref().ok()?;
+    let packages = || values.iter().filter(|(domain, _)| matches!(domain.part, Part::Package(_) | Part::Die(..)));
+    let watts: Option<f64> = packages().map(|(_, value)| watts(value.as_ref())).sum();
+    watts.filter(|_| packages().next().is_some()).map(|watts| (watts * 1e6).round() as u64)
+}
+
+fn watts(value: Option<&Value>) -> Option<f64> {
+    match value? {
+        Value::Watts(watts) => Some(*watts),
         _ => None,
-    };
-    for (id, (_, domains)) in (0..).map(ReadingId).zip(parts) {
-        let sum: Option<f64> = domains.iter().map(watts).sum();
+    }
+}
+
+/// Writes the plausible values of each part, and adds its energy since the last reading.
+fn put(
+    (board, parts): (&ReadingBoard, &[(Scope, Vec<usize>)]),
+    said: &LiveReading,
+    (check, beside_uw): (&mut Check, Option<u64>),
+    (spent, elapsed_ns): (&[Spent], u64),
+) {
+    let ended_ns = clock::now_ns();
+    let domain = |domain: &usize| watts(said.values.as_ref().ok()?.get(*domain)?.1.as_ref());
+    let read = parts.iter().map(|(scope, domains)| {
+        let sum: Option<f64> = domains.iter().map(domain).sum();
         let uw = sum.map(|watts| (watts * 1e6).round()).filter(|&uw| uw >= 0.0); // a chip can report negative power
-        board.put(id, Window { ended_ns, value: uw.map(|uw| uw as u64) });
-        if let (Some(uw), Some(spent)) = (uw, spent.get(usize::from(id.0))) {
-            spent.energy_uj.fetch_add((uw * elapsed_ns as f64 / 1e9) as u64, Relaxed);
+        (*scope, uw.map(|uw| uw as u64))
+    });
+    let read: Vec<_> = read.collect();
+    for (id, value) in (0..).map(ReadingId).zip(check.plausible(ended_ns, &read, beside_uw)) {
+        board.put(id, Window { ended_ns, value });
+        if let (Some(uw), Some(spent)) = (value, spent.get(usize::from(id.0))) {
+            let energy_uj = u128::from(uw) * u128::from(elapsed_ns) / 1_000_000_000;
+            spent.energy_uj.fetch_add(energy_uj as u64, Relaxed);
             spent.read_ns.store(ended_ns, Relaxed);
         }
     }

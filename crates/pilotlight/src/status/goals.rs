@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::report::{BudgetReport, FleetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
+use crate::serve::power::{PACKAGES_ONLY, SYSTEM};
 
 /// Entries of the view of a policy that keeps a tolerance: its state, the measured loss, the age of the baseline;
 /// whether an absolute bound is below the latency without savings; and whether a budget has precedence.
@@ -115,7 +116,11 @@ pub(crate) fn power(power: &PowerReport) -> String {
             None => format!("{of} unknown ({from}){age}"),
         }
     };
-    power.readings.iter().map(reading).collect::<Vec<_>>().join("; ")
+    let mut parts: Vec<String> = power.readings.iter().map(reading).collect();
+    if !power.readings.iter().any(|reading| reading.of == SYSTEM) {
+        parts.push(PACKAGES_ONLY.to_owned());
+    }
+    parts.join("; ")
 }
 
 #[cfg(test)]
@@ -146,6 +151,19 @@ mod tests {
         }
         let text = goals(&GoalsReport::default(), &PolicyReport { view: Vec::new(), ..policy });
         assert_eq!(text, "");
+    }
+
+    #[test]
+    fn a_sensor_without_the_server_says_what_a_budget_leaves_out() {
+        let reading = |of: &str| PowerReading { of: of.to_owned(), power_uw: Some(1_000_000), age_ns: None };
+        let text = |of: &[&str]| {
+            let readings = of.iter().map(|of| reading(of)).collect();
+            power(&PowerReport { sensor: "rapl".to_owned(), modelled: None, readings })
+        };
+        assert!(text(&["package 0", "package 1"]).ends_with(
+            "; only the CPU packages: a budget leaves out the drives, and the policy pass does not cap them"
+        ));
+        assert!(!text(&["package 0", "system"]).contains("drives"));
     }
 
     #[test]

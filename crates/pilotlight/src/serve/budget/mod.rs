@@ -14,6 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pilotlight_plant::{Quantity, Scope, Source};
 
+#[cfg(test)]
+pub(crate) use monitor::MARGIN_PPM;
 pub(super) use monitor::{BudgetMonitor, Observation, Verdict, is_within};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;

@@ -9,7 +9,7 @@
 use crate::config::format_budget;
 
 /// Excess that counts as held, in millionths of the budget: PASS's upper threshold (3.3).
-const MARGIN_PPM: u64 = 20_000;
+pub(crate) const MARGIN_PPM: u64 = 20_000;
 /// How long an excess is tolerated, in nanoseconds: after 10 s PASS calls a budget missed (section 5).
 const TOLERATED_NS: u64 = 10_000_000_000;
 /// Power that has not fallen by [`FALLS_PPM`] for this time, in nanoseconds, has stopped falling (chosen: five intervals of 1 s).

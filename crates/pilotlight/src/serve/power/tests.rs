@@ -91,15 +91,51 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
         values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
     };
     let spent = [Spent::default(), Spent::default()];
-    let read = |said: &LiveReading| {
-        put(&board, &parts, said, (&spent, 2_000_000_000));
+    let mut check = Check::of(&board.sources());
+    let mut read = |said: &LiveReading| {
+        put((&board, &parts), said, (&mut check, None), (&spent, 2_000_000_000));
         [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
     };
     assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
     assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
     assert_eq!(read(&LiveReading { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
-    assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, Some(0)], "no negative power");
+    assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, None], "no negative power, and no 0 W");
     assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
     let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
     assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");
+}
+
+fn source(scope: Scope) -> Source {
+    Source { scope, quantity: Quantity::PowerUw, window_ns: 1_000, lag: Cost::Assumed(0) }
+}
+
+#[test]
+fn an_implausible_reading_is_a_missing_one() {
+    const W: u64 = 1_000_000;
+    let scopes = [Scope::Package(0), Scope::Package(1), Scope::Server];
+    let mut check = Check::of(&scopes.map(source));
+    let mut read = |now_ns, uw: [u64; 3]| {
+        let read: Vec<_> = scopes.into_iter().zip(uw.map(|watts| Some(watts * W))).collect();
+        check.plausible(now_ns, &read, None)
+    };
+    assert_eq!(read(0, [100, 90, 300]), [100, 90, 300].map(|watts| Some(watts * W)));
+    assert_eq!(read(1_000, [100, 90, 0]), [Some(100 * W), Some(90 * W), None], "0 W of the server");
+    assert_eq!(read(2_000, [100, 90, 120]), [Some(100 * W), Some(90 * W), None], "less than the packages");
+    assert_eq!(read(3_000, [0, 90, 120]), [None, Some(90 * W), Some(120 * W)], "0 W of a package");
+}
+
+#[test]
+fn a_sensor_of_the_server_only_is_checked_by_the_packages_beside_it() {
+    let mut check = Check::of(&[source(Scope::Server)]);
+    let mut read = |now_ns, beside_uw| check.plausible(now_ns, &[(Scope::Server, Some(100_000_000))], beside_uw)[0];
+    assert_eq!([0, 1_000, 2_000].map(|now_ns| read(now_ns, Some(200_000_000))), [Some(100_000_000), None, None]);
+    let zones = [zone(0, "package-0"), zone(1, "package-1")].concat();
+    let files: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let (folder, roots) = tree(&[&files[..], &CHIP].concat());
+    let open = |choice: &SensorChoice| open(choice, &roots).unwrap().expect("a sensor");
+    let firmware = open(&SensorChoice::Hwmon(None));
+    assert!(firmware.witness.is_some() && firmware.lacks_server().is_none());
+    let rapl = open(&SensorChoice::Auto);
+    assert!(rapl.witness.is_none() && rapl.lacks_server().is_some_and(|why| why.contains("pass")));
+    drop(folder);
 }
