@@ -16,7 +16,8 @@
 //! EAGAIN, and the request goes to a thread, as does a partial transfer. A flush is `fdatasync` on a thread. A write with
 //! Force Unit Access is a write followed by a sync, or one command to a device that executes Force Unit Access itself.
 //! Zeroing and deallocation are `fallocate` (`ZERO_RANGE`, `PUNCH_HOLE`) or `BLKDISCARD`, on a thread and in slices, so
-//! that a large range does not delay other requests. If the file system supports neither, zeroes are written.
+//! that a large range does not delay other requests. If the file system supports neither, zeroing writes zeroes;
+//! deallocation never does.
 //!
 //! # Atomic blocks
 //! The kernel does not guarantee that a read sees all or nothing of an overlapping write: reads of the page cache copy

@@ -134,3 +134,22 @@ fn every_flush_fails_after_a_failed_write_to_a_synchronous_file() {
         }
     }
 }
+
+/// Deallocation never writes zeroes, and does not promise them where nothing was freed.
+#[test]
+fn deallocation_fails_where_holes_have_become_unsupported() {
+    let dir = on_disk();
+    let backend = fresh(&dir, 4096, 64, Limits::default());
+    if backend.medium.deallocation() != super::medium::Deallocation::Punch {
+        return println!("skipped: no holes in {}", dir.path().display());
+    }
+    let mut driver = Driver::open(&backend, 4);
+    assert_eq!(run(&mut driver, Op::Write { fua: false }), Ok(()));
+    backend.medium.faults.fail_fallocate(libc::EOPNOTSUPP);
+    for _ in 0..2 {
+        assert_eq!(run(&mut driver, Op::Deallocate), Err(IoError::Unsupported));
+        assert_eq!(driver.read(3, 1).expect("reads"), vec![7; 4096], "zeroes were written");
+    }
+    assert_eq!(run(&mut driver, Op::WriteZeroes { fua: false, deallocate: true }), Ok(()));
+    assert_eq!(driver.read(3, 1).expect("reads"), vec![0; 4096]);
+}

@@ -13,6 +13,8 @@ struct State {
     write: Option<i32>,
     /// The error number of the next sync.
     writeback: Option<i32>,
+    /// The error number of every `fallocate`.
+    fallocate: Option<i32>,
 }
 
 /// The injected faults.
@@ -30,6 +32,16 @@ impl Faults {
     /// Loses completed writes; the next sync reports it.
     pub(super) fn lose_writes(&self, number: i32) {
         self.state.lock().expect("no panic holds it").writeback = Some(number);
+    }
+
+    /// Fails every `fallocate` from now on with this error number.
+    pub(super) fn fail_fallocate(&self, number: i32) {
+        self.state.lock().expect("no panic holds it").fallocate = Some(number);
+    }
+
+    /// The fault of a `fallocate`.
+    pub(super) fn of_fallocate(&self) -> Result<(), i32> {
+        self.state.lock().expect("no panic holds it").fallocate.map_or(Ok(()), Err)
     }
 
     /// The fault of a write.
