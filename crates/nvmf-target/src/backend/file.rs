@@ -16,7 +16,8 @@
 //! EAGAIN, and the request goes to a thread, as does a partial transfer. A flush is `fdatasync` on a thread. A write with
 //! Force Unit Access is a write followed by a sync, or one command to a device that executes Force Unit Access itself.
 //! Zeroing and deallocation are `fallocate` (`ZERO_RANGE`, `PUNCH_HOLE`) or `BLKDISCARD`, on a thread and in slices, so
-//! that a large range does not delay other requests. If the file system supports neither, zeroes are written.
+//! that a large range does not delay other requests; at most two slices run at once, so that threads are left for the
+//! rest. If the file system supports neither, zeroing writes zeroes; deallocation never does.
 //!
 //! # Atomic blocks
 //! The kernel does not guarantee that a read sees all or nothing of an overlapping write: reads of the page cache copy
@@ -50,7 +51,7 @@ use medium::Medium;
 pub use open::FileError;
 use open::Limits;
 pub use queue::logical_block_size;
-use work::Job;
+use work::{Job, LongJobs};
 
 use super::blocking::BlockingPool;
 use super::opener::{DirectOpener, FileOpener};
@@ -58,6 +59,8 @@ use super::{Backend, Channel, Geometry};
 
 /// Threads per backend for blocking calls: a slow medium does not delay others.
 const THREADS: usize = 4;
+/// The most of them that zero or deallocate: the others remain for flushes, reads and writes.
+const LONG_JOBS: usize = THREADS - 2;
 
 /// Options of a namespace in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,7 @@ pub struct FileOptions {
 pub struct FileBackend {
     medium: Arc<Medium>,
     threads: Arc<BlockingPool<Job>>,
+    long_jobs: Arc<LongJobs>,
     resizing: Mutex<()>,
 }
 
@@ -104,7 +108,8 @@ impl FileBackend {
         let medium = Arc::new(open::open(options, limits, opener)?);
         let threads =
             BlockingPool::start(THREADS).map_err(|source| FileError::System { path: options.path.clone(), source })?;
-        Ok(Self { medium, threads: Arc::new(threads), resizing: Mutex::new(()) })
+        let long_jobs = Arc::new(LongJobs::new(LONG_JOBS));
+        Ok(Self { medium, threads: Arc::new(threads), long_jobs, resizing: Mutex::new(()) })
     }
 }
 
@@ -119,7 +124,8 @@ impl Backend for FileBackend {
     }
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
-        Ok(Box::new(FileChannel::open(Arc::clone(&self.medium), Arc::clone(&self.threads), depth)?))
+        let (medium, threads) = (Arc::clone(&self.medium), Arc::clone(&self.threads));
+        Ok(Box::new(FileChannel::open(medium, threads, Arc::clone(&self.long_jobs), depth)?))
     }
 
     /// Resizes a file; a block device only follows its medium (`None`). Shrinking waits for requests beyond the new end: do

@@ -1,8 +1,8 @@
 //! One I/O thread's requests to a file or device.
 //!
-//! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for a thread, or for the hold of its next
-//! slice), or *finished*, until a poll returns it. During a transfer the slot keeps the request's hold and, while AIO has
-//! it, the buffer, which is not touched.
+//! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for a thread, for other long jobs to end, or
+//! for the hold of its next slice), or *finished*, until a poll returns it. During a transfer the slot keeps the request's
+//! hold and, while AIO has it, the buffer, which is not touched.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,7 +17,7 @@ use super::super::blocking::BlockingPool;
 use super::super::guard::Hold;
 use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
 use super::medium::{Deallocation, Medium, Way};
-use super::work::{Job, Replies, Reply, Work};
+use super::work::{Job, LongJobs, Replies, Reply, Work};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Guarded units per slice of a request without data.
@@ -43,13 +43,21 @@ pub(super) struct FileChannel {
     slots: Box<[Slot]>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
+    /// Waiting slots whose next work is long.
+    waiting_long: VecDeque<u32>,
+    long_jobs: Arc<LongJobs>,
     finished: VecDeque<u32>,
     /// Slots whose jobs have not been replied to.
     with_threads: usize,
 }
 
 impl FileChannel {
-    pub(super) fn open(medium: Arc<Medium>, threads: Arc<BlockingPool<Job>>, depth: u32) -> io::Result<Self> {
+    pub(super) fn open(
+        medium: Arc<Medium>,
+        threads: Arc<BlockingPool<Job>>,
+        long_jobs: Arc<LongJobs>,
+        depth: u32,
+    ) -> io::Result<Self> {
         let depth = depth.max(1);
         let aio = match medium.way() {
             Way::Direct => Some(Aio::new(depth).map_err(explain_limit)?),
@@ -63,6 +71,8 @@ impl FileChannel {
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
             waiting: VecDeque::with_capacity(depth as usize),
+            waiting_long: VecDeque::with_capacity(depth as usize),
+            long_jobs,
             finished: VecDeque::with_capacity(depth as usize),
             with_threads: 0,
         })
@@ -155,11 +165,22 @@ impl FileChannel {
     /// Submits a slot's next piece of work to a thread; a later poll retries if that is not possible now.
     fn start_or_wait(&mut self, slot: u32) {
         if !self.start(slot) {
-            self.waiting.push_back(slot);
+            self.wait_for_thread(slot);
         }
     }
 
+    fn wait_for_thread(&mut self, slot: u32) {
+        let waiting = if is_long(self.request(slot).op) { &mut self.waiting_long } else { &mut self.waiting };
+        waiting.push_back(slot);
+    }
+
     fn start(&mut self, slot: u32) -> bool {
+        // Before the hold, which others would wait for.
+        let long = is_long(self.request(slot).op);
+        let permission = if long { self.long_jobs.admit() } else { None };
+        if long && permission.is_none() {
+            return false;
+        }
         let work = match self.next_work(slot) {
             None => return false,
             Some(Err(error)) => {
@@ -169,7 +190,8 @@ impl FileChannel {
             Some(Ok(work)) => work,
         };
         let buffer = self.request(slot).buffer.take();
-        let job = Job { medium: Arc::clone(&self.medium), replies: Arc::clone(&self.replies), slot, work, buffer };
+        let (medium, replies) = (Arc::clone(&self.medium), Arc::clone(&self.replies));
+        let job = Job { medium, replies, slot, work, buffer, permission };
         match self.threads.submit(job) {
             Ok(()) => self.with_threads += 1,
             Err(job) => {
@@ -257,14 +279,15 @@ impl FileChannel {
         self.with_threads -= 1;
         self.request(slot).buffer = buffer;
         let op = self.request(slot).op;
-        if matches!(op, Op::WriteZeroes { .. } | Op::Deallocate) && result.is_ok() {
+        if is_long(op) && result.is_ok() {
             let rest = &mut self.slots[slot as usize].rest;
             rest.start = self.medium.first_slice(rest, SLICE_UNITS).end;
             if !rest.is_empty() {
                 if let Some(hold) = self.slots[slot as usize].hold.take() {
                     self.medium.release(hold);
                 }
-                return self.start_or_wait(slot);
+                // Behind other requests' slices.
+                return self.waiting_long.push_back(slot);
             }
         }
         self.finish(slot, result);
@@ -273,6 +296,14 @@ impl FileChannel {
     fn start_waiting(&mut self) {
         for _ in 0..self.waiting.len() {
             if let Some(slot) = self.waiting.pop_front() {
+                self.start_or_wait(slot);
+            }
+        }
+        for _ in 0..self.waiting_long.len() {
+            if !self.long_jobs.has_room() {
+                break;
+            }
+            if let Some(slot) = self.waiting_long.pop_front() {
                 self.start_or_wait(slot);
             }
         }
@@ -336,7 +367,8 @@ impl Channel for FileChannel {
         if with_threads || !self.finished.is_empty() {
             return Wait::Poll;
         }
-        let waiting = if self.waiting.is_empty() { Wait::Event } else { Wait::Until(now_ns + BUSY_RETRY_NS) };
+        let none_waits = self.waiting.is_empty() && self.waiting_long.is_empty();
+        let waiting = if none_waits { Wait::Event } else { Wait::Until(now_ns + BUSY_RETRY_NS) };
         self.aio.as_ref().map_or(Wait::Event, Aio::wait).min(waiting)
     }
 }
@@ -362,6 +394,11 @@ impl Drop for FileChannel {
         let lost = self.in_flight();
         assert!(lost == 0 || std::thread::panicking(), "{lost} requests in flight were lost: poll until none is");
     }
+}
+
+/// Whether an operation is long work of threads.
+fn is_long(op: Op) -> bool {
+    matches!(op, Op::WriteZeroes { .. } | Op::Deallocate)
 }
 
 fn explain_limit(error: io::Error) -> io::Error {

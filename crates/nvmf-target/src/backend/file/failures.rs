@@ -134,3 +134,48 @@ fn every_flush_fails_after_a_failed_write_to_a_synchronous_file() {
         }
     }
 }
+
+/// Deallocation never writes zeroes, and does not promise them where nothing was freed.
+#[test]
+fn deallocation_fails_where_holes_have_become_unsupported() {
+    let dir = on_disk();
+    let backend = fresh(&dir, 4096, 64, Limits::default());
+    if backend.medium.deallocation() != super::medium::Deallocation::Punch {
+        return println!("skipped: no holes in {}", dir.path().display());
+    }
+    let mut driver = Driver::open(&backend, 4);
+    assert_eq!(run(&mut driver, Op::Write { fua: false }), Ok(()));
+    backend.medium.faults.fail_fallocate(libc::EOPNOTSUPP);
+    for _ in 0..2 {
+        assert_eq!(run(&mut driver, Op::Deallocate), Err(IoError::Unsupported));
+        assert_eq!(driver.read(3, 1).expect("reads"), vec![7; 4096], "zeroes were written");
+    }
+    assert_eq!(run(&mut driver, Op::WriteZeroes { fua: false, deallocate: true }), Ok(()));
+    assert_eq!(driver.read(3, 1).expect("reads"), vec![0; 4096]);
+}
+
+/// Zeroing and deallocation leave threads for other work, whichever channel they come from.
+#[test]
+fn stuck_zeroing_and_deallocation_delay_no_flush_and_no_write() {
+    let dir = on_disk();
+    for limits in [Limits { nowait: false, ..Limits::default() }, Limits { direct: false, ..Limits::default() }] {
+        let backend = fresh(&dir, 4096, 64, limits);
+        let (mut driver, mut other) = (Driver::open(&backend, 32), Driver::open(&backend, 32));
+        let stuck = backend.medium.faults.stick_long_jobs();
+        let long = [Op::WriteZeroes { fua: false, deallocate: true }, Op::WriteZeroes { fua: true, deallocate: false }];
+        let zero = |driver: &mut Driver, from: u64| -> Vec<_> {
+            (from..from + 8).map(|lba| driver.submit(long[lba as usize % 2], lba, 1, None)).collect()
+        };
+        let tags = (zero(&mut driver, 16), zero(&mut other, 32));
+        for driver in [&mut driver, &mut other] {
+            for fua in [false, true] {
+                assert_eq!(run(driver, Op::Write { fua }), Ok(()), "{limits:?}");
+                assert_eq!(run(driver, Op::Flush), Ok(()), "{limits:?}");
+            }
+            assert_eq!(driver.in_flight(), 8, "{limits:?}");
+        }
+        drop(stuck);
+        tags.0.into_iter().for_each(|tag| drop(driver.wait(tag).expect("zeroes")));
+        tags.1.into_iter().for_each(|tag| drop(other.wait(tag).expect("zeroes")));
+    }
+}

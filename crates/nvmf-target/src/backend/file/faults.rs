@@ -3,7 +3,7 @@
 //! It reports errors as Linux does: a failed write affects only itself; a failed writeback is reported by the next sync,
 //! once.
 
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex};
 
 use super::super::Op;
 
@@ -13,12 +13,17 @@ struct State {
     write: Option<i32>,
     /// The error number of the next sync.
     writeback: Option<i32>,
+    /// The error number of every `fallocate`.
+    fallocate: Option<i32>,
+    /// Whether jobs that zero or deallocate get stuck.
+    stuck: bool,
 }
 
 /// The injected faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     state: Mutex<State>,
+    released: Condvar,
 }
 
 impl Faults {
@@ -30,6 +35,28 @@ impl Faults {
     /// Loses completed writes; the next sync reports it.
     pub(super) fn lose_writes(&self, number: i32) {
         self.state.lock().expect("no panic holds it").writeback = Some(number);
+    }
+
+    /// Fails every `fallocate` from now on with this error number.
+    pub(super) fn fail_fallocate(&self, number: i32) {
+        self.state.lock().expect("no panic holds it").fallocate = Some(number);
+    }
+
+    /// The fault of a `fallocate`.
+    pub(super) fn of_fallocate(&self) -> Result<(), i32> {
+        self.state.lock().expect("no panic holds it").fallocate.map_or(Ok(()), Err)
+    }
+
+    /// Lets zeroing and deallocation get stuck until the result is dropped.
+    pub(super) fn stick_long_jobs(&self) -> Stuck<'_> {
+        self.state.lock().expect("no panic holds it").stuck = true;
+        Stuck(self)
+    }
+
+    /// The fault of zeroing and deallocation: returns when they are not stuck.
+    pub(super) fn of_long_job(&self) {
+        let state = self.state.lock().expect("no panic holds it");
+        drop(self.released.wait_while(state, |state| state.stuck).expect("no panic holds it"));
     }
 
     /// The fault of a write.
@@ -48,5 +75,15 @@ impl Faults {
             Err(number) if matches!(op, Op::Write { .. }) && result >= 0 => (-i64::from(number), number),
             _ => (result, number),
         }
+    }
+}
+
+/// While it exists, zeroing and deallocation are stuck.
+pub(super) struct Stuck<'a>(&'a Faults);
+
+impl Drop for Stuck<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("no panic holds it").stuck = false;
+        self.0.released.notify_all();
     }
 }

@@ -348,8 +348,7 @@ impl Medium {
     /// Frees the space of a range.
     pub(super) fn deallocate(&self, bytes: &Range<u64>) -> Result<(), IoError> {
         match self.traits.deallocation {
-            // The geometry promises zeroes.
-            Deallocation::Punch => self.zero(bytes, true),
+            Deallocation::Punch => self.punch(bytes),
             Deallocation::Discard => match discard(&self.file, bytes) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
                 Err(error) => Err(classify(&error.into())),
@@ -358,13 +357,19 @@ impl Medium {
         }
     }
 
+    /// Frees a range that then reads as zeroes. If the medium has ceased to support that, it fails: writing the zeroes would
+    /// take long, and success would promise zeroes.
+    fn punch(&self, bytes: &Range<u64>) -> Result<(), IoError> {
+        let freed = self.fallocate(&self.punches, FallocateFlags::PUNCH_HOLE, bytes)?;
+        if freed { Ok(()) } else { Err(IoError::Unsupported) }
+    }
+
     /// Returns `false` if the file system does not support the mode, which is then not tried again.
     fn fallocate(&self, supported: &AtomicBool, mode: FallocateFlags, bytes: &Range<u64>) -> Result<bool, IoError> {
         if !supported.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        let (mode, len) = (mode | FallocateFlags::KEEP_SIZE, bytes.end - bytes.start);
-        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, mode, bytes.start, len)) {
+        match rustix::io::retry_on_intr(|| self.fallocate_once(mode, bytes)) {
             Ok(()) => Ok(true),
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 supported.store(false, Ordering::Relaxed);
@@ -372,6 +377,13 @@ impl Medium {
             }
             Err(error) => Err(classify(&error.into())),
         }
+    }
+
+    fn fallocate_once(&self, mode: FallocateFlags, bytes: &Range<u64>) -> rustix::io::Result<()> {
+        #[cfg(test)]
+        self.faults.of_fallocate().map_err(Errno::from_raw_os_error)?;
+        let mode = mode | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.file, mode, bytes.start, bytes.end - bytes.start)
     }
 }
 

@@ -301,14 +301,24 @@ fn find_deallocation(file: &File, traits: Traits, limits: Limits) -> io::Result<
     if !limits.deallocate {
         return Ok(traits);
     }
-    let positive = |name| queue_attribute(file, name).parse::<u64>().is_ok_and(|bytes| bytes > 0);
     let deallocation = match traits.block_device {
+        true => {
+            let bytes = |name| queue_attribute(file, name).parse().unwrap_or(0);
+            deallocation_of_device(bytes("write_zeroes_max_bytes"), bytes("discard_max_bytes"))
+        }
         false if punches(file)? => Deallocation::Punch,
-        true if positive("write_zeroes_max_bytes") => Deallocation::Punch,
-        true if positive("discard_max_bytes") => Deallocation::Discard,
-        _ => Deallocation::Nothing,
+        false => Deallocation::Nothing,
     };
     Ok(Traits { deallocation, ..traits })
+}
+
+/// The operation for a block device with these limits. Without discard, a device that zeroes ranges writes the zeroes.
+fn deallocation_of_device(write_zeroes_max_bytes: u64, discard_max_bytes: u64) -> Deallocation {
+    match (write_zeroes_max_bytes > 0, discard_max_bytes > 0) {
+        (true, true) => Deallocation::Punch,
+        (false, true) => Deallocation::Discard,
+        (_, false) => Deallocation::Nothing,
+    }
 }
 
 /// Tries to punch a hole beyond the end.
@@ -316,4 +326,17 @@ fn punches(file: &File) -> io::Result<bool> {
     let beyond = file.metadata()?.len().next_multiple_of(MIN_BUFFER as u64) + MIN_BUFFER as u64;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(rustix::fs::fallocate(file, mode, beyond, MIN_BUFFER as u64).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_discard_deallocates_nothing() {
+        assert_eq!(deallocation_of_device(1 << 20, 1 << 20), Deallocation::Punch);
+        assert_eq!(deallocation_of_device(0, 1 << 20), Deallocation::Discard);
+        assert_eq!(deallocation_of_device(1 << 20, 0), Deallocation::Nothing);
+        assert_eq!(deallocation_of_device(0, 0), Deallocation::Nothing);
+    }
 }

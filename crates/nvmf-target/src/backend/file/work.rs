@@ -1,6 +1,7 @@
 //! Blocking operations of a channel, which run on a thread, and their results.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
@@ -37,6 +38,41 @@ pub(super) enum Work {
     },
 }
 
+/// The long jobs of a pool: fewer than its threads, so that other jobs do not wait for them.
+#[derive(Debug)]
+pub(super) struct LongJobs {
+    running: AtomicUsize,
+    most: usize,
+}
+
+impl LongJobs {
+    pub(super) fn new(most: usize) -> Self {
+        Self { running: AtomicUsize::new(0), most }
+    }
+
+    /// Whether there was room for another one just now.
+    pub(super) fn has_room(&self) -> bool {
+        self.running.load(Ordering::Acquire) < self.most
+    }
+
+    /// The permission for a job; `None` if there is no room.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<LongJob> {
+        let more = |running| (running < self.most).then_some(running + 1);
+        self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(LongJob(Arc::clone(self)))
+    }
+}
+
+/// The permission for a long job, returned when dropped.
+#[derive(Debug)]
+pub(super) struct LongJob(Arc<LongJobs>);
+
+impl Drop for LongJob {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
 /// Work for a slot of a channel, and the queue for its result.
 pub(super) struct Job {
     pub(super) medium: Arc<Medium>,
@@ -44,6 +80,8 @@ pub(super) struct Job {
     pub(super) slot: u32,
     pub(super) work: Work,
     pub(super) buffer: Option<Buffer>,
+    /// For long work.
+    pub(super) permission: Option<LongJob>,
 }
 
 /// A job's result.
@@ -55,6 +93,10 @@ pub(super) struct Reply {
 
 impl blocking::Job for Job {
     fn run(mut self) {
+        #[cfg(test)]
+        if self.permission.is_some() {
+            self.medium.faults.of_long_job();
+        }
         let data = self.buffer.as_deref_mut().unwrap_or_default();
         let result = match self.work {
             Work::Read { offset, len } => self.medium.read(offset, &mut data[..len]),
@@ -67,6 +109,8 @@ impl blocking::Job for Job {
             }
             Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
         };
+        // Before the reply, after which the channel submits the next slice.
+        drop(self.permission);
         self.replies.push(Reply { slot: self.slot, result, buffer: self.buffer });
     }
 }
