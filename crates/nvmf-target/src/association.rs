@@ -37,6 +37,8 @@ pub struct Association {
     /// The namespaces visible to the host.
     view: AtomicUsize,
     dead: AtomicBool,
+    /// Its host waits for its end.
+    draining: AtomicBool,
     traffic: AtomicBool,
     /// [`NO_POWER_STATES`] or the controller's power state.
     power_state: AtomicU8,
@@ -56,6 +58,7 @@ impl Association {
             origin,
             io_queues: Mutex::default(),
             dead: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
             traffic: AtomicBool::new(false),
             power_state: AtomicU8::new(NO_POWER_STATES),
         }
@@ -70,6 +73,16 @@ impl Association {
     /// Ends it; returns whether it was active. Each queue notices in its next poll and sends `Detached`.
     pub(crate) fn terminate(&self) -> bool {
         !self.dead.swap(true, Relaxed)
+    }
+
+    /// Its host waits until the register removes it. Under the register's lock.
+    pub(crate) fn note_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether its host waits until the register removes it.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Relaxed)
     }
 
     /// The namespaces visible to the host.

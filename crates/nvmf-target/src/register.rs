@@ -11,6 +11,9 @@
 //! threads with queues of its host check for closed connections (a barrier), and then waits until both numbers are 0. Queues
 //! in use do not count: the second path of a multipath host must not wait for the commands of the first.
 //!
+//! Only what is proved counts: the queues of a peer that claims to be the host and has not authenticated submit nothing, so nothing waits
+//! for them, nor for the end of an association whose admin queue is such a claim.
+//!
 //! # The properties
 //! - An association leaves the register only after all of its queues have ended with nothing in flight.
 //! - A host that is not draining has no requests of closed queues in a backend.
@@ -54,7 +57,7 @@ struct Host {
     queues: Vec<ConnAddr>,
     /// Queues of peers that claim to be this host and have not authenticated.
     claimed: Vec<ConnAddr>,
-    /// Ended associations that are not drained.
+    /// Ended associations that are not drained and whose admin queue was proved.
     ended: u32,
     /// Lost queues with requests in a backend.
     undrained: u32,
@@ -195,10 +198,13 @@ impl Register {
         self.lock().associations.get(&cntlid).cloned()
     }
 
-    /// Ends an association: nothing more is submitted for it. Its host is draining until [`Register::remove`].
+    /// Ends an association: nothing more is submitted for it. Its host is draining until [`Register::remove`], unless the admin queue
+    /// is still a claim: such an association has submitted nothing.
     pub fn terminate(&self, association: &Association) {
         let mut inner = self.lock();
-        if association.terminate() {
+        let is_proved = inner.hosts.get(&association.host).is_some_and(|host| host.queues.contains(&association.admin));
+        if association.terminate() && is_proved {
+            association.note_draining();
             inner.host(&association.host).ended += 1;
         }
     }
@@ -207,7 +213,7 @@ impl Register {
     pub fn remove(&self, cntlid: u16) {
         let mut inner = self.lock();
         let Some(association) = inner.associations.remove(&cntlid) else { return };
-        if association.has_ended() {
+        if association.is_draining() {
             inner.change(&association.host, |host| host.ended -= 1);
         }
     }
@@ -325,6 +331,7 @@ mod tests {
         let register = Register::default();
         let first = begin(&register, 1, queue(0, 0));
         let second = begin(&register, 1, queue(0, 1));
+        assert!(register.enter(&host(1), queue(0, 0), 2) && register.enter(&host(1), queue(0, 1), 2));
         assert_ne!(first.cntlid, second.cntlid);
         assert!(!register.is_draining(&host(1)));
         register.terminate(&first);
@@ -333,6 +340,28 @@ mod tests {
         register.remove(first.cntlid);
         assert!(!register.is_draining(&host(1)));
         register.remove(second.cntlid);
+        (0..2).for_each(|index| register.leave(&host(1), queue(0, index)));
+        assert_eq!((register.len(), register.hosts()), (0, 0));
+    }
+
+    #[test]
+    fn ended_associations_of_claims_do_not_make_their_host_wait() {
+        let register = Register::default();
+        register.claim(&host(1), queue(0, 0));
+        let claimed = begin(&register, 1, queue(0, 0));
+        register.terminate(&claimed);
+        assert!(claimed.has_ended() && !register.is_draining(&host(1)));
+        assert!(register.prove(&host(1), queue(0, 0), 1), "a proof that comes too late");
+        register.remove(claimed.cntlid);
+        assert!(!register.is_draining(&host(1)));
+        register.leave(&host(1), queue(0, 0));
+        register.claim(&host(1), queue(0, 1));
+        let proved = begin(&register, 1, queue(0, 1));
+        assert!(register.prove(&host(1), queue(0, 1), 1));
+        register.terminate(&proved);
+        assert!(register.is_draining(&host(1)), "after the proof");
+        register.remove(proved.cntlid);
+        register.leave(&host(1), queue(0, 1));
         assert_eq!((register.len(), register.hosts()), (0, 0));
     }
 
