@@ -5,15 +5,17 @@
 //! listening sockets.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use pilotlight_reactor::Sender;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::net::sockopt;
 
 use crate::directory::{Endpoint, Security};
 use crate::handshakes::Handshakes;
@@ -80,6 +82,24 @@ impl Drop for Acceptor {
     }
 }
 
+/// Silence after which the kernel probes a peer.
+const PROBE_AFTER: Duration = Duration::from_secs(60);
+/// Time between probes.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+/// Unanswered probes after which the connection is lost.
+const PROBES: u32 = 6;
+
+/// Configures an accepted socket. TCP keep-alive ends connections of hosts that have vanished without a keep-alive timeout of NVMe.
+fn configure(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    socket.set_nodelay(true)?;
+    sockopt::set_tcp_keepidle(socket, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(socket, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(socket, PROBES)?;
+    sockopt::set_socket_keepalive(socket, true)?;
+    Ok(())
+}
+
 /// The acceptor's thread.
 struct Accepting {
     distributor: Arc<Distributor>,
@@ -110,8 +130,7 @@ impl Accepting {
         loop {
             match listener.socket.accept() {
                 Ok((socket, peer)) => {
-                    let ready = socket.set_nonblocking(true).and_then(|()| socket.set_nodelay(true));
-                    if let Err(error) = ready {
+                    if let Err(error) = configure(&socket) {
                         let reason = "cannot configure its socket";
                         tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
@@ -181,5 +200,23 @@ impl Distributor {
         self.shared.connection_closed();
         self.shared.refusals.note(RefusalReason::TooManyConnections);
         tracing::warn!(%peer, reason = "the inbox of every I/O thread is full", "connection refused");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_probes_silent_peers() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let _host = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+        let (socket, _) = listener.accept().expect("the connection");
+        configure(&socket).expect("a configured socket");
+        assert!(sockopt::socket_keepalive(&socket).expect("SO_KEEPALIVE"));
+        let idle = sockopt::tcp_keepidle(&socket).expect("TCP_KEEPIDLE");
+        let interval = sockopt::tcp_keepintvl(&socket).expect("TCP_KEEPINTVL");
+        let probes = sockopt::tcp_keepcnt(&socket).expect("TCP_KEEPCNT");
+        assert_eq!(idle + interval * probes, Duration::from_secs(120));
     }
 }

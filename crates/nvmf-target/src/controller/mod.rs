@@ -46,6 +46,9 @@ const READY_TIMEOUT: u8 = 30;
 /// Tolerated delay as a fraction (divisor) of the keep-alive timeout: Linux before 6.5 with traffic based keep-alive sends
 /// Keep Alive up to one whole timeout after other traffic, and transmission takes time.
 const GRACE: u64 = 4;
+/// The keep-alive timeout of a discovery controller whose host has set none, in milliseconds, as in Linux (`NVMET_DISC_KATO_MS`): a
+/// host that has vanished must not keep a connection for ever.
+const DISCOVERY_KATO_MS: u32 = 120_000;
 
 /// What kind of controller.
 #[derive(Clone, Debug)]
@@ -311,7 +314,10 @@ impl Controller {
     /// The keep-alive timeout in nanoseconds; `None` without one.
     #[must_use]
     pub fn kato_ns(&self) -> Option<u64> {
-        let ms = self.features.kato_ms();
+        let ms = match self.features.kato_ms() {
+            0 if self.is_discovery() => DISCOVERY_KATO_MS,
+            ms => ms,
+        };
         (ms > 0).then_some(u64::from(ms) * 1_000_000)
     }
 

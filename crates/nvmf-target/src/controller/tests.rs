@@ -12,12 +12,16 @@ const NQN: &str = "nqn.2014-08.org.example:s";
 const SECOND: u64 = 1_000_000_000;
 
 fn controller(kind: ControllerKind) -> Controller {
+    controller_with(kind, 5000)
+}
+
+fn controller_with(kind: ControllerKind, kato_ms: u32) -> Controller {
     Controller::new(ControllerParams {
         cntlid: 9,
         kind,
         hostid: [5; 16],
         hostnqn: "nqn.2014-08.org.example:h".into(),
-        kato_ms: 5000,
+        kato_ms,
         max_io_queues: 128,
         max_queue_depth: 1024,
         now_ns: 0,
@@ -468,6 +472,16 @@ fn keep_alive_expires_without_traffic() {
     let none = feature(&mut controller, admin::SET_FEATURES, 0x0f, 0);
     assert_eq!(none, Outcome::SUCCESS);
     assert!(!controller.expired(u64::MAX));
+}
+
+#[test]
+fn a_discovery_controller_without_a_keep_alive_timeout_ends_after_two_minutes_of_silence() {
+    let mut discovery = controller_with(ControllerKind::Discovery, 0);
+    let timeout_ns = 120 * SECOND + 120 * SECOND / 4;
+    assert!(!discovery.expired(timeout_ns) && discovery.expired(timeout_ns + 1));
+    discovery.traffic(SECOND);
+    assert!(!discovery.expired(timeout_ns + SECOND));
+    assert_eq!(controller(ControllerKind::Discovery).kato_ns(), Some(5 * SECOND), "the host's value");
 }
 
 #[test]
