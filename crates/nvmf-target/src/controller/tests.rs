@@ -1,5 +1,6 @@
 //! Commands and properties, checked by offsets and values of the specification.
 
+mod discovery;
 mod power;
 
 use super::*;
@@ -67,11 +68,22 @@ fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
 }
 
 fn run_at(controller: &mut Controller, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64) -> Outcome {
+    run_with(controller, sqe, (data, out), now_ns, &DiscoveryLog::default())
+}
+
+/// Runs a command with the data of both directions.
+fn run_with(
+    controller: &mut Controller,
+    sqe: &Sqe,
+    (data, out): (&[u8], &mut [u8]),
+    now_ns: u64,
+    discovery: &DiscoveryLog,
+) -> Outcome {
     let env = AdminEnv {
         namespaces: &namespaces(),
         counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
         power_on: Duration::from_secs(7200),
-        discovery: &DiscoveryLog::default(),
+        discovery,
         local: None,
     };
     controller.execute(sqe, data, out, now_ns, &env)
@@ -315,50 +327,6 @@ fn the_changed_namespace_list_overflows() {
 }
 
 #[test]
-fn a_discovery_controller_reports_changes_of_its_log() {
-    let mut discovery = controller(ControllerKind::Discovery);
-    enable(&mut discovery);
-    assert_eq!(feature(&mut discovery, admin::SET_FEATURES, 0x0b, 1 << 31), Outcome::SUCCESS);
-    let mut sqe = Sqe::new(admin::ASYNC_EVENT_REQUEST, 0);
-    sqe.cid.set(77);
-    assert_eq!(run(&mut discovery, &sqe, &mut []), Outcome::Parked);
-    discovery.forget_parked(77);
-    discovery.discovery_changed();
-    assert_eq!(discovery.take_event_completion(), None, "the request was aborted");
-    assert_eq!(run(&mut discovery, &sqe, &mut []), Outcome::Parked);
-    assert_eq!(discovery.take_event_completion(), Some((77, 0x0070_f002)));
-}
-
-#[test]
-fn a_discovery_log_that_shrinks_while_it_is_read_ends_in_zeroes() {
-    let mut long = DiscoveryLog::default();
-    long.add_referral(&("192.0.2.1".to_owned(), 8009));
-    long.add_referral(&("192.0.2.2".to_owned(), 8009));
-    let short = DiscoveryLog::default().after(&long);
-    let mut discovery = controller(ControllerKind::Discovery);
-    enable(&mut discovery);
-    let mut read = |log: &DiscoveryLog, offset| {
-        let env = AdminEnv {
-            namespaces: &[],
-            counters: &Totals::default(),
-            power_on: Duration::ZERO,
-            discovery: log,
-            local: None,
-        };
-        let sqe = Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 0x70 | 3 << 16).with_cdw(12, offset);
-        let mut out = [0; 16];
-        (discovery.execute(&sqe, &[], &mut out, 0, &env), out)
-    };
-    assert_eq!(read(&short, 2048).0, error(Status::INVALID_FIELD), "this host has not seen the long one");
-    let (outcome, header) = read(&long, 0);
-    assert_eq!((outcome, header[8]), (Outcome::SUCCESS, 2), "two records");
-    assert_eq!(read(&short, 2048), (Outcome::SUCCESS, [0; 16]));
-    assert_eq!(read(&short, 3076).0, error(Status::INVALID_FIELD), "beyond both");
-    let (_, header) = read(&short, 0);
-    assert_eq!((header[0], header[8]), (1, 0), "the generation says that it has changed");
-}
-
-#[test]
 fn lengths_beyond_mdts_are_refused() {
     let controller = io_controller();
     let get = |dwords: u32| Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 4 | (dwords - 1) << 16);
@@ -472,16 +440,6 @@ fn keep_alive_expires_without_traffic() {
     let none = feature(&mut controller, admin::SET_FEATURES, 0x0f, 0);
     assert_eq!(none, Outcome::SUCCESS);
     assert!(!controller.expired(u64::MAX));
-}
-
-#[test]
-fn a_discovery_controller_without_a_keep_alive_timeout_ends_after_two_minutes_of_silence() {
-    let mut discovery = controller_with(ControllerKind::Discovery, 0);
-    let timeout_ns = 120 * SECOND + 120 * SECOND / 4;
-    assert!(!discovery.expired(timeout_ns) && discovery.expired(timeout_ns + 1));
-    discovery.traffic(SECOND);
-    assert!(!discovery.expired(timeout_ns + SECOND));
-    assert_eq!(controller(ControllerKind::Discovery).kato_ns(), Some(5 * SECOND), "the host's value");
 }
 
 #[test]

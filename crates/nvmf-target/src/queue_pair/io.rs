@@ -199,16 +199,16 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return };
         self.was_busy |= step == Step::Busy;
         let nsid = queue.slots.get(index).nsid;
-        queue.wait_at(index, scan.at);
-        if step == Step::Blocked || scan.at >= MAX_AHEAD || !scan.note_busy(nsid) {
+        let list = queue.list_of(index);
+        list.insert(scan.at.min(list.len()), index);
+        if step == Step::Blocked || !scan.note_busy(nsid) {
             scan.left = 0;
-            return;
+        } else {
+            scan.pass_over();
         }
-        scan.left -= 1;
-        scan.at += 1;
     }
 
-    /// Passes over commands of namespaces that were busy in this round.
+    /// Passes over commands of namespaces that were busy in this round, as far as [`MAX_AHEAD`] allows.
     #[cold]
     fn skip_busy(&mut self, scan: &mut Scan, list: fn(&mut Queue) -> &mut VecDeque<u16>) {
         let Some(queue) = &mut self.queue else { return };
@@ -216,8 +216,7 @@ impl<T: Transport> QueuePair<T> {
             && let Some(&next) = list(queue).get(scan.at)
             && scan.is_busy(queue.slots.get(next).nsid)
         {
-            scan.left -= 1;
-            scan.at += 1;
+            scan.pass_over();
         }
     }
 
@@ -322,8 +321,9 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-/// Maximum commands of busy namespaces that a round looks behind: the depth of a queue by default in Linux.
-const MAX_AHEAD: usize = 128;
+/// Maximum commands of busy namespaces that a round of retries passes over in a list, so that its work is bounded. 128 is Linux's default
+/// queue size.
+const MAX_AHEAD: usize = if cfg!(test) { 4 } else { 128 };
 
 /// Progress of a round of retries in a list of waiting commands.
 struct Scan {
@@ -346,32 +346,36 @@ impl Scan {
         free.map(|free| *free = Some(nsid)).is_some()
     }
 
+    /// Leaves the next command where it is; ends the scan after [`MAX_AHEAD`].
+    fn pass_over(&mut self) {
+        self.at += 1;
+        self.left = if self.at > MAX_AHEAD { 0 } else { self.left - 1 };
+    }
+
     fn is_busy(&self, nsid: u32) -> bool {
         self.busy.contains(&Some(nsid))
     }
 }
 
+/// Takes the command at place `at`, nearly always the first.
 #[inline]
 fn take_at(list: &mut VecDeque<u16>, at: usize) -> Option<u16> {
     if at == 0 { list.pop_front() } else { list.remove(at) }
 }
 
 impl Queue {
-    /// Returns the command in `index` to place `at` of its list.
-    fn wait_at(&mut self, index: u16, at: usize) {
+    /// The list for the command in `index`, whose state becomes [`State::Waiting`].
+    #[inline]
+    fn list_of(&mut self, index: u16) -> &mut VecDeque<u16> {
         let slot = self.slots.get(index);
         slot.state = State::Waiting;
-        let list = if needs_memory(slot) { &mut self.waiting } else { &mut self.ready };
-        list.insert(at.min(list.len()), index);
+        if needs_memory(slot) { &mut self.waiting } else { &mut self.ready }
     }
 
     /// Adds the command in `index` to its list.
     #[inline]
     pub(super) fn make_wait(&mut self, index: u16) {
-        let slot = self.slots.get(index);
-        slot.state = State::Waiting;
-        let list = if needs_memory(slot) { &mut self.waiting } else { &mut self.ready };
-        list.push_back(index);
+        self.list_of(index).push_back(index);
     }
 }
 

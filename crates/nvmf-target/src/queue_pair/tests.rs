@@ -200,6 +200,14 @@ impl Queues {
         self.io.run_waiting(&mut self.thread.cx(IO));
     }
 
+    /// Submits a flush of a namespace. As a write whose data has arrived, it needs only the backend.
+    fn flush(&mut self, nsid: u32, cid: u16) {
+        let sqe = Sqe { cid: U16::new(cid), ..Sqe::block_io(opcode::io::FLUSH, nsid, 0, 1) };
+        self.io.refill();
+        self.io.on_command(&sqe, NO_DATA, &mut self.thread.cx(IO)).expect("room");
+        self.io.run_waiting(&mut self.thread.cx(IO));
+    }
+
     /// Submits a write of the first block with in-capsule data.
     fn write_in_capsule(&mut self, cid: u16, byte: u8) {
         let sgl = Sgl::in_capsule(BLOCK as u32);
@@ -305,11 +313,7 @@ fn a_busy_namespace_delays_no_command_of_another() {
     queues.write_in_capsule(3, 7);
     queues.write_in_capsule(4, 8);
     for cid in [5, 6] {
-        // a command without data, as a write whose data is there, needs only the backend
-        let sqe = Sqe { cid: U16::new(cid), ..Sqe::block_io(opcode::io::FLUSH, 2, 0, 1) };
-        queues.io.refill();
-        queues.io.on_command(&sqe, NO_DATA, &mut queues.thread.cx(IO)).expect("room");
-        queues.io.run_waiting(&mut queues.thread.cx(IO));
+        queues.flush(2, cid);
         assert!(queues.completion_status().is_success(), "namespace 2 is free");
     }
     queues.write_in_capsule(7, 9);
@@ -320,6 +324,25 @@ fn a_busy_namespace_delays_no_command_of_another() {
     let order: Vec<u16> = queues.io.transport.responses.drain(..).map(|cqe| cqe.cid.get()).collect();
     assert_eq!(order, [3, 4, 7], "commands of a busy namespace keep their order");
     assert!(queues.content(1).iter().all(|&byte| byte == 9));
+}
+
+#[test]
+fn a_round_passes_over_a_bounded_number_of_commands_of_a_busy_namespace() {
+    let mut queues = Queues::new();
+    queues.write_in_capsule(2, 6);
+    assert!(queues.completion_status().is_success());
+    let _ = queues.thread.namespaces.borrow(0, 0, 1).expect("it is lent");
+    (10..14).for_each(|cid| queues.write_in_capsule(cid, 7));
+    queues.flush(2, 3);
+    assert!(queues.completion_status().is_success(), "behind four");
+    queues.write_in_capsule(14, 7);
+    queues.flush(2, 4);
+    assert!(queues.io.transport.responses.is_empty(), "behind five");
+    queues.thread.namespaces.end_loans();
+    queues.io.refill();
+    queues.io.run_waiting(&mut queues.thread.cx(IO));
+    let order: Vec<u16> = queues.io.transport.responses.drain(..).map(|cqe| cqe.cid.get()).collect();
+    assert_eq!(order, [10, 11, 12, 13, 14, 4]);
 }
 
 #[test]

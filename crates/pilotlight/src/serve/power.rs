@@ -1,8 +1,7 @@
 //! Power for policies and `pilotlight status`: one sensor, read by a thread of its own.
 //!
-//! **Properties.** No reactor waits for a sensor. A missing value is not 0 W: the window then has no value. Modelled
-//! measured but modelled carries the name of its profile. A reading that cannot be true ([`pilotlight_power::plausible`]) is a missing one, so
-//! that no policy raises a limit by it.
+//! **Properties.** No reactor waits for a sensor. A missing value is not 0 W: the window then has no value. Power that is
+//! modelled carries the name of its profile. A reading that cannot be true ([`pilotlight_power::plausible`]) is a missing one.
 
 use std::io;
 use std::sync::Arc;

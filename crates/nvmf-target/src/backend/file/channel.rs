@@ -175,10 +175,10 @@ impl FileChannel {
     }
 
     fn start(&mut self, slot: u32) -> bool {
-        // Before the hold, which others would wait for.
+        // Before the hold, for which others would wait.
         let long = is_long(self.request(slot).op);
-        let permission = if long { self.long_jobs.admit() } else { None };
-        if long && permission.is_none() {
+        let permit = if long { self.long_jobs.admit() } else { None };
+        if long && permit.is_none() {
             return false;
         }
         let work = match self.next_work(slot) {
@@ -191,7 +191,7 @@ impl FileChannel {
         };
         let buffer = self.request(slot).buffer.take();
         let (medium, replies) = (Arc::clone(&self.medium), Arc::clone(&self.replies));
-        let job = Job { medium, replies, slot, work, buffer, permission };
+        let job = Job { medium, replies, slot, work, buffer, permit };
         match self.threads.submit(job) {
             Ok(()) => self.with_threads += 1,
             Err(job) => {

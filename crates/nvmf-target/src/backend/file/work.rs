@@ -55,19 +55,19 @@ impl LongJobs {
         self.running.load(Ordering::Acquire) < self.most
     }
 
-    /// The permission for a job; `None` if there is no room.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<LongJob> {
+    /// The permit for a job; `None` if there is no room.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<LongJobPermit> {
         let more = |running| (running < self.most).then_some(running + 1);
         self.running.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
-        Some(LongJob(Arc::clone(self)))
+        Some(LongJobPermit(Arc::clone(self)))
     }
 }
 
-/// The permission for a long job, returned when dropped.
+/// The permit for a long job, returned when dropped.
 #[derive(Debug)]
-pub(super) struct LongJob(Arc<LongJobs>);
+pub(super) struct LongJobPermit(Arc<LongJobs>);
 
-impl Drop for LongJob {
+impl Drop for LongJobPermit {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::AcqRel);
     }
@@ -81,7 +81,7 @@ pub(super) struct Job {
     pub(super) work: Work,
     pub(super) buffer: Option<Buffer>,
     /// For long work.
-    pub(super) permission: Option<LongJob>,
+    pub(super) permit: Option<LongJobPermit>,
 }
 
 /// A job's result.
@@ -94,7 +94,7 @@ pub(super) struct Reply {
 impl blocking::Job for Job {
     fn run(mut self) {
         #[cfg(test)]
-        if self.permission.is_some() {
+        if self.permit.is_some() {
             self.medium.faults.of_long_job();
         }
         let data = self.buffer.as_deref_mut().unwrap_or_default();
@@ -110,7 +110,7 @@ impl blocking::Job for Job {
             Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
         };
         // Before the reply, after which the channel submits the next slice.
-        drop(self.permission);
+        drop(self.permit);
         self.replies.push(Reply { slot: self.slot, result, buffer: self.buffer });
     }
 }

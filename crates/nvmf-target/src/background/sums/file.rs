@@ -1,7 +1,7 @@
 //! An open sums file. Marks are durable before data is written; checksums are durable before marks are cleared.
 //!
-//! All calls but [`SumsFile::pass`] may block. One thread calls them (`tracker.rs`), so that a mark after a commit of the same range is written
-//! after it.
+//! All calls but [`SumsFile::pass`] may block. One thread makes them (`tracker.rs`), so that a mark after a commit of the same
+//! range is written after it.
 //!
 //! # The properties
 //! After a crash at any call (the crash test loses any unsynced data):
@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::BLOCKS;
@@ -144,8 +145,32 @@ pub struct SumsFile {
     layout: Layout,
     /// Locked during reads and writes of the file.
     inner: Mutex<Inner>,
-    /// The last recorded pass, for reactors: locked for a copy only, never during a call that may wait for storage.
-    pass: Mutex<Pass>,
+    pass: LastPass,
+}
+
+/// The last recorded pass, which a reactor reads. One thread writes it.
+#[derive(Debug)]
+struct LastPass {
+    began_s: AtomicU64,
+    position: AtomicU64,
+}
+
+impl LastPass {
+    fn new(pass: Pass) -> Self {
+        Self { began_s: AtomicU64::new(pass.began_s), position: AtomicU64::new(pass.position) }
+    }
+
+    /// The position first: with the start of a new pass a reader sees no position of an older one, which would leave out ranges. The
+    /// position of a newer one, with an older start, only repeats some.
+    fn set(&self, pass: Pass) {
+        self.position.store(pass.position, Ordering::Release);
+        self.began_s.store(pass.began_s, Ordering::Release);
+    }
+
+    fn get(&self) -> Pass {
+        let began_s = self.began_s.load(Ordering::Acquire);
+        Pass { began_s, position: self.position.load(Ordering::Acquire) }
+    }
 }
 
 impl SumsFile {
@@ -167,8 +192,8 @@ impl SumsFile {
         storage.read(layout.word_at(0), &mut raw)?;
         let marks = raw.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
         let bad = read_bad(&*storage)?;
-        let file =
-            Self { storage, layout, inner: Mutex::new(Inner { header, marks, bad }), pass: Mutex::new(header.pass) };
+        let (inner, pass) = (Mutex::new(Inner { header, marks, bad }), LastPass::new(header.pass));
+        let file = Self { storage, layout, inner, pass };
         let mut inner = file.inner();
         let valid = file.valid_bad(&inner);
         let blocks: Vec<u64> =
@@ -239,14 +264,10 @@ impl SumsFile {
         (0..self.layout.ranges).filter(|&range| inner.marks[range as usize / 64] >> (range % 64) & 1 == 1).collect()
     }
 
-    /// The last recorded pass of scrubbing. Does not wait for storage.
+    /// The last recorded pass of scrubbing. Takes no lock and does not wait for storage.
     #[must_use]
     pub fn pass(&self) -> Pass {
-        *self.last_pass()
-    }
-
-    fn last_pass(&self) -> MutexGuard<'_, Pass> {
-        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pass.get()
     }
 
     /// Marks ranges durably.
@@ -307,7 +328,7 @@ impl SumsFile {
         self.storage.write(header.offset(), &header.encode())?;
         self.storage.sync()?;
         inner.header = header;
-        *self.last_pass() = pass;
+        self.pass.set(pass);
         Ok(())
     }
 

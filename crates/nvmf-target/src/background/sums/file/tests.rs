@@ -1,7 +1,9 @@
 //! The sums file with a crash at any call.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Barrier, mpsc};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -241,12 +243,11 @@ fn a_file_on_disk_is_locked_and_reopened() {
     assert_eq!(file.marked().len() as u64, RANGES);
 }
 
-/// A file whose next sync waits for the test.
+/// A file whose next sync, if armed, meets the test twice: when it has begun, and before it goes on.
 struct Waiting {
     file: Model,
-    syncing: std::sync::mpsc::SyncSender<()>,
-    go_on: Mutex<std::sync::mpsc::Receiver<()>>,
-    waits: Arc<std::sync::atomic::AtomicBool>,
+    meeting: Arc<Barrier>,
+    is_armed: Arc<AtomicBool>,
 }
 
 impl Storage for Waiting {
@@ -259,9 +260,9 @@ impl Storage for Waiting {
     }
 
     fn sync(&self) -> io::Result<()> {
-        if self.waits.swap(false, std::sync::atomic::Ordering::SeqCst) {
-            self.syncing.send(()).expect("the test receives");
-            self.go_on.lock().expect("no panic before").recv().expect("the test sends");
+        if self.is_armed.swap(false, Ordering::SeqCst) {
+            self.meeting.wait();
+            self.meeting.wait();
         }
         self.file.sync()
     }
@@ -278,24 +279,22 @@ impl Storage for Waiting {
 /// A reactor reads the pass when it takes over the background work of a namespace.
 #[test]
 fn the_pass_is_read_while_a_sync_waits_for_storage() {
-    let (syncing, in_sync) = std::sync::mpsc::sync_channel(1);
-    let (release, go_on) = std::sync::mpsc::channel();
-    let waits = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (meeting, is_armed) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
     let model = Model::default();
     model.image().left = usize::MAX;
-    let storage = Waiting { file: model, syncing, go_on: Mutex::new(go_on), waits: Arc::clone(&waits) };
-    let (file, _) = SumsFile::open(Box::new(storage), 1 << 20).expect("opens");
-    let passes = [Pass { began_s: 7, position: 1 }, Pass { began_s: 7, position: 2 }];
+    let storage = Waiting { file: model, meeting: Arc::clone(&meeting), is_armed: Arc::clone(&is_armed) };
+    let (file, _) = SumsFile::open(Box::new(storage), BYTES).expect("opens");
+    let passes = [1, 2].map(|position| Pass { began_s: 7, position });
     file.note(passes[0], false).expect("noted");
-    waits.store(true, std::sync::atomic::Ordering::SeqCst);
+    is_armed.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let noting = scope.spawn(|| file.note(passes[1], false));
-        in_sync.recv().expect("it syncs");
-        let (result, read) = std::sync::mpsc::channel();
+        meeting.wait();
+        let (result, read) = mpsc::channel();
         let file = &file;
         scope.spawn(move || result.send(file.pass()));
-        let during = read.recv_timeout(std::time::Duration::from_secs(20)); // ends the test if it waits
-        release.send(()).expect("it waits");
+        let during = read.recv_timeout(Duration::from_secs(60)); // only bounds a failure
+        meeting.wait();
         assert_eq!(during, Ok(passes[0]), "the last one that is durable");
         noting.join().expect("no panic").expect("noted");
     });
