@@ -117,7 +117,7 @@ impl<T: Transport> QueuePair<T> {
                 }
             }
         }
-        self.make_wait(index);
+        self.make_wait(index, false);
     }
 
     /// Copies in-capsule data of the command in `index` to a buffer.
@@ -140,19 +140,18 @@ impl<T: Transport> QueuePair<T> {
     /// Advances the command in `index` as far as possible.
     pub(super) fn drive(&mut self, index: u16, cx: &mut Cx) {
         if self.step(index, cx) != Step::Handled {
-            self.make_wait(index);
+            self.make_wait(index, false);
         }
     }
 
-    pub(super) fn make_wait(&mut self, index: u16) {
+    pub(super) fn make_wait(&mut self, index: u16, first: bool) {
         if let Some(queue) = &mut self.queue {
-            queue.make_wait(index);
+            queue.make_wait(index, first);
         }
     }
 
-    /// Retries waiting commands, each at most once, alternating between both lists until the first of each is blocked. While a
-    /// namespace is busy, its other commands keep their order behind the first, and those of other namespaces advance. Returns
-    /// whether any advanced.
+    /// Retries waiting commands, alternating between both lists until the first of each is blocked, then those behind commands
+    /// of busy namespaces. Returns whether any advanced.
     pub fn run_waiting(&mut self, cx: &mut Cx) -> bool {
         if matches!(self.phase, Phase::Connecting(_)) {
             return self.poll_connecting(cx);
@@ -161,62 +160,36 @@ impl<T: Transport> QueuePair<T> {
         self.was_busy = false;
         self.prefetch_reads(cx);
         let Some(queue) = &self.queue else { return false };
-        let (mut ready, mut waiting) = (Scan::of(&queue.ready), Scan::of(&queue.waiting));
-        while self.budget > 0 && ready.left + waiting.left > 0 {
-            self.try_next(&mut ready, |queue| &mut queue.ready, cx);
-            self.try_next(&mut waiting, |queue| &mut queue.waiting, cx);
+        let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
+        while self.budget > 0 && ready + waiting > 0 {
+            ready = self.try_next(ready, |queue| &mut queue.ready, cx);
+            waiting = self.try_next(waiting, |queue| &mut queue.waiting, cx);
+        }
+        if self.was_busy {
+            self.retry_behind_busy(cx);
         }
         self.budget < budget
     }
 
-    /// Retries the next command of a list.
-    fn try_next(&mut self, scan: &mut Scan, list: fn(&mut Queue) -> &mut VecDeque<u16>, cx: &mut Cx) {
-        if scan.at > 0 {
-            self.skip_busy(scan, list);
+    /// Retries the first command of a list; returns how many of `left` remain.
+    fn try_next(&mut self, left: usize, list: fn(&mut Queue) -> &mut VecDeque<u16>, cx: &mut Cx) -> usize {
+        if left == 0 || self.budget == 0 {
+            return left;
         }
-        if scan.left == 0 || self.budget == 0 {
-            return;
-        }
-        let Some(index) = self.queue.as_mut().and_then(|queue| take_at(list(queue), scan.at)) else {
-            scan.left = 0;
-            return;
-        };
+        let Some(index) = self.queue.as_mut().and_then(|queue| list(queue).pop_front()) else { return 0 };
         let step = self.step(index, cx);
         self.budget -= u32::from(matches!(step, Step::Handled | Step::Yield));
         match step {
-            Step::Handled => scan.left -= 1,
+            Step::Handled => left - 1,
             Step::Yield => {
-                self.make_wait(index);
-                scan.left -= 1;
+                self.make_wait(index, false);
+                left - 1
             }
-            Step::Blocked | Step::Busy => self.keep_waiting(index, step, scan),
-        }
-    }
-
-    /// Returns a command that cannot advance to its place, and ends the scan, or continues it behind the commands of the busy namespace.
-    #[cold]
-    fn keep_waiting(&mut self, index: u16, step: Step, scan: &mut Scan) {
-        let Some(queue) = &mut self.queue else { return };
-        self.was_busy |= step == Step::Busy;
-        let nsid = queue.slots.get(index).nsid;
-        let list = queue.list_of(index);
-        list.insert(scan.at.min(list.len()), index);
-        if step == Step::Blocked || !scan.note_busy(nsid) {
-            scan.left = 0;
-        } else {
-            scan.pass_over();
-        }
-    }
-
-    /// Passes over commands of namespaces that were busy in this round, as far as [`MAX_AHEAD`] allows.
-    #[cold]
-    fn skip_busy(&mut self, scan: &mut Scan, list: fn(&mut Queue) -> &mut VecDeque<u16>) {
-        let Some(queue) = &mut self.queue else { return };
-        while scan.left > 0
-            && let Some(&next) = list(queue).get(scan.at)
-            && scan.is_busy(queue.slots.get(next).nsid)
-        {
-            scan.pass_over();
+            Step::Blocked | Step::Busy => {
+                self.was_busy |= step == Step::Busy;
+                self.make_wait(index, true);
+                0
+            }
         }
     }
 
@@ -299,7 +272,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Retries the command in `slot` later: the rest of its data cannot be requested now.
     pub fn on_fetch_blocked(&mut self, slot: u16) {
-        self.make_wait(slot);
+        self.make_wait(slot, false);
     }
 
     /// Aborts command `cid` unless it is in a backend. Its completion is queued before this returns.
@@ -321,66 +294,23 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-/// Maximum commands of busy namespaces that a round of retries passes over in a list, so that its work is bounded. 128 is Linux's default
-/// queue size.
-const MAX_AHEAD: usize = if cfg!(test) { 4 } else { 128 };
-
-/// Progress of a round of retries in a list of waiting commands.
-struct Scan {
-    /// Commands not retried yet.
-    left: usize,
-    /// The place of the next one.
-    at: usize,
-    /// Namespaces that were busy in this round.
-    busy: [Option<u32>; 4],
-}
-
-impl Scan {
-    fn of(list: &VecDeque<u16>) -> Self {
-        Self { left: list.len(), at: 0, busy: [None; 4] }
-    }
-
-    /// Records a busy namespace. Returns `false` if there are too many.
-    fn note_busy(&mut self, nsid: u32) -> bool {
-        let free = self.busy.iter_mut().find(|busy| busy.is_none());
-        free.map(|free| *free = Some(nsid)).is_some()
-    }
-
-    /// Leaves the next command where it is; ends the scan after [`MAX_AHEAD`].
-    fn pass_over(&mut self) {
-        self.at += 1;
-        self.left = if self.at > MAX_AHEAD { 0 } else { self.left - 1 };
-    }
-
-    fn is_busy(&self, nsid: u32) -> bool {
-        self.busy.contains(&Some(nsid))
-    }
-}
-
-/// Takes the command at place `at`, nearly always the first.
-#[inline]
-fn take_at(list: &mut VecDeque<u16>, at: usize) -> Option<u16> {
-    if at == 0 { list.pop_front() } else { list.remove(at) }
-}
-
 impl Queue {
-    /// The list for the command in `index`, whose state becomes [`State::Waiting`].
-    #[inline]
-    fn list_of(&mut self, index: u16) -> &mut VecDeque<u16> {
-        let slot = self.slots.get(index);
-        slot.state = State::Waiting;
-        if needs_memory(slot) { &mut self.waiting } else { &mut self.ready }
-    }
-
     /// Adds the command in `index` to its list.
     #[inline]
-    pub(super) fn make_wait(&mut self, index: u16) {
-        self.list_of(index).push_back(index);
+    pub(super) fn make_wait(&mut self, index: u16, first: bool) {
+        let slot = self.slots.get(index);
+        slot.state = State::Waiting;
+        let list = if needs_memory(slot) { &mut self.waiting } else { &mut self.ready };
+        if first {
+            list.push_front(index);
+        } else {
+            list.push_back(index);
+        }
     }
 }
 
 /// Whether a command needs a buffer or space to send.
-fn needs_memory(slot: &Slot) -> bool {
+pub(super) fn needs_memory(slot: &Slot) -> bool {
     let is_read = matches!(
         slot.work,
         Work::Read(_)

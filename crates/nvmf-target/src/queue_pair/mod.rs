@@ -30,6 +30,7 @@
 
 mod admin;
 mod authentication;
+mod busy;
 mod connect;
 mod cx;
 mod hand_over;

@@ -82,7 +82,7 @@ impl<T: Transport> QueuePair<T> {
         }
         match self.on_result(index, completion, cx) {
             Step::Handled => {}
-            Step::Yield | Step::Blocked | Step::Busy => self.make_wait(index),
+            Step::Yield | Step::Blocked | Step::Busy => self.make_wait(index, false),
         }
     }
 

@@ -188,7 +188,7 @@ fn admit(queue: &mut Queue, index: u16, cx: &mut Cx) {
     cx.counters.cap_waits.record(waited_ns, 1);
     let bytes = bytes_of(slot, cx).map_or(0, |(_, bytes)| bytes);
     limit_of(queue, index, cx, |limit| limit.end_wait(Some((waited_ns, bytes))));
-    queue.make_wait(index);
+    queue.make_wait(index, false);
 }
 
 /// Calls `f` with the limit that throttles a command, unless its namespace has been removed.
