@@ -23,7 +23,7 @@ use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
 use crate::authentication::{AuthenticationConfig, AuthenticationRequest};
-use crate::backend::{Backend, MemoryBudget, OpenError};
+use crate::backend::{Access, Backend, CHANNEL_DEPTH, MemoryBudget, OpenError};
 use crate::background::control::Class;
 use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Meter};
@@ -48,9 +48,6 @@ use notices::Notices;
 use offload::Worker;
 use priorities::Priorities;
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
-
-/// Maximum requests of one I/O thread in one namespace's backend.
-pub const CHANNEL_DEPTH: u32 = 1024;
 
 /// Opens a namespace's backend.
 pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError> + Send + Sync;
@@ -218,6 +215,15 @@ impl Server {
     pub fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {
         let storage = self.shared.storage(self.shared.index_of(nqn)?, nsid);
         Ok(storage.ok_or_else(|| no_namespace(nqn, nsid))?.backend.allocated_bytes()?)
+    }
+
+    /// How requests of namespace `nsid` of subsystem `nqn` reach its medium; `None` where they do not wait for one.
+    ///
+    /// # Errors
+    /// If there is no such namespace.
+    pub fn access(&self, nqn: &str, nsid: u32) -> Result<Option<Access>, ServerError> {
+        let storage = self.shared.storage(self.shared.index_of(nqn)?, nsid);
+        Ok(storage.ok_or_else(|| no_namespace(nqn, nsid))?.backend.access())
     }
 
     /// Pauses or resumes a class of background work.

@@ -7,7 +7,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use media::{Medium, TIMEOUT, eventually, in_file, stop, target};
+use media::{Medium, TIMEOUT, eventually, in_file, stop, target, target_in};
 use pilotlight_host::{Connection, HostError};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::fabrics::{cc, csts, property};
@@ -183,4 +183,16 @@ fn a_stop_with_abandoned_requests_closes_the_other_namespaces() {
     let budget = std::sync::Arc::new(MemoryBudget::unlimited());
     eventually("the end of the other namespace", || backend::open(&other.backend, 4096, &budget).is_ok());
     forget_kept(&target.media[0]);
+}
+
+/// Asynchronous requests are taken from the system's limit (`fs.aio-max-nr`, 65,536 by default) where they are used: reserved
+/// for each pair of I/O thread and namespace, they would not suffice.
+#[test]
+fn sixty_four_io_threads_and_files_start_within_the_limit_of_the_system() {
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    let namespace = |nsid| in_file(nsid, &dir.path().join(format!("{nsid}.img")));
+    let target = target_in((1..=64).map(namespace).collect(), 64);
+    let (_controller, mut queue) = target.queue();
+    (1..=64).for_each(|nsid| read(&mut queue, nsid));
+    target.server.stop(TIMEOUT).expect("stops");
 }

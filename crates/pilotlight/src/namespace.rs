@@ -151,6 +151,9 @@ pub(crate) struct NamespaceReport {
     pub(crate) size_bytes: u64,
     /// Bytes of data; `None` if the storage does not report it.
     pub(crate) allocated_bytes: Option<u64>,
+    /// How many requests the medium serves at once, and how; `None` where they do not wait for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) requests_at_once: Option<String>,
     /// The hosts that see it; empty: all allowed hosts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) hosts: Vec<String>,
@@ -235,8 +238,18 @@ fn table(namespaces: &[NamespaceReport]) -> String {
     if namespaces.is_empty() {
         return "no namespaces\n".to_owned();
     }
-    let mut table =
-        Table::new(&["<subsystem", "namespace", "<storage", "size", "blocks", "block bytes", "holds", "seen by", "<"]);
+    let mut table = Table::new(&[
+        "<subsystem",
+        "namespace",
+        "<storage",
+        "size",
+        "blocks",
+        "block bytes",
+        "holds",
+        "<requests at once",
+        "seen by",
+        "<",
+    ]);
     for namespace in namespaces {
         let holds = namespace.allocated_bytes.map_or("-".to_owned(), format_size);
         table.row([
@@ -247,6 +260,7 @@ fn table(namespaces: &[NamespaceReport]) -> String {
             namespace.blocks.to_string(),
             namespace.block_bytes.to_string(),
             holds,
+            namespace.requests_at_once.clone().unwrap_or_else(|| "-".to_owned()),
             visible_column(&namespace.hosts),
             if namespace.configured { "" } else { "not as configured" }.to_owned(),
         ]);
@@ -269,6 +283,7 @@ mod tests {
             blocks: 256,
             size_bytes: 1 << 20,
             allocated_bytes: configured.then_some(8192),
+            requests_at_once: (!configured).then(|| "64, by threads".to_owned()),
             hosts: if configured { Vec::new() } else { vec!["nqn.2024-05.com.example:h".to_owned()] },
             configured,
         }

@@ -5,8 +5,8 @@
 //! can read them from a ring in user space without a system call (design section 6).
 //!
 //! # Terms
-//! A *slot* is the caller's number for a request, 0 to depth - 1, each used by one request at a time. Requests are first
-//! *pushed*, then *submitted* to the kernel as a batch, and their completions *reaped*.
+//! A *tag* is the caller's number for a request. Requests are first *pushed*, then *submitted* to the kernel as a batch, and
+//! their completions *reaped*.
 //!
 //! # The algorithm
 //! The context that `io_setup` returns is the address of the ring: a header and an array of events. The kernel advances
@@ -15,9 +15,15 @@
 //! While a [`Bell`] is set, requests name it (`IOCB_FLAG_RESFD`), and the kernel rings it after it has added the event to
 //! the ring. Requests pushed without a bell are *silent*: their completions are found only by polling.
 //!
+//! `io_submit` can wait where the file is not a block device: `submission.rs` explains why and how other threads call it.
+//!
 //! # The properties
-//! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call.
+//! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call, and neither does
+//!   submission by threads, except to wake one.
 //! - Dropping the context waits until the kernel has released every buffer.
+
+mod context;
+mod submission;
 
 use std::ffi::c_long;
 use std::io;
@@ -26,15 +32,20 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::Bell;
+pub(crate) use submission::Submission;
+
+use super::budget::Charge;
+use super::{Bell, MemoryBudget};
 use crate::wait::Wait;
+use context::{Context, ControlBlock, check};
+use submission::Submissions;
 
 /// Operations (`linux/aio_abi.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Read. Fails with EAGAIN instead of blocking, except for the device.
+    /// Read.
     Read,
-    /// Write, likewise.
+    /// Write.
     Write {
         /// The device stores the data durably before it completes the command (`RWF_DSYNC`).
         durable: bool,
@@ -49,31 +60,11 @@ impl Command {
         }
     }
 
-    fn flags(self) -> u32 {
+    fn flags(self, nowait: bool) -> u32 {
         let durable = if self == (Self::Write { durable: true }) { libc::RWF_DSYNC } else { 0 };
-        (libc::RWF_NOWAIT | durable) as u32
+        let nowait = if nowait { libc::RWF_NOWAIT } else { 0 };
+        (nowait | durable) as u32
     }
-}
-
-/// `struct iocb`.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct ControlBlock {
-    data: u64,
-    #[cfg(target_endian = "little")]
-    key: u32,
-    flags: u32,
-    #[cfg(target_endian = "big")]
-    key: u32,
-    opcode: u16,
-    priority: i16,
-    descriptor: u32,
-    address: u64,
-    len: u64,
-    offset: i64,
-    reserved: u64,
-    notify_flags: u32,
-    notify_descriptor: u32,
 }
 
 /// `struct io_event`.
@@ -99,25 +90,40 @@ struct Ring {
     header_len: u32,
 }
 
-const _: () = assert!(size_of::<ControlBlock>() == 64 && size_of::<Event>() == 32 && size_of::<Ring>() == 32);
+const _: () = assert!(size_of::<Event>() == 32 && size_of::<Ring>() == 32);
 
 /// `IOCB_FLAG_RESFD`: `notify_descriptor` is an event descriptor to signal.
 const NOTIFY: u32 = 1;
 const RING_MAGIC: u32 = 0xa10a_10a1;
+/// Memory of a request in flight: its control block, its places in the queues, and its events in the ring, of which the
+/// kernel makes two.
+const REQUEST_BYTES: u64 = (size_of::<ControlBlock>() + 2 * size_of::<Event>() + 32) as u64;
 /// Events fetched by one `io_getevents`.
 const BATCH: usize = 32;
 
+/// How requests are submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Requests in flight at most.
+    pub(crate) depth: u32,
+    /// Requests fail with EAGAIN where they would block, except for the device (`RWF_NOWAIT`).
+    pub(crate) nowait: bool,
+    /// By other threads ([`Aio::next_submission`]) instead of by [`Aio::submit`].
+    pub(crate) by_threads: bool,
+}
+
 /// An AIO context.
 pub(crate) struct Aio {
-    context: usize,
+    context: Arc<Context>,
     /// The ring, if it can be read in user space.
     ring: Option<NonNull<Ring>>,
     ring_events: u32,
-    blocks: Box<[ControlBlock]>,
-    /// Control blocks pushed and not yet submitted.
-    pushed: Vec<*mut ControlBlock>,
-    /// Submitted and not yet reaped.
-    in_kernel: usize,
+    nowait: bool,
+    /// Free control blocks.
+    free: Vec<u32>,
+    /// Control blocks pushed and not yet submitted by [`Aio::submit`].
+    pushed: Vec<u32>,
+    submissions: Option<Submissions>,
     /// Pushed without a bell and not yet reaped.
     silent: usize,
     bell: Option<Arc<Bell>>,
@@ -125,32 +131,35 @@ pub(crate) struct Aio {
     fetched: [Event; BATCH],
     fetched_from: usize,
     fetched_to: usize,
+    _charge: Charge,
 }
 
-// SAFETY: the context and its ring belong to the process, not to a thread; the pointers are into `blocks`.
+// SAFETY: the context and its ring belong to the process, not to a thread.
 unsafe impl Send for Aio {}
 
 impl Aio {
-    /// A context for up to `depth` requests in flight.
+    /// A context, whose memory is charged to `budget`.
     ///
     /// # Errors
-    /// `WouldBlock` (EAGAIN): the system's limit `fs.aio-max-nr` is reached.
-    pub(crate) fn new(depth: u32) -> io::Result<Self> {
-        let mut context = 0_usize;
-        // SAFETY: the kernel writes one word to `context`.
-        check(unsafe { libc::syscall(libc::SYS_io_setup, c_long::from(depth), &raw mut context) })?;
+    /// `WouldBlock` (EAGAIN): the system's limit `fs.aio-max-nr` is reached. `OutOfMemory`: that of the budget.
+    pub(crate) fn new(options: Options, budget: &Arc<MemoryBudget>) -> io::Result<Self> {
+        let bytes = u64::from(options.depth) * REQUEST_BYTES;
+        let charge = budget.charge(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let context = Arc::new(Context::new(options.depth)?);
         let mut aio = Self {
-            context,
             ring: None,
             ring_events: 0,
-            blocks: vec![ControlBlock::default(); depth as usize].into_boxed_slice(),
-            pushed: Vec::with_capacity(depth as usize),
-            in_kernel: 0,
+            nowait: options.nowait,
+            free: (0..options.depth).rev().collect(),
+            pushed: Vec::with_capacity(options.depth as usize),
+            submissions: options.by_threads.then(|| Submissions::new(Arc::clone(&context))),
+            context,
             silent: 0,
             bell: None,
             fetched: [Event::default(); BATCH],
             fetched_from: 0,
             fetched_to: 0,
+            _charge: charge,
         };
         aio.find_ring();
         Ok(aio)
@@ -158,7 +167,7 @@ impl Aio {
 
     /// Uses the ring in user space if its layout is known.
     fn find_ring(&mut self) {
-        let Some(ring) = NonNull::new(self.context as *mut Ring) else { return };
+        let Some(ring) = NonNull::new(self.context.id() as *mut Ring) else { return };
         // SAFETY: the kernel has mapped the ring at the context's address, for as long as the context exists.
         let header = unsafe { ring.as_ref() };
         let known = header.magic == RING_MAGIC
@@ -175,10 +184,23 @@ impl Aio {
         self.bell = bell;
     }
 
-    /// The condition under which [`Aio::submit`] or [`Aio::reap`] has work.
+    /// Whether no request can be pushed until a completion is reaped.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Requests pushed and not yet reaped.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.context.depth() - self.free.len()
+    }
+
+    /// The condition under which [`Aio::submit`], [`Aio::next_submission`] or [`Aio::reap`] has work.
     pub(crate) fn wait(&self) -> Wait {
         let ready = !self.pushed.is_empty() || self.fetched_from < self.fetched_to || self.ring_has_event();
-        if ready || self.silent > 0 { Wait::Poll } else { Wait::Event }
+        if ready || self.silent > 0 {
+            return Wait::Poll;
+        }
+        self.submissions.as_ref().map_or(Wait::Event, Submissions::wait)
     }
 
     fn ring_has_event(&self) -> bool {
@@ -188,14 +210,17 @@ impl Aio {
         head.load(Ordering::Relaxed) != tail.load(Ordering::Acquire)
     }
 
-    /// Queues a request for the next [`Aio::submit`].
+    /// Queues a request for the next submission.
+    ///
+    /// # Panics
+    /// If the context is full.
     ///
     /// # Safety
-    /// Until the slot's completion is reaped or this value is dropped, the memory stays valid, and nothing else writes to it
-    /// (nor, for a read, reads it). No other request uses the slot.
+    /// Until the request's completion is reaped, it is refused, or this value is dropped, the memory stays valid, and nothing
+    /// else writes to it (nor, for a read, reads it).
     pub(crate) unsafe fn push(
         &mut self,
-        slot: u32,
+        tag: u32,
         file: BorrowedFd<'_>,
         command: Command,
         memory: (*mut u8, usize),
@@ -203,10 +228,10 @@ impl Aio {
     ) {
         let bell = self.bell.as_ref().map(|bell| bell.as_fd().as_raw_fd() as u32);
         self.silent += usize::from(bell.is_none());
-        let block = &mut self.blocks[slot as usize];
-        *block = ControlBlock {
-            data: u64::from(slot),
-            flags: command.flags(),
+        let at = self.free.pop().expect("the caller asked whether it is full");
+        let block = ControlBlock {
+            data: u64::from(tag),
+            flags: command.flags(self.nowait),
             opcode: command.opcode(),
             descriptor: file.as_raw_fd() as u32,
             address: memory.0 as u64,
@@ -216,51 +241,62 @@ impl Aio {
             notify_descriptor: bell.unwrap_or(0),
             ..ControlBlock::default()
         };
-        self.pushed.push(&raw mut *block);
+        // SAFETY: the block is free: neither the kernel nor a submitting thread has it.
+        unsafe { self.context.write(at, block) };
+        match &mut self.submissions {
+            Some(submissions) => submissions.push(at),
+            None => self.pushed.push(at),
+        }
     }
 
-    /// Submits the pushed requests. `Err` names a slot that the kernel refused, with the error number: that request is
+    /// Submits the pushed requests. `Err` names a request that the kernel refused by its tag, with the error number: it is
     /// complete, and the rest stays pushed. If the kernel has no resources, all stay pushed.
     pub(crate) fn submit(&mut self) -> Result<(), (u32, i32)> {
         while !self.pushed.is_empty() {
-            let count = self.pushed.len() as c_long;
-            // SAFETY: the pointers are to control blocks of this context; the callers of `push` guarantee their memory.
-            let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, count, self.pushed.as_ptr()) };
-            match check(taken) {
+            // SAFETY: the blocks were written by `push`, whose callers guarantee their memory, and are submitted once.
+            match unsafe { self.context.submit(&self.pushed) } {
                 Ok(0) => return Ok(()),
-                Ok(taken) => {
-                    self.pushed.drain(..taken as usize);
-                    self.in_kernel += taken as usize;
-                }
-                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => return Ok(()),
-                Err(error) => {
+                Ok(taken) => drop(self.pushed.drain(..taken)),
+                Err(libc::EAGAIN) => return Ok(()),
+                Err(number) => {
                     let refused = self.pushed.remove(0);
-                    // SAFETY: it points into `blocks`.
-                    let slot = unsafe { (*refused).data } as u32;
-                    self.note_completed(slot);
-                    return Err((slot, error.raw_os_error().unwrap_or(libc::EIO)));
+                    return Err((self.refuse(refused), number));
                 }
             }
         }
         Ok(())
     }
 
-    /// The next completion: its slot, and bytes transferred or a negative error number.
+    /// Work for a thread that may wait, if requests were pushed for it.
+    pub(crate) fn next_submission(&mut self, now_ns: u64) -> Option<Submission> {
+        self.submissions.as_mut()?.next(now_ns)
+    }
+
+    /// Takes back a request that was not submitted; returns its tag.
+    pub(crate) fn refuse(&mut self, at: u32) -> u32 {
+        self.release(at)
+    }
+
+    /// The next completion: its tag, and bytes transferred or a negative error number.
     pub(crate) fn reap(&mut self) -> Option<(u32, i64)> {
-        if self.in_kernel == 0 {
+        if self.in_flight() == 0 {
             return None;
         }
         let event = match self.ring {
             Some(ring) => self.reap_ring(ring),
             None => self.reap_fetched(),
         }?;
-        self.in_kernel -= 1;
-        self.note_completed(event.data as u32);
-        Some((event.data as u32, event.result))
+        let tag = self.release(self.context.index(event.control_block));
+        Some((tag, event.result))
     }
 
-    fn note_completed(&mut self, slot: u32) {
-        self.silent -= usize::from(self.blocks[slot as usize].notify_flags == 0);
+    /// Frees a control block that nobody else has; returns its tag.
+    fn release(&mut self, at: u32) -> u32 {
+        // SAFETY: the kernel and the submitting threads are done with the block.
+        let block = unsafe { self.context.read(at) };
+        self.silent -= usize::from(block.notify_flags == 0);
+        self.free.push(at);
+        block.data as u32
     }
 
     fn reap_ring(&mut self, ring: NonNull<Ring>) -> Option<Event> {
@@ -295,29 +331,24 @@ impl Aio {
         let room = (BATCH as c_long, self.fetched.as_mut_ptr());
         // SAFETY: the kernel writes at most `room.0` events to the array.
         let count =
-            check(unsafe { libc::syscall(libc::SYS_io_getevents, self.context, least, room.0, room.1, timeout) })?;
+            check(unsafe { libc::syscall(libc::SYS_io_getevents, self.context.id(), least, room.0, room.1, timeout) })?;
         Ok(count as usize)
     }
 }
 
 impl Drop for Aio {
+    /// Waits until the kernel has released every buffer. Before, all submissions by threads must have ended.
     fn drop(&mut self) {
-        self.in_kernel -= self.fetched_to - self.fetched_from;
-        while self.in_kernel > 0 {
+        let mut in_kernel = self.in_flight() - self.pushed.len() - (self.fetched_to - self.fetched_from);
+        while in_kernel > 0 {
             match self.fetch(1) {
-                Ok(count) => self.in_kernel -= count.min(self.in_kernel),
+                Ok(count) => in_kernel -= count.min(in_kernel),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // No other error is expected; `io_destroy` waits as well.
                 Err(_) => break,
             }
         }
-        // SAFETY: the context belongs to this value. The call returns when all requests are complete.
-        unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
-}
-
-fn check(result: c_long) -> io::Result<c_long> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 #[cfg(test)]

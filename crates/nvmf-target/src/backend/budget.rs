@@ -1,5 +1,6 @@
 //! A memory budget shared by namespaces in memory and the state of queues (`--max-memory`).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A shared budget of bytes.
@@ -37,10 +38,28 @@ impl MemoryBudget {
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
+    /// Takes `bytes` until the charge is dropped. `None` if that would exceed the limit.
+    pub(crate) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
+        self.try_take(bytes).then(|| Charge { budget: Arc::clone(self), bytes })
+    }
+
     /// Returns `bytes` taken before.
     pub fn release(&self, bytes: u64) {
         let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "more bytes released than taken");
+    }
+}
+
+/// Bytes of a budget, returned when dropped.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pilotlight_reactor::CompletionMode;
 
-use super::{Backend, Bell, Channel, Completion, Geometry, Random, Request, Submitted};
+use super::{Access, Backend, Bell, Channel, Completion, Geometry, Random, Request, Submitted};
 use crate::wait::Wait;
 
 /// One request in this many is busy.
@@ -48,6 +48,10 @@ impl Backend for DelayBackend {
 
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.inner.allocated_bytes()
+    }
+
+    fn access(&self) -> Option<Access> {
+        self.inner.access()
     }
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {

@@ -47,7 +47,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use channel::FileChannel;
-use medium::Medium;
+use medium::{Medium, Way};
 pub use open::FileError;
 use open::Limits;
 pub use queue::logical_block_size;
@@ -55,12 +55,12 @@ use work::{Job, LongJobs};
 
 use super::blocking::BlockingPool;
 use super::opener::{DirectOpener, FileOpener};
-use super::{Backend, Channel, Geometry};
+use super::{Access, Backend, CHANNEL_DEPTH, Channel, Geometry, MemoryBudget};
 
-/// Threads per backend for blocking calls: a slow medium does not delay others.
-const THREADS: usize = 4;
+/// Threads per backend for blocking calls at most: a slow medium does not delay others.
+const THREADS: usize = 64;
 /// The most of them that zero or deallocate: the others remain for flushes, reads and writes.
-const LONG_JOBS: usize = THREADS - 2;
+const LONG_JOBS: usize = 2;
 
 /// Options of a namespace in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,32 +82,47 @@ pub struct FileBackend {
 }
 
 impl FileBackend {
-    /// Opens a file or device exclusively and starts the threads for blocking calls. They inherit the caller's CPU
-    /// affinity: call this before it is pinned.
+    /// Opens a file or device exclusively and starts threads for blocking calls. They, and those that start later, inherit
+    /// the caller's CPU affinity: call this before it is pinned.
     ///
     /// # Errors
     /// The file, the reason, and a remedy.
     pub fn open(options: &FileOptions) -> Result<Self, FileError> {
-        Self::open_by(options, &DirectOpener)
+        Self::open_by(options, &DirectOpener, Arc::new(MemoryBudget::unlimited()))
     }
 
-    /// [`FileBackend::open`] with another opener.
+    /// [`FileBackend::open`] with another opener; the memory of threads and channels is charged to `budget`.
     ///
     /// # Errors
     /// As [`FileBackend::open`].
-    pub fn open_by(options: &FileOptions, opener: &dyn FileOpener) -> Result<Self, FileError> {
-        Self::open_with(options, Limits::default(), opener)
+    pub fn open_by(
+        options: &FileOptions,
+        opener: &dyn FileOpener,
+        budget: Arc<MemoryBudget>,
+    ) -> Result<Self, FileError> {
+        Self::open_with(options, Limits::default(), opener, budget)
     }
 
     #[cfg(test)]
     fn open_within(options: &FileOptions, limits: Limits) -> Result<Self, FileError> {
-        Self::open_with(options, limits, &DirectOpener)
+        Self::open_with(options, limits, &DirectOpener, Arc::new(MemoryBudget::unlimited()))
     }
 
-    fn open_with(options: &FileOptions, limits: Limits, opener: &dyn FileOpener) -> Result<Self, FileError> {
-        let medium = Arc::new(open::open(options, limits, opener)?);
-        let threads =
-            BlockingPool::start(THREADS).map_err(|source| FileError::System { path: options.path.clone(), source })?;
+    fn open_with(
+        options: &FileOptions,
+        limits: Limits,
+        opener: &dyn FileOpener,
+        budget: Arc<MemoryBudget>,
+    ) -> Result<Self, FileError> {
+        let medium = Arc::new(open::open(options, limits, opener, Arc::clone(&budget))?);
+        let threads = BlockingPool::start(THREADS, budget)
+            .map_err(|source| FileError::System { path: options.path.clone(), source })?;
+        if medium.way() == Way::Threads {
+            let path = options.path.display();
+            tracing::info!(
+                "{path}: the medium has no requests that never block: threads serve up to {THREADS} at once"
+            );
+        }
         let long_jobs = Arc::new(LongJobs::new(LONG_JOBS));
         Ok(Self { medium, threads: Arc::new(threads), long_jobs, resizing: Mutex::new(()) })
     }
@@ -121,6 +136,13 @@ impl Backend for FileBackend {
     /// For a block device its size: its allocation is unknown.
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.medium.allocated_bytes()
+    }
+
+    fn access(&self) -> Option<Access> {
+        Some(match self.medium.way() {
+            Way::Aio if !self.medium.is_limited() => Access::Asynchronous { per_io_thread: CHANNEL_DEPTH },
+            way => Access::Threads { most: THREADS as u32, limited: way == Way::Aio },
+        })
     }
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {

@@ -37,6 +37,7 @@ mod random;
 mod size;
 pub mod spec;
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,6 +61,10 @@ use crate::background::sums::tracker::Tracker;
 use crate::buffer::Buffer;
 use crate::wait::Wait;
 
+/// Maximum requests of one I/O thread in one namespace's backend: more than keep a drive busy, and little of what the system
+/// allows (`fs.aio-max-nr`).
+pub const CHANNEL_DEPTH: u32 = 256;
+
 /// Properties of a namespace visible to hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -73,6 +78,34 @@ pub struct Geometry {
     pub deallocated_reads_zero: bool,
 }
 
+/// How the requests of a namespace reach its medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// As asynchronous requests (Linux AIO).
+    Asynchronous {
+        /// Requests at once of each I/O thread.
+        per_io_thread: u32,
+    },
+    /// By threads that block.
+    Threads {
+        /// Requests at once.
+        most: u32,
+        /// The system has refused asynchronous requests to an I/O thread at least (`fs.aio-max-nr`, `max_memory`). Otherwise the
+        /// medium has none that never block (`RWF_NOWAIT`).
+        limited: bool,
+    },
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asynchronous { per_io_thread } => write!(f, "{per_io_thread} an I/O thread"),
+            Self::Threads { most, limited: false } => write!(f, "{most}, by threads"),
+            Self::Threads { most, limited: true } => write!(f, "{most}, by threads (fs.aio-max-nr)"),
+        }
+    }
+}
+
 /// One namespace's storage.
 pub trait Backend: Send + Sync {
     /// Current size and properties: the number of blocks may change with [`Backend::resize`].
@@ -80,6 +113,11 @@ pub trait Backend: Send + Sync {
 
     /// Allocated bytes of memory or disk.
     fn allocated_bytes(&self) -> io::Result<u64>;
+
+    /// How requests reach a medium, and how many at once; `None` where they do not wait for one.
+    fn access(&self) -> Option<Access> {
+        None
+    }
 
     /// Opens a channel for one I/O thread. `depth` is its maximum number of requests in flight.
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>>;

@@ -319,7 +319,7 @@ pub fn open_by(
         }
         BackendSpec::File { path, size } => {
             let options = FileOptions { path: path.clone(), block_size, size: *size };
-            Arc::new(FileBackend::open_by(&options, opener)?)
+            Arc::new(FileBackend::open_by(&options, opener, Arc::clone(budget))?)
         }
         BackendSpec::Tracked { tracking, inner } => {
             let below = open_by(inner, block_size, budget, opener)?;

@@ -10,7 +10,7 @@ use super::channel::TrackedChannel;
 use super::sums::BLOCK;
 use super::sums::file::{OpenState, SumsFile, open_file_by};
 use super::sums::tracker::{Tracker, Worker};
-use crate::backend::{Backend, Channel, FileOpener, Geometry};
+use crate::backend::{Access, Backend, Channel, FileOpener, Geometry};
 
 /// Tracked properties.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -158,6 +158,10 @@ impl Backend for TrackedBackend {
 
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.inner.allocated_bytes()
+    }
+
+    fn access(&self) -> Option<Access> {
+        self.inner.access()
     }
 
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {

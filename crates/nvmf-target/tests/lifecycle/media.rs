@@ -164,6 +164,14 @@ pub(crate) fn target(namespaces: u32) -> Target {
     Target { server, address, media }
 }
 
+/// A server with two reactors, `io_threads` and these namespaces.
+pub(crate) fn target_in(namespaces: Vec<NamespaceConfig>, io_threads: u32) -> Target {
+    let subsystem = servers::subsystem(NQN, namespaces);
+    let server = servers::start(ServerConfig { io_threads, ..servers::config(vec![subsystem]) }, 2);
+    let address = server.local_addrs()[0];
+    Target { server, address, media: Vec::new() }
+}
+
 impl Target {
     pub(crate) fn controller(&self) -> Controller {
         let options =

@@ -6,8 +6,8 @@ use super::drives;
 use super::facts::{Chosen, Facts, Ring};
 use super::report::{Reason, Section};
 
-/// Requests that an I/O thread reserves for each file or drive.
-const REQUESTS: u64 = pilotlight_nvmf_target::server::CHANNEL_DEPTH as u64;
+/// Requests that an I/O thread takes for each file or drive that it uses.
+const REQUESTS: u64 = pilotlight_nvmf_target::backend::CHANNEL_DEPTH as u64;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("storage", "Storage");
@@ -31,7 +31,7 @@ fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     };
     let fit = most.saturating_sub(used) / REQUESTS;
     let needed = chosen.files.map(|files| u64::from(files) * u64::from(chosen.io_threads));
-    let requested = needed.map_or(String::new(), |needed| format!("; this configuration opens {needed}"));
+    let requested = needed.map_or(String::new(), |needed| format!("; this configuration may use {needed}"));
     let found = format!(
         "{used} of {most} requests taken; room for {fit} x {REQUESTS} (I/O threads x files and drives){requested}"
     );
@@ -48,11 +48,11 @@ fn aio(section: &mut Section, facts: &Facts, chosen: &Chosen) {
         return section.ok(item, found, value);
     }
     let why =
-        format!("each of {wanted} pairs of I/O thread and file takes {REQUESTS} requests of what the system allows");
+        format!("each of {wanted} pairs of I/O thread and file may take {REQUESTS} requests of what the system allows");
     let remedy = [format!("`sysctl -w fs.aio-max-nr={}`", used + wanted * REQUESTS * 2), lasting()];
     let remedy: Vec<&str> = remedy.iter().map(String::as_str).collect();
     let reason =
-        Reason { why: &why, costs: "the server does not start, or a namespace cannot be added", remedy: &remedy };
+        Reason { why: &why, costs: "threads serve the others: 64 requests of a namespace at once", remedy: &remedy };
     section.limited(item, found, value, reason);
 }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
+use pilotlight_nvmf_target::backend::Access;
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
@@ -63,6 +64,8 @@ pub(super) trait Running: Send + Sync {
     /// Resizes a namespace to `blocks` blocks, or for `None` to the size of its medium, and notifies its hosts. Returns the
     /// new number.
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError>;
+    /// How requests of a namespace reach its medium.
+    fn access(&self, nqn: &str, nsid: u32) -> Result<Option<Access>, ServerError>;
     /// Bytes that hold data in a namespace.
     fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError>;
     /// All counters.

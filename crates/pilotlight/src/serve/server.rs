@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
-use pilotlight_nvmf_target::backend::{MemoryBudget, open_by};
+use pilotlight_nvmf_target::backend::{Access, MemoryBudget, open_by};
 use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
@@ -176,6 +176,10 @@ impl Running for MeteredServer {
 
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.server.resize_namespace(nqn, nsid, blocks)
+    }
+
+    fn access(&self, nqn: &str, nsid: u32) -> Result<Option<Access>, ServerError> {
+        self.server.access(nqn, nsid)
     }
 
     fn allocated_bytes(&self, nqn: &str, nsid: u32) -> Result<u64, ServerError> {

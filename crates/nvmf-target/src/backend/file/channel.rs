@@ -1,8 +1,12 @@
 //! One I/O thread's requests to a file or device.
 //!
-//! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for a thread, for other long jobs to end, or
-//! for the hold of its next slice), or *finished*, until a poll returns it. During a transfer the slot keeps the request's
-//! hold and, while AIO has it, the buffer, which is not touched.
+//! A slot is *free*, or its request is with AIO, with a thread, *waiting* (for room in the AIO context, for a thread, for
+//! other long jobs to end, or for the hold of its next slice), or *finished*, until a poll returns it. During a transfer the
+//! slot keeps the request's hold and, while AIO has it, the buffer, which is not touched.
+//!
+//! The first transfer of a channel makes a thread open its AIO context, because contexts take part of what the system
+//! allows (`fs.aio-max-nr`) and most channels of many I/O threads and namespaces are never used. Until it is open, and for
+//! good where the system allows no more, threads do the transfers.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,15 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilotlight_reactor::CompletionMode;
+use pilotlight_reactor::clock::now_ns;
 
-use super::super::aio::{Aio, Command};
+use super::super::aio::{self, Aio, Command};
 use super::super::blocking::BlockingPool;
+use super::super::budget::Charge;
 use super::super::guard::Hold;
 use super::super::{Bell, Channel, Completion, IoError, Op, Request, Submitted};
-use super::medium::{Deallocation, Medium, Way};
-use super::work::{Job, LongJobs, Replies, Reply, Work};
+use super::medium::{Deallocation, Medium};
+use super::work::{Job, LongJobs, Replies, Reply, SlotWork, Task, Work};
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
+/// Memory of a slot: its state, its places in five queues, and its reply.
+const SLOT_BYTES: u64 = (size_of::<Slot>() + 5 * size_of::<u32>() + size_of::<Reply>() + size_of::<usize>()) as u64;
 /// Guarded units per slice of a request without data.
 const SLICE_UNITS: u64 = 2048;
 
@@ -39,16 +47,33 @@ pub(super) struct FileChannel {
     medium: Arc<Medium>,
     threads: Arc<BlockingPool<Job>>,
     replies: Arc<Replies>,
-    aio: Option<Aio>,
+    route: Route,
     slots: Box<[Slot]>,
     free: Vec<u32>,
     waiting: VecDeque<u32>,
+    /// Waiting slots whose transfers AIO has no room for.
+    waiting_aio: VecDeque<u32>,
     /// Waiting slots whose next work is long.
     waiting_long: VecDeque<u32>,
     long_jobs: Arc<LongJobs>,
     finished: VecDeque<u32>,
-    /// Slots whose jobs have not been replied to.
+    /// The bell of later requests, if they shall ring.
+    bell: Option<Arc<Bell>>,
+    /// Jobs other than submissions that have not been replied to.
     with_threads: usize,
+    _charge: Charge,
+}
+
+/// How transfers reach the medium.
+enum Route {
+    /// By threads.
+    Threads,
+    /// By threads, until a context with these options is open.
+    Unopened(aio::Options),
+    /// By threads, while one opens the context.
+    Opening,
+    /// By AIO.
+    Open(Box<Aio>),
 }
 
 impl FileChannel {
@@ -59,22 +84,31 @@ impl FileChannel {
         depth: u32,
     ) -> io::Result<Self> {
         let depth = depth.max(1);
-        let aio = match medium.way() {
-            Way::Direct => Some(Aio::new(depth).map_err(explain_limit)?),
-            Way::Inline | Way::Threads => None,
+        let charge = medium.budget().charge(u64::from(depth) * SLOT_BYTES).ok_or_else(no_memory)?;
+        let queue = || VecDeque::with_capacity(depth as usize);
+        let route = medium.aio(depth).map_or(Route::Threads, Route::Unopened);
+        #[cfg(test)]
+        let route = match route {
+            Route::Unopened(options) if medium.faults.opens_at_once() => {
+                Route::Open(Box::new(Aio::new(options, medium.budget())?))
+            }
+            other => other,
         };
         Ok(Self {
+            route,
             medium,
             threads,
             replies: Arc::new(Replies::new(depth)),
-            aio,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
-            waiting: VecDeque::with_capacity(depth as usize),
-            waiting_long: VecDeque::with_capacity(depth as usize),
+            waiting: queue(),
+            waiting_aio: queue(),
+            waiting_long: queue(),
             long_jobs,
-            finished: VecDeque::with_capacity(depth as usize),
+            finished: queue(),
+            bell: None,
             with_threads: 0,
+            _charge: charge,
         })
     }
 
@@ -90,28 +124,34 @@ impl FileChannel {
             Some(Err(error)) => return Submitted::Done(request.complete(Err(error))),
             Some(Ok(hold)) => hold,
         };
-        if self.medium.way() == Way::Inline {
-            let result = self.transfer_inline(&mut request, &bytes);
-            self.medium.release(hold);
-            return Submitted::Done(request.complete(result));
-        }
         let slot = self.take_slot(request);
         self.slots[slot as usize].hold = Some(hold);
-        if self.aio.is_some() {
-            self.push_transfer(slot);
-        } else {
-            self.start_or_wait(slot);
-        }
+        self.transfer(slot);
         Submitted::Pending
     }
 
-    fn transfer_inline(&self, request: &mut Request, bytes: &Range<u64>) -> Result<(), IoError> {
-        let op = request.op;
-        let data = request.data(self.medium.block_size());
-        match op {
-            Op::Read => self.medium.read(bytes.start, data),
-            _ => self.medium.write(bytes.start, data, false),
+    /// Starts a slot's read or write.
+    fn transfer(&mut self, slot: u32) {
+        match &self.route {
+            Route::Open(aio) if aio.is_full() => self.waiting_aio.push_back(slot),
+            Route::Open(_) => self.push_transfer(slot),
+            &Route::Unopened(options) => {
+                if self.give(Task::Open(options)).is_ok() {
+                    self.route = Route::Opening;
+                }
+                self.start_or_wait(slot);
+            }
+            Route::Opening | Route::Threads => self.start_or_wait(slot),
         }
+    }
+
+    /// Gives a task to a thread; returns it if that is not possible now.
+    fn give(&mut self, task: Task) -> Result<(), Task> {
+        let (medium, replies) = (Arc::clone(&self.medium), Arc::clone(&self.replies));
+        let replied = !matches!(task, Task::Submit(_));
+        self.threads.submit(Job { medium, replies, task }).map_err(|job| job.task)?;
+        self.with_threads += usize::from(replied);
+        Ok(())
     }
 
     fn submit_flush(&mut self, request: Request) -> Submitted {
@@ -149,7 +189,9 @@ impl FileChannel {
 
     /// Queues a slot's read or write for AIO.
     fn push_transfer(&mut self, slot: u32) {
-        let (Some(aio), Some(request)) = (&mut self.aio, &mut self.slots[slot as usize].request) else { return };
+        let (Route::Open(aio), Some(request)) = (&mut self.route, &mut self.slots[slot as usize].request) else {
+            return;
+        };
         let command = match request.op {
             Op::Write { fua } => Command::Write { durable: fua && self.medium.forces_unit_access() },
             _ => Command::Read,
@@ -158,7 +200,7 @@ impl FileChannel {
         let buffer = request.buffer.as_mut().expect("a read or write has a buffer");
         let memory = (buffer.as_mut_ptr(), (bytes.end - bytes.start) as usize);
         // SAFETY: the buffer is long enough (`submit_data` checks), stays mapped even if it is leaked, and is not touched in
-        // its slot until the completion is reaped; `drop` waits for AIO before it releases the slots.
+        // its slot until the completion is reaped or the request refused; `drop` waits for that before it releases the slots.
         unsafe { aio.push(slot, self.medium.fd(), command, memory, bytes.start) };
     }
 
@@ -190,14 +232,9 @@ impl FileChannel {
             Some(Ok(work)) => work,
         };
         let buffer = self.request(slot).buffer.take();
-        let (medium, replies) = (Arc::clone(&self.medium), Arc::clone(&self.replies));
-        let job = Job { medium, replies, slot, work, buffer, permit };
-        match self.threads.submit(job) {
-            Ok(()) => self.with_threads += 1,
-            Err(job) => {
-                self.request(slot).buffer = job.buffer;
-                return false;
-            }
+        if let Err(Task::Work(refused)) = self.give(Task::Work(SlotWork { slot, work, buffer, permit })) {
+            self.request(slot).buffer = refused.buffer;
+            return false;
         }
         true
     }
@@ -275,9 +312,34 @@ impl FileChannel {
     }
 
     fn take_reply(&mut self, reply: Reply) {
-        let Reply { slot, result, buffer } = reply;
-        self.with_threads -= 1;
-        self.request(slot).buffer = buffer;
+        match reply {
+            Reply::Opened(opened) => {
+                self.with_threads -= 1;
+                self.take_context(opened);
+            }
+            Reply::Refused(at, number) => {
+                let Route::Open(aio) = &mut self.route else { return };
+                let slot = aio.refuse(at);
+                self.take_aio(slot, -i64::from(number));
+            }
+            Reply::Done(slot, result, buffer) => {
+                self.with_threads -= 1;
+                self.request(slot).buffer = buffer;
+                self.take_done(slot, result);
+            }
+        }
+    }
+
+    fn take_context(&mut self, opened: io::Result<Box<Aio>>) {
+        let Ok(mut aio) = opened else {
+            self.route = Route::Threads;
+            return;
+        };
+        aio.set_bell(self.bell.clone());
+        self.route = Route::Open(aio);
+    }
+
+    fn take_done(&mut self, slot: u32, result: Result<(), IoError>) {
         let op = self.request(slot).op;
         if is_long(op) && result.is_ok() {
             let rest = &mut self.slots[slot as usize].rest;
@@ -294,6 +356,12 @@ impl FileChannel {
     }
 
     fn start_waiting(&mut self) {
+        while let Route::Open(aio) = &self.route
+            && !aio.is_full()
+            && let Some(slot) = self.waiting_aio.pop_front()
+        {
+            self.push_transfer(slot);
+        }
         for _ in 0..self.waiting.len() {
             if let Some(slot) = self.waiting.pop_front() {
                 self.start_or_wait(slot);
@@ -309,14 +377,33 @@ impl FileChannel {
         }
     }
 
-    /// Submits the batch to the kernel and reaps completions.
-    fn drive_aio(&mut self) {
-        while let Some(Err((slot, number))) = self.aio.as_mut().map(Aio::submit) {
+    /// Submits the batch, to the kernel or to a thread, and reaps completions.
+    fn drive_aio(&mut self, now_ns: u64) {
+        self.start_submission(now_ns);
+        while let Route::Open(aio) = &mut self.route
+            && let Err((slot, number)) = aio.submit()
+        {
             self.take_aio(slot, -i64::from(number));
         }
-        while let Some((slot, result)) = self.aio.as_mut().and_then(Aio::reap) {
+        while let Route::Open(aio) = &mut self.route
+            && let Some((slot, result)) = aio.reap()
+        {
             self.take_aio(slot, result);
         }
+    }
+
+    fn start_submission(&mut self, now_ns: u64) {
+        if let Route::Open(aio) = &mut self.route
+            && let Some(submission) = aio.next_submission(now_ns)
+        {
+            // If no thread takes it, a later poll tries again.
+            let _ = self.give(Task::Submit(submission));
+        }
+    }
+
+    /// Whether threads may still send replies.
+    fn awaits_replies(&self) -> bool {
+        self.with_threads > 0 || matches!(&self.route, Route::Open(aio) if aio.in_flight() > 0)
     }
 }
 
@@ -332,12 +419,12 @@ impl Channel for FileChannel {
         }
     }
 
-    fn poll(&mut self, _now_ns: u64, done: &mut Vec<Completion>) {
+    fn poll(&mut self, now_ns: u64, done: &mut Vec<Completion>) {
         if self.in_flight() == 0 {
             return;
         }
-        self.drive_aio();
-        if self.with_threads > 0 {
+        self.drive_aio(now_ns);
+        if self.awaits_replies() {
             while let Some(reply) = self.replies.pop() {
                 self.take_reply(reply);
             }
@@ -357,31 +444,51 @@ impl Channel for FileChannel {
 
     fn set_completions(&mut self, mode: CompletionMode, bell: &Arc<Bell>) {
         self.replies.set_bell(bell);
-        if let Some(aio) = &mut self.aio {
-            aio.set_bell((mode == CompletionMode::Interrupt).then(|| Arc::clone(bell)));
+        self.bell = (mode == CompletionMode::Interrupt).then(|| Arc::clone(bell));
+        if let Route::Open(aio) = &mut self.route {
+            aio.set_bell(self.bell.clone());
         }
     }
 
     fn wait(&self, now_ns: u64) -> Wait {
-        let with_threads = self.with_threads > 0 && !self.replies.would_ring();
-        if with_threads || !self.finished.is_empty() {
+        if self.in_flight() == 0 {
+            return Wait::Event;
+        }
+        let replied = self.awaits_replies() && !self.replies.would_ring();
+        if replied || !self.finished.is_empty() {
             return Wait::Poll;
         }
         let none_waits = self.waiting.is_empty() && self.waiting_long.is_empty();
         let waiting = if none_waits { Wait::Event } else { Wait::Until(now_ns + BUSY_RETRY_NS) };
-        self.aio.as_ref().map_or(Wait::Event, Aio::wait).min(waiting)
+        match &self.route {
+            Route::Open(aio) => aio.wait().min(waiting),
+            _ => waiting,
+        }
     }
 }
 
 impl Drop for FileChannel {
     fn drop(&mut self) {
         // First the kernel and the threads must release the buffers and the blocks.
-        self.aio = None;
-        while self.with_threads > 0 {
+        while self.awaits_replies() {
+            self.start_submission(now_ns());
+            if let Route::Open(aio) = &mut self.route {
+                let _ = aio.submit();
+                while aio.reap().is_some() {}
+            }
             match self.replies.pop() {
-                Some(reply) => {
+                Some(Reply::Opened(opened)) => {
                     self.with_threads -= 1;
-                    self.request(reply.slot).buffer = reply.buffer;
+                    drop(opened);
+                }
+                Some(Reply::Refused(at, _)) => {
+                    if let Route::Open(aio) = &mut self.route {
+                        aio.refuse(at);
+                    }
+                }
+                Some(Reply::Done(slot, _, buffer)) => {
+                    self.with_threads -= 1;
+                    self.request(slot).buffer = buffer;
                 }
                 None => std::thread::sleep(Duration::from_micros(50)),
             }
@@ -401,11 +508,7 @@ fn is_long(op: Op) -> bool {
     matches!(op, Op::WriteZeroes { .. } | Op::Deallocate)
 }
 
-fn explain_limit(error: io::Error) -> io::Error {
-    if error.kind() != io::ErrorKind::WouldBlock {
-        return error;
-    }
-    let message =
-        "the system's limit on asynchronous requests is reached: raise it with sysctl -w fs.aio-max-nr=1048576";
-    io::Error::new(io::ErrorKind::QuotaExceeded, message)
+fn no_memory() -> io::Error {
+    let message = "not enough memory within max_memory for the requests of another I/O thread: raise max_memory, or use fewer I/O threads";
+    io::Error::new(io::ErrorKind::OutOfMemory, message)
 }

@@ -10,7 +10,7 @@ const EIO: Result<(), IoError> = Err(IoError::Medium(libc::EIO));
 /// The default (AIO where supported), threads bypassing the page cache, threads using it.
 fn all_limits() -> [Limits; 3] {
     let limits = Limits::default();
-    [limits, Limits { nowait: false, ..limits }, Limits { direct: false, ..limits }]
+    [limits, Limits { aio: false, ..limits }, Limits { direct: false, ..limits }]
 }
 
 fn run(driver: &mut Driver, op: Op) -> Result<(), IoError> {
@@ -67,9 +67,10 @@ fn a_failed_write_does_not_fail_a_flush() {
 fn a_forced_write_executed_by_the_device_is_not_a_sync() {
     let dir = on_disk();
     let backend = fresh(&dir, 4096, 64, Limits { force_unit_access: true, ..Limits::default() });
-    if backend.medium.way() != super::medium::Way::Direct {
+    if backend.medium.way() != super::medium::Way::Aio {
         return println!("skipped: no AIO with O_DIRECT in {}", dir.path().display());
     }
+    backend.medium.faults.open_at_once();
     let mut driver = Driver::open(&backend, 4);
     let forced = Op::Write { fua: true };
     // With an allocated extent, AIO does not defer the write to a thread.
@@ -158,7 +159,7 @@ fn deallocation_fails_where_holes_have_become_unsupported() {
 #[test]
 fn stuck_zeroing_and_deallocation_delay_no_flush_and_no_write() {
     let dir = on_disk();
-    for limits in [Limits { nowait: false, ..Limits::default() }, Limits { direct: false, ..Limits::default() }] {
+    for limits in [Limits { aio: false, ..Limits::default() }, Limits { direct: false, ..Limits::default() }] {
         let backend = fresh(&dir, 4096, 64, limits);
         let (mut driver, mut other) = (Driver::open(&backend, 32), Driver::open(&backend, 32));
         let stuck = backend.medium.faults.stick_long_jobs();

@@ -5,14 +5,16 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
-use super::super::guard::{Hold, PAGE, PageGuards};
-use super::super::{Geometry, IoError, Op, check_geometry};
+use super::super::aio;
+use super::super::guard::{Hold, PageGuards};
+use super::super::{Geometry, IoError, MemoryBudget, Op, check_geometry};
 use super::sync::{Moment, Syncs};
 
 /// Words of the guard table: enough that requests in flight rarely collide.
@@ -23,10 +25,8 @@ const SHRINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How reads and writes access the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Linux AIO with O_DIRECT.
-    Direct,
-    /// System calls by the reactor.
-    Inline,
+    /// Linux AIO.
+    Aio,
     /// System calls by the thread pool.
     Threads,
 }
@@ -46,6 +46,8 @@ pub(super) enum Deallocation {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
     pub(super) way: Way,
+    /// AIO requests carry `RWF_NOWAIT`.
+    pub(super) nowait: bool,
     pub(super) block_device: bool,
     pub(super) block_size: u32,
     /// Alignment of O_DIRECT transfers in bytes.
@@ -71,22 +73,26 @@ pub(super) struct Medium {
     zeroes_range: AtomicBool,
     punches: AtomicBool,
     syncs: Syncs,
+    budget: Arc<MemoryBudget>,
+    /// The system has refused the AIO context of a channel.
+    limited: AtomicBool,
     #[cfg(test)]
     pub(super) faults: super::faults::Faults,
 }
 
 impl Medium {
-    pub(super) fn new(file: File, traits: Traits) -> io::Result<Self> {
-        // The page cache copies pages; a device transfers blocks, so that neighbouring blocks need no exclusion.
-        let guarded = if traits.way == Way::Inline { PAGE as u64 } else { u64::from(traits.block_size) };
+    /// Memory of channels and their contexts is charged to `budget`.
+    pub(super) fn new(file: File, traits: Traits, budget: Arc<MemoryBudget>) -> io::Result<Self> {
         let medium = Self {
             file,
             blocks: AtomicU64::new(0),
             guards: PageGuards::new(GUARD_WORDS)?,
-            guarded,
+            guarded: u64::from(traits.block_size),
             zeroes_range: AtomicBool::new(true),
             punches: AtomicBool::new(traits.deallocation == Deallocation::Punch),
             syncs: Syncs::new(),
+            budget,
+            limited: AtomicBool::new(false),
             #[cfg(test)]
             faults: super::faults::Faults::default(),
             traits,
@@ -106,6 +112,31 @@ impl Medium {
 
     pub(super) fn way(&self) -> Way {
         self.traits.way
+    }
+
+    /// Options of a channel's AIO context, if the medium has one. Only `io_submit` to block devices never waits.
+    pub(super) fn aio(&self, depth: u32) -> Option<aio::Options> {
+        let options = aio::Options { depth, nowait: self.traits.nowait, by_threads: !self.traits.block_device };
+        (self.traits.way == Way::Aio).then_some(options)
+    }
+
+    pub(super) fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
+    /// Notes, and logs the first time, that the system has refused the AIO context of a channel.
+    pub(super) fn note_limited(&self, error: &io::Error) {
+        if !self.limited.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "no more asynchronous requests for files ({error}): threads serve some I/O threads; raise fs.aio-max-nr \
+                 (sysctl -w fs.aio-max-nr=1048576) or max_memory, and restart"
+            );
+        }
+    }
+
+    /// Whether channels do without AIO because the system has refused their contexts.
+    pub(super) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
     }
 
     /// Whether AIO passes Force Unit Access to the device.

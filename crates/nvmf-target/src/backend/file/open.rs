@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, IFlags, OFlags, StatVfsMountFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -12,6 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 use super::FileOptions;
 use super::medium::{Deallocation, Medium, Traits, Way};
 use super::queue::{executes_force_unit_access, queue_attribute};
+use crate::backend::MemoryBudget;
 use crate::backend::opener::{FileOpener, Opened};
 use crate::buffer::{BufferPool, MIN_BUFFER};
 
@@ -97,12 +99,10 @@ pub enum FileError {
 pub(super) struct Limits {
     /// O_DIRECT.
     pub(super) direct: bool,
-    /// AIO, which needs `RWF_NOWAIT`.
-    pub(super) nowait: bool,
+    /// AIO.
+    pub(super) aio: bool,
     /// `PUNCH_HOLE` and `BLKDISCARD`.
     pub(super) deallocate: bool,
-    /// The reactor's own calls on tmpfs.
-    pub(super) inline: bool,
     /// Treat the medium as a device that executes Force Unit Access itself.
     #[cfg(test)]
     pub(super) force_unit_access: bool,
@@ -112,16 +112,20 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             direct: true,
-            nowait: true,
+            aio: true,
             deallocate: true,
-            inline: true,
             #[cfg(test)]
             force_unit_access: false,
         }
     }
 }
 
-pub(super) fn open(options: &FileOptions, limits: Limits, opener: &dyn FileOpener) -> Result<Medium, FileError> {
+pub(super) fn open(
+    options: &FileOptions,
+    limits: Limits,
+    opener: &dyn FileOpener,
+    budget: Arc<MemoryBudget>,
+) -> Result<Medium, FileError> {
     if options.block_size != 512 && options.block_size != 4096 {
         return Err(FileError::BlockSize { block_size: options.block_size });
     }
@@ -132,6 +136,7 @@ pub(super) fn open(options: &FileOptions, limits: Limits, opener: &dyn FileOpene
         block_device,
         block_size: options.block_size,
         way: Way::Threads,
+        nowait: false,
         unit: 1,
         volatile_write_cache: true,
         force_unit_access: false,
@@ -140,7 +145,7 @@ pub(super) fn open(options: &FileOptions, limits: Limits, opener: &dyn FileOpene
     };
     let traits = find_way(&file, path, traits, limits)?;
     let traits = find_deallocation(&file, traits, limits).map_err(system)?;
-    let medium = Medium::new(file, traits).map_err(system)?;
+    let medium = Medium::new(file, traits, budget).map_err(system)?;
     check_size(options, &medium)?;
     Ok(medium)
 }
@@ -217,7 +222,8 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     let system = |source| FileError::System { path: path.to_owned(), source };
     let in_memory = is_tmpfs(file).map_err(system)?;
     if in_memory {
-        let way = if limits.inline { Way::Inline } else { Way::Threads };
+        // No transfer waits for a medium, so that one after the other is soon submitted.
+        let way = if limits.aio { Way::Aio } else { Way::Threads };
         return Ok(Traits { way, volatile_write_cache: false, ..traits });
     }
     let Some(unit) = direct_unit(file, &traits).filter(|_| limits.direct) else { return Ok(traits) };
@@ -239,7 +245,7 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     let force_unit_access = force_unit_access || limits.force_unit_access;
     let traits = Traits { unit: unit as usize, volatile_write_cache, force_unit_access, ..traits };
     match probe_nowait(file, traits.block_size) {
-        Ok(true) if limits.nowait => Ok(Traits { way: Way::Direct, ..traits }),
+        Ok(true) if limits.aio => Ok(Traits { way: Way::Aio, nowait: true, ..traits }),
         Ok(_) => Ok(traits),
         Err(Errno::INVAL) if traits.block_size < 4096 => Err(FileError::Unit { path: path.to_owned(), unit: 4096 }),
         Err(Errno::INVAL) => {

@@ -55,7 +55,7 @@ fn conforms(dir: &TempDir, limits: Limits, way: Option<Way>, requests: u32) {
 
 /// Whether direct transfers work on the build's disk.
 fn disk_is_direct(dir: &TempDir) -> bool {
-    let direct = fresh(dir, 4096, 8, Limits::default()).medium.way() == Way::Direct;
+    let direct = fresh(dir, 4096, 8, Limits::default()).medium.way() == Way::Aio;
     if !direct {
         println!("skipped: no direct asynchronous transfers in {}", dir.path().display());
     }
@@ -71,13 +71,13 @@ fn conforms_on_disk_by_default() {
 fn conforms_on_disk_with_aio() {
     let dir = on_disk();
     if disk_is_direct(&dir) {
-        conforms(&dir, Limits::default(), Some(Way::Direct), 300);
+        conforms(&dir, Limits::default(), Some(Way::Aio), 300);
     }
 }
 
 #[test]
 fn conforms_on_disk_with_threads_bypassing_the_page_cache() {
-    conforms(&on_disk(), Limits { nowait: false, ..Limits::default() }, Some(Way::Threads), 300);
+    conforms(&on_disk(), Limits { aio: false, ..Limits::default() }, Some(Way::Threads), 300);
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn conforms_on_disk_without_deallocation() {
 #[test]
 fn conforms_on_tmpfs() {
     let Some(dir) = on_tmpfs() else { return };
-    conforms(&dir, Limits::default(), Some(Way::Inline), 4_000);
+    conforms(&dir, Limits::default(), Some(Way::Aio), 4_000);
 }
 
 #[test]
 fn conforms_on_tmpfs_with_threads_and_without_deallocation() {
     let Some(dir) = on_tmpfs() else { return };
-    let limits = Limits { inline: false, deallocate: false, ..Limits::default() };
+    let limits = Limits { aio: false, deallocate: false, ..Limits::default() };
     conforms(&dir, limits, Some(Way::Threads), 1_000);
 }
 
@@ -265,13 +265,20 @@ fn shrinking_waits_for_requests_beyond_the_new_end() {
 }
 
 #[test]
-fn reads_and_overwrites_use_no_thread() {
+fn threads_transfer_no_reads_and_overwrites() {
     let dir = on_disk();
     if !disk_is_direct(&dir) {
         return;
     }
     let backend = fresh(&dir, 4096, 256, Limits::default());
-    let mut driver = Driver::open(&backend, 32);
+    overwrites(&backend);
+    assert!(backend.threads.jobs() > 513, "the file's requests were submitted by threads");
+}
+
+/// Writes and reads blocks; fails if threads transfer more than a few.
+fn overwrites(backend: &FileBackend) {
+    backend.medium.faults.open_at_once();
+    let mut driver = Driver::open(backend, 32);
     let mut write_all = |value: u8| {
         for lba in 0..256 {
             driver.write(lba, &vec![value; 4096]).expect("writes");
@@ -279,14 +286,14 @@ fn reads_and_overwrites_use_no_thread() {
         driver.run(Op::Flush, 0, 0, None).expect("flushes");
     };
     write_all(1);
-    let before = backend.threads.jobs();
+    let before = backend.medium.faults.works();
     write_all(2);
     for lba in 0..256 {
         assert_eq!(driver.read(lba, 1).expect("reads"), vec![2; 4096]);
     }
     // The file system may block occasionally, for instance to update the modification time.
-    let jobs = backend.threads.jobs() - before;
-    assert!(jobs < 50, "{jobs} of 513 requests went to threads");
+    let works = backend.medium.faults.works() - before;
+    assert!(works < 50, "threads did {works} of 513 requests");
 }
 
 /// Writes block after block and waits as the channel's `wait` says. Returns the waits for the bell, and the requests that
@@ -303,7 +310,8 @@ fn waits(limits: Limits) -> (u32, u32) {
         while driver.in_flight() > 0 {
             match driver.rest() {
                 Wait::Event => rung += 1,
-                _ => empty_polls += 1,
+                Wait::Until(_) => {} // no thread has taken the request yet
+                Wait::Poll => empty_polls += 1,
             }
             driver.poll();
         }
@@ -328,4 +336,93 @@ fn a_waiting_thread_is_woken_by_the_device() {
             }
         }
     }
+}
+
+/// Submissions that wait for the file system keep a channel from nothing but what they carry.
+#[test]
+fn stuck_submissions_stop_neither_the_reactor_nor_other_work() {
+    let dir = on_disk();
+    if !disk_is_direct(&dir) {
+        return;
+    }
+    let backend = fresh(&dir, 4096, 1024, Limits::default());
+    backend.medium.faults.open_at_once();
+    let (mut driver, mut other) = (Driver::open(&backend, 256), Driver::open(&backend, 32));
+    let stuck = backend.medium.faults.stick_submissions();
+    let tags: Vec<_> = (0..256)
+        .map(|lba| {
+            let tag = driver.submit(Op::Write { fua: false }, lba, 1, Some(&[3; 4096]));
+            driver.poll(); // returns
+            tag
+        })
+        .collect();
+    other.run(Op::Flush, 0, 0, None).expect("flushes");
+    other.run(Op::WriteZeroes { fua: false, deallocate: false }, 512, 8, None).expect("zeroes");
+    for _ in 0..10_000 {
+        driver.poll(); // the time of the driver passes: more submissions are wanted
+    }
+    assert_eq!(driver.in_flight(), 256);
+    let submissions = backend.threads.jobs() - backend.medium.faults.works();
+    assert!((2..=4).contains(&submissions), "{submissions} submissions are stuck");
+    drop(stuck);
+    tags.into_iter().for_each(|tag| drop(driver.wait(tag).expect("writes")));
+    assert_eq!(driver.read(255, 1).expect("reads"), vec![3; 4096]);
+}
+
+/// Where the system allows no more contexts, threads do the transfers.
+#[test]
+fn a_channel_without_a_context_uses_threads() {
+    let dir = on_disk();
+    if !disk_is_direct(&dir) {
+        return;
+    }
+    let backend = fresh(&dir, 4096, 64, Limits::default());
+    backend.medium.faults.refuse_contexts();
+    let mut driver = Driver::open(&backend, 32);
+    for round in 0..20 {
+        driver.write(round, &[round as u8; 4096]).expect("writes");
+        assert_eq!(driver.read(round, 1).expect("reads"), vec![round as u8; 4096]);
+    }
+    assert!(backend.medium.is_limited());
+    assert_eq!(backend.medium.faults.works(), 40);
+}
+
+/// Requests that block are served up to 64 at once, by threads that start when they are needed.
+#[test]
+fn sixty_four_requests_block_at_once() {
+    let backend = fresh(&on_disk(), 4096, 256, Limits { aio: false, ..Limits::default() });
+    let mut driver = Driver::open(&backend, 128);
+    let stuck = backend.medium.faults.stick_works();
+    let tags: Vec<_> = (0..100).map(|lba| driver.submit(Op::Write { fua: false }, lba, 1, Some(&[3; 4096]))).collect();
+    let began = std::time::Instant::now();
+    while backend.medium.faults.works() < 64 {
+        driver.poll();
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "{} threads", backend.medium.faults.works());
+    }
+    assert_eq!(driver.in_flight(), 100);
+    drop(stuck);
+    tags.into_iter().for_each(|tag| drop(driver.wait(tag).expect("writes")));
+}
+
+/// The memory of channels, contexts and threads is charged, and returned.
+#[test]
+fn memory_is_charged_to_the_budget() {
+    let dir = on_disk();
+    let path = dir.path().join("disk.img");
+    let open = |budget: &Arc<MemoryBudget>| {
+        FileBackend::open_by(&options(&path, 4096, Some(64 * 4096)), &DirectOpener, Arc::clone(budget)).expect("opens")
+    };
+    let budget = Arc::new(MemoryBudget::new(1 << 20));
+    let backend = open(&budget);
+    let threads = budget.used();
+    let channels: Vec<_> = std::iter::from_fn(|| backend.open_channel(256).ok()).collect();
+    assert!((2..40).contains(&channels.len()), "{} channels of 1 MiB", channels.len());
+    let error = backend.open_channel(256).err().expect("refused").to_string();
+    assert!(error.contains("raise max_memory"), "{error}");
+    drop(channels);
+    assert_eq!(budget.used(), threads);
+    let mut driver = Driver::open(&backend, 256);
+    (0..64).for_each(|lba| driver.write(lba, &[1; 4096]).expect("writes"));
+    drop((driver, backend));
+    assert_eq!(budget.used(), 0);
 }

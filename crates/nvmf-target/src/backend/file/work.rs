@@ -1,11 +1,13 @@
-//! Blocking operations of a channel, which run on a thread, and their results.
+//! What a channel gives to threads, and the results.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 
+use super::super::aio::{self, Aio, Submission};
 use super::super::blocking;
 use super::super::{Bell, IoError};
 use super::medium::Medium;
@@ -73,10 +75,25 @@ impl Drop for LongJobPermit {
     }
 }
 
-/// Work for a slot of a channel, and the queue for its result.
+/// What a channel gives to a thread, and the queue for the results.
 pub(super) struct Job {
     pub(super) medium: Arc<Medium>,
     pub(super) replies: Arc<Replies>,
+    pub(super) task: Task,
+}
+
+/// What a thread does.
+pub(super) enum Task {
+    /// Opens the channel's context for asynchronous requests.
+    Open(aio::Options),
+    /// Submits asynchronous requests.
+    Submit(Submission),
+    /// Work for a slot.
+    Work(SlotWork),
+}
+
+/// Work for a slot of a channel.
+pub(super) struct SlotWork {
     pub(super) slot: u32,
     pub(super) work: Work,
     pub(super) buffer: Option<Buffer>,
@@ -84,34 +101,59 @@ pub(super) struct Job {
     pub(super) permit: Option<LongJobPermit>,
 }
 
-/// A job's result.
-pub(super) struct Reply {
-    pub(super) slot: u32,
-    pub(super) result: Result<(), IoError>,
-    pub(super) buffer: Option<Buffer>,
+/// A result for a channel.
+pub(super) enum Reply {
+    /// The context was opened, or could not be.
+    Opened(io::Result<Box<Aio>>),
+    /// The kernel refused this control block of the context, with this error number.
+    Refused(u32, i32),
+    /// The work of a slot ended.
+    Done(u32, Result<(), IoError>, Option<Buffer>),
 }
 
 impl blocking::Job for Job {
-    fn run(mut self) {
-        #[cfg(test)]
-        if self.permit.is_some() {
-            self.medium.faults.of_long_job();
+    fn run(self) {
+        let Self { medium, replies, task } = self;
+        match task {
+            Task::Open(options) => replies.push(Reply::Opened(open(&medium, options))),
+            Task::Submit(submission) => {
+                #[cfg(test)]
+                medium.faults.of_submission();
+                submission.run(|at, number| replies.push(Reply::Refused(at, number)));
+            }
+            Task::Work(work) => work.run(&medium, &replies),
         }
+    }
+}
+
+fn open(medium: &Medium, options: aio::Options) -> io::Result<Box<Aio>> {
+    #[cfg(test)]
+    let refused = medium.faults.of_context();
+    #[cfg(not(test))]
+    let refused = Ok(());
+    let opened = refused.and_then(|()| Aio::new(options, medium.budget()));
+    opened.map(Box::new).inspect_err(|error| medium.note_limited(error))
+}
+
+impl SlotWork {
+    fn run(mut self, medium: &Medium, replies: &Replies) {
+        #[cfg(test)]
+        medium.faults.of_work(self.permit.is_some());
         let data = self.buffer.as_deref_mut().unwrap_or_default();
         let result = match self.work {
-            Work::Read { offset, len } => self.medium.read(offset, &mut data[..len]),
-            Work::Write { offset, len, durable } => self.medium.write(offset, &data[..len], durable),
-            Work::Flush(since) => self.medium.flush(since),
-            Work::Sync(since) => self.medium.sync(since),
+            Work::Read { offset, len } => medium.read(offset, &mut data[..len]),
+            Work::Write { offset, len, durable } => medium.write(offset, &data[..len], durable),
+            Work::Flush(since) => medium.flush(since),
+            Work::Sync(since) => medium.sync(since),
             Work::Zero { bytes, deallocate, durable } => {
-                let zeroed = self.medium.zero(&bytes, deallocate);
-                zeroed.and_then(|()| if durable { self.medium.sync(self.medium.now()) } else { Ok(()) })
+                let zeroed = medium.zero(&bytes, deallocate);
+                zeroed.and_then(|()| if durable { medium.sync(medium.now()) } else { Ok(()) })
             }
-            Work::Deallocate { bytes } => self.medium.deallocate(&bytes),
+            Work::Deallocate { bytes } => medium.deallocate(&bytes),
         };
         // Before the reply, after which the channel submits the next slice.
         drop(self.permit);
-        self.replies.push(Reply { slot: self.slot, result, buffer: self.buffer });
+        replies.push(Reply::Done(self.slot, result, self.buffer));
     }
 }
 
@@ -122,9 +164,9 @@ pub(super) struct Replies {
 }
 
 impl Replies {
-    /// Room for the results of `depth` jobs.
+    /// Room for a result of each of `depth` slots, and for the opened context.
     pub(super) fn new(depth: u32) -> Self {
-        Self { queue: ArrayQueue::new(depth as usize), bell: OnceLock::new() }
+        Self { queue: ArrayQueue::new(depth as usize + 1), bell: OnceLock::new() }
     }
 
     /// Sets the bell to ring, once in the channel's lifetime.
@@ -138,7 +180,7 @@ impl Replies {
     }
 
     fn push(&self, reply: Reply) {
-        assert!(self.queue.push(reply).is_ok(), "a slot has at most one job, and the queue has capacity for each slot");
+        assert!(self.queue.push(reply).is_ok(), "a slot has at most one result, and the queue has capacity for each");
         if let Some(bell) = self.bell.get() {
             bell.ring();
         }

@@ -40,6 +40,7 @@ impl Admin {
             block_bytes: namespace.block_size,
             blocks,
             size_bytes: blocks * u64::from(namespace.block_size),
+            requests_at_once: self.server.access(nqn, namespace.nsid).ok().flatten().map(|access| access.to_string()),
             allocated_bytes: self.server.allocated_bytes(nqn, namespace.nsid).ok(),
             hosts: namespace.hosts.clone(),
             configured: state.configured_namespace(nqn, namespace.nsid) == Some(namespace),

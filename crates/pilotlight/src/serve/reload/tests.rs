@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use pilotlight_auth::{Secret, SecretLen};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::backend::Access;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
@@ -82,6 +83,10 @@ impl Running for Recorder {
     fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.note(format!("resize {nqn} {nsid} {blocks:?}")).map(|()| blocks.unwrap_or(0))
     }
+    fn access(&self, _nqn: &str, _nsid: u32) -> Result<Option<Access>, ServerError> {
+        Ok(None)
+    }
+
     fn allocated_bytes(&self, _nqn: &str, _nsid: u32) -> Result<u64, ServerError> {
         Ok(0)
     }

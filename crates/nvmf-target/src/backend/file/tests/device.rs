@@ -87,7 +87,7 @@ fn conforms_on_a_block_device() {
     let create = |block_size, blocks| {
         let device = Loop::attach(&dir, block_size, blocks).expect("another loop device");
         let backend = FileBackend::open(&options(device.path(), block_size, None)).expect("opens");
-        assert_eq!(backend.medium.way(), Way::Direct);
+        assert_eq!(backend.medium.way(), Way::Aio);
         Arc::new(OnLoop(backend, device)) as Arc<dyn Backend>
     };
     conformance::check(&Subject {
@@ -98,6 +98,15 @@ fn conforms_on_a_block_device() {
         requests: 200,
         seed: 12,
     });
+}
+
+#[test]
+fn threads_take_no_part_in_reads_and_overwrites_of_a_block_device() {
+    let dir = on_disk();
+    let Some(device) = Loop::attach(&dir, 4096, 256) else { return };
+    let backend = open_freed(&options(device.path(), 4096, None), Limits::default());
+    overwrites(&backend);
+    assert_eq!(backend.threads.jobs(), backend.medium.faults.works(), "no request was submitted by a thread");
 }
 
 #[test]
@@ -126,8 +135,8 @@ fn flushes_of(device: &Loop) -> Option<u64> {
 fn flush_and_force_unit_access_reach_the_device() {
     let dir = on_disk();
     let Some(device) = Loop::attach(&dir, 4096, 100) else { return };
-    for nowait in [true, false] {
-        let limits = Limits { nowait, ..Limits::default() };
+    for aio in [true, false] {
+        let limits = Limits { aio, ..Limits::default() };
         let backend = open_freed(&options(device.path(), 4096, None), limits);
         let mut driver = Driver::open(&backend, 4);
         let mut flushes = |op: Op, blocks: u32| {
@@ -140,10 +149,10 @@ fn flush_and_force_unit_access_reach_the_device() {
             return println!("skipped: this kernel does not count flushes");
         };
         assert_eq!(none, 0, "a plain write causes no flush");
-        assert_eq!(flushes(Op::Flush, 0), Some(1), "nowait: {nowait}");
-        assert!(flushes(Op::Write { fua: true }, 3) >= Some(1), "nowait: {nowait}");
-        assert_eq!(flushes(Op::WriteZeroes { fua: true, deallocate: false }, 3), Some(1), "nowait: {nowait}");
-        assert_eq!(flushes(Op::WriteZeroes { fua: false, deallocate: true }, 3), Some(0), "nowait: {nowait}");
+        assert_eq!(flushes(Op::Flush, 0), Some(1), "aio: {aio}");
+        assert!(flushes(Op::Write { fua: true }, 3) >= Some(1), "aio: {aio}");
+        assert_eq!(flushes(Op::WriteZeroes { fua: true, deallocate: false }, 3), Some(1), "aio: {aio}");
+        assert_eq!(flushes(Op::WriteZeroes { fua: false, deallocate: true }, 3), Some(0), "aio: {aio}");
     }
 }
 
@@ -191,4 +200,88 @@ fn blocks_smaller_than_the_mediums_are_refused() {
         "{error}"
     );
     drop(FileBackend::open(&options(device.path(), 4096, None)).expect("opens"));
+}
+
+/// A file system on a loop device; thawed and unmounted when dropped.
+struct Mounted(TempDir, Loop);
+
+impl Mounted {
+    /// `None` and a message without a loop device, or without the right to mount it.
+    fn ext4(dir: &TempDir) -> Option<Self> {
+        let device = Loop::attach(dir, 4096, 16 << 8)?;
+        let mounted = Self(TempDir::new_in(dir).expect("a directory"), device);
+        for (program, arguments) in [("mkfs.ext4", vec!["-q"]), ("mount", vec!["-t", "ext4"])] {
+            let mut command = Command::new(program);
+            command.args(arguments).arg(mounted.1.path());
+            if program == "mount" {
+                command.arg(mounted.0.path());
+            }
+            match command.output() {
+                Ok(output) if output.status.success() => {}
+                Ok(output) => {
+                    println!("skipped: {program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+                    return None;
+                }
+                Err(error) => {
+                    println!("skipped: {program}: {error}");
+                    return None;
+                }
+            }
+        }
+        Some(mounted)
+    }
+
+    fn freeze(&self) -> bool {
+        self.fsfreeze("--freeze")
+    }
+
+    fn thaw(&self) -> bool {
+        self.fsfreeze("--unfreeze")
+    }
+
+    fn fsfreeze(&self, option: &str) -> bool {
+        Command::new("fsfreeze").arg(option).arg(self.0.path()).output().is_ok_and(|output| output.status.success())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.thaw();
+        let _ = Command::new("umount").arg(self.0.path()).status();
+    }
+}
+
+/// Writes to a frozen file system wait in the kernel whatever their flags: not in the reactor's thread.
+#[test]
+fn a_frozen_file_system_does_not_stop_the_reactor() {
+    let dir = on_disk();
+    let Some(mounted) = Mounted::ext4(&dir) else { return };
+    let path = mounted.0.path().join("disk.img");
+    let backend = FileBackend::open(&options(&path, 4096, Some(1 << 20))).expect("created");
+    backend.medium.faults.open_at_once();
+    let mut driver = Driver::open(&backend, 64);
+    driver.write(0, &[1; 4096]).expect("writes");
+    driver.run(Op::Flush, 0, 0, None).expect("flushes");
+    if !mounted.freeze() {
+        return println!("skipped: fsfreeze is not available");
+    }
+    let (returned, deadline) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // Thaws after the time limit, so that a failure ends.
+        let mounted = &mounted;
+        let thawing = scope.spawn(move || {
+            let in_time = deadline.recv_timeout(std::time::Duration::from_secs(60)).is_ok();
+            (mounted.thaw(), in_time)
+        });
+        let mut tags = Vec::new();
+        for lba in 0..64 {
+            tags.push(driver.submit(Op::Write { fua: lba % 2 == 1 }, lba, 1, Some(&[2; 4096])));
+            driver.poll(); // returns
+        }
+        assert_eq!(driver.in_flight(), 64, "no write passes the freeze");
+        returned.send(()).expect("the other thread waits");
+        assert_eq!(thawing.join().expect("no panic"), (true, true), "the reactor waited for the thaw");
+        tags.into_iter().for_each(|tag| drop(driver.wait(tag).expect("writes")));
+    });
+    assert_eq!(driver.read(63, 1).expect("reads"), vec![2; 4096]);
 }

@@ -158,6 +158,10 @@ impl Running for Model {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
+    fn access(&self, _nqn: &str, _nsid: u32) -> Result<Option<Access>, ServerError> {
+        Ok(None)
+    }
+
     fn allocated_bytes(&self, _nqn: &str, _nsid: u32) -> Result<u64, ServerError> {
         Ok(0)
     }
