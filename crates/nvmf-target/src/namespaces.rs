@@ -14,7 +14,7 @@ use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::directory::Directory;
 use crate::failures::Failures;
-use crate::lease::Leased;
+use crate::lease::{Lease, Leased};
 use crate::listing::NamespaceList;
 use crate::payload::{LoanId, Loans};
 use crate::reaper::Reaper;
@@ -156,6 +156,12 @@ impl Namespaces {
         }
         self.needs_poll = true; // the caller may submit
         entry.channel_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    /// The lease of the storage of the namespace at `index`, as long as its channel exists.
+    #[must_use]
+    pub fn lease(&self, index: u32) -> Option<&Lease> {
+        self.entries.get(index as usize)?.leased.as_ref().map(|leased| &leased.lease)
     }
 
     /// Borrows blocks of the namespace at `index` for a zero-copy read, if possible.

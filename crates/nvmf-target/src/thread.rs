@@ -215,7 +215,7 @@ impl TargetThread {
             Message::Accept(accepted) => self.accept(accepted, now_ns),
             Message::HandOver(stream, conn) => self.take_over(stream, conn, now_ns),
             Message::Attach { admin, qid, queue } => {
-                let known = self.with(admin, now_ns, |socket, _| socket.conn.pair.on_attach(qid, queue));
+                let known = self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_attach(qid, queue, cx));
                 let result = known.unwrap_or(Err(CONTROLLER_ENDED));
                 self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
             }

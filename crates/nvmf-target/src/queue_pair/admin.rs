@@ -343,9 +343,9 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles an I/O queue's request to join.
-    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr) -> Result<(), ConnectRefusal> {
+    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &Cx) -> Result<(), ConnectRefusal> {
         let Role::Admin(admin) = &mut self.role else { return Err(CONTROLLER_ENDED) };
-        if !matches!(self.phase, Phase::Ready) || admin.association.has_ended() {
+        if !matches!(self.phase, Phase::Ready) {
             return Err(CONTROLLER_ENDED);
         }
         if !admin.controller.is_ready() || admin.after_queues == AfterQueues::ResetDone {
@@ -362,8 +362,10 @@ impl<T: Transport> QueuePair<T> {
         if admin.queues[at].is_some() {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE, "QID: this queue is already connected"));
         }
+        if !cx.shared.register.attach(&admin.association, queue) {
+            return Err(CONTROLLER_ENDED);
+        }
         admin.queues[at] = Some(queue);
-        admin.association.note_queue(queue);
         admin.controller.io_queue_connected();
         Ok(())
     }
@@ -374,7 +376,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
-            admin.association.forget_queue(queue);
+            cx.shared.register.queue_stopped(&admin.association, queue); // it may never have become one
         }
         self.queues_changed(cx);
     }

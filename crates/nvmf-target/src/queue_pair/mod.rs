@@ -62,13 +62,15 @@ use crate::classes::QueueCount;
 use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
+use crate::namespaces::Namespaces;
 pub use crate::payload::BUDGET;
+use crate::unfinished::Unfinished;
 use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
 use authentication::Authentication;
-use connect::Connecting;
+use connect::{Connecting, DRAIN_POLL_NS};
 pub use cx::Cx;
 use hand_over::HandOver;
 use login::Login;
@@ -118,10 +120,34 @@ enum Role {
     Admin(Box<AdminQueue>),
 }
 
+/// Whether a request may be submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// Yes.
+    None,
+    /// No: the association has ended.
+    Ended,
+    /// Not yet: its host's lost queues have unfinished requests to the same storage.
+    Earlier,
+}
+
 impl Role {
-    /// Whether its association has ended.
-    fn has_ended(&self) -> bool {
-        matches!(self, Self::Io(association) if association.has_ended())
+    /// Whether a request may be submitted to the namespace at `index`.
+    #[inline]
+    fn hold(&self, namespaces: &Namespaces, index: u32) -> Hold {
+        match self {
+            Self::Io(association) if association.is_held() => hold_of(association, namespaces, index),
+            _ => Hold::None,
+        }
+    }
+}
+
+#[cold]
+fn hold_of(association: &Association, namespaces: &Namespaces, index: u32) -> Hold {
+    match namespaces.lease(index) {
+        _ if association.has_ended() => Hold::Ended,
+        Some(lease) if association.awaits(lease) => Hold::Earlier,
+        _ => Hold::None,
     }
 }
 
@@ -144,8 +170,8 @@ struct Queue {
     quota: QueueQuota,
     /// Requests in the backends.
     in_device: usize,
-    /// The lost queue has requests in the backends, as registered.
-    undrained: bool,
+    /// The requests that the lost queue has in the backends, as registered.
+    unfinished: Option<Arc<Unfinished>>,
     /// Its usage counters.
     usage: QueueUsage,
     /// Its admission, released last.
@@ -326,8 +352,16 @@ impl<T: Transport> QueuePair<T> {
     pub fn wait(&self, now_ns: u64) -> Wait {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.wait(now_ns),
-            _ if self.was_busy => Wait::Until(now_ns + BUSY_RETRY_NS),
+            _ if self.was_busy => Wait::Until(now_ns + self.busy_retry_ns()),
             _ => Wait::Event,
+        }
+    }
+
+    /// Retry interval of commands that were busy. Requests of lost queues may take long.
+    fn busy_retry_ns(&self) -> u64 {
+        match &self.role {
+            Role::Io(association) if association.is_held() => DRAIN_POLL_NS,
+            _ => BUSY_RETRY_NS,
         }
     }
 
@@ -420,7 +454,7 @@ impl<T: Transport> QueuePair<T> {
             self.return_charge(index, cx);
             self.end_slot(index, cx);
         }
-        self.note_undrained(cx);
+        self.note_unfinished(cx);
     }
 
     /// Frees a command's buffers and its slot.
