@@ -15,7 +15,7 @@ use crate::caps::Limit;
 use crate::directory::Directory;
 use crate::failures::Failures;
 use crate::lease::{Lease, Leased};
-use crate::listing::NamespaceList;
+use crate::listing::{Listed, NamespaceList};
 use crate::payload::{LoanId, Loans};
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
@@ -52,7 +52,7 @@ pub struct Namespaces {
     completions: CompletionMode,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
-    /// For each subsystem and each view, indexed by NSID minus one: the index of the entry plus one; 0 for none.
+    /// For each subsystem, indexed by NSID minus one: the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
     /// The namespaces visible to each host.
     views: Arc<Views>,
@@ -114,14 +114,20 @@ impl Namespaces {
     /// The index of namespace `nsid`, if it is in the view.
     #[must_use]
     pub fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
-        let by_nsid = self.by_nsid.get(view.number())?;
+        let by_nsid = self.by_nsid.get(self.views.subsystem_showing(view, nsid)?)?;
         by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
     }
 
     /// The listed namespaces of a view.
     #[must_use]
-    pub fn listed(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
+    pub fn listed(&self, view: ViewId) -> Listed<'_> {
         self.list.of(view)
+    }
+
+    /// The list.
+    #[must_use]
+    pub fn list(&self) -> &NamespaceList {
+        &self.list
     }
 
     /// The subsystems.
@@ -199,16 +205,20 @@ impl Namespaces {
 
     /// The background work of every listed namespace, by index.
     pub fn upkeeps(&self) -> impl Iterator<Item = (u32, &Arc<Upkeep>)> {
-        let subsystems = (0..self.list.subsystems()).map(ViewId::whole);
-        let all = subsystems.flat_map(|whole| self.listed(whole).iter().map(move |one| (whole, one)));
-        all.filter_map(|(at, (nsid, info))| Some((self.index_of(at, *nsid)?, &info.upkeep)))
+        let subsystems = 0..self.list.subsystems();
+        let all = subsystems.flat_map(|at| self.list.whole(at).iter().map(move |one| (ViewId::whole(at), one)));
+        all.filter_map(|(whole, (nsid, info))| Some((self.index_of(whole, *nsid)?, &info.upkeep)))
+    }
+
+    /// The background work of the namespace at `index`; `None` once it has been removed.
+    #[must_use]
+    pub fn upkeep(&self, index: u32) -> Option<&Arc<Upkeep>> {
+        self.info(index).map(|info| &info.upkeep)
     }
 
     fn info(&self, index: u32) -> Option<&NamespaceInfo> {
         let entry = self.entries.get(index as usize).filter(|entry| !entry.removed)?;
-        let listed = self.listed(ViewId::whole(entry.subsystem));
-        let at = listed.binary_search_by_key(&entry.nsid, |(nsid, _)| *nsid).ok()?;
-        Some(&listed[at].1)
+        Listed::whole(self.list.whole(entry.subsystem)).find(entry.nsid)
     }
 
     /// Adds a namespace.
@@ -217,44 +227,23 @@ impl Namespaces {
         self.remove(subsystem, nsid);
         self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
         let entries = self.entries.len() as u32;
-        let by_nsid = self.table(ViewId::whole(subsystem));
+        let by_nsid = self.table(subsystem);
         if by_nsid.len() < nsid as usize {
             by_nsid.resize(nsid as usize, 0);
         }
         by_nsid[nsid as usize - 1] = entries;
-        self.update_views(subsystem);
     }
 
     /// Replaces the views.
     pub fn set_views(&mut self, views: &Arc<Views>) {
         self.views = Arc::clone(views);
-        for (view, subsystem) in views.subsystems() {
-            self.fill(view, subsystem);
-        }
     }
 
-    /// Updates the views of a subsystem.
-    fn update_views(&mut self, subsystem: usize) {
-        let views = Arc::clone(&self.views);
-        for view in views.of_subsystem(subsystem) {
-            self.fill(view, subsystem);
+    fn table(&mut self, subsystem: usize) -> &mut Vec<u32> {
+        if self.by_nsid.len() <= subsystem {
+            self.by_nsid.resize_with(subsystem + 1, Vec::new);
         }
-    }
-
-    /// Derives the table of a view from that of its subsystem.
-    fn fill(&mut self, view: ViewId, subsystem: usize) {
-        let shown = |(nsid, &index): (u32, &u32)| if self.views.contains(view, nsid) { index } else { 0 };
-        let whole = self.by_nsid.get(ViewId::whole(subsystem).number()).map_or(&[][..], Vec::as_slice);
-        let table: Vec<u32> = (1..).zip(whole).map(shown).collect();
-        *self.table(view) = table;
-    }
-
-    fn table(&mut self, view: ViewId) -> &mut Vec<u32> {
-        let at = view.number();
-        if self.by_nsid.len() <= at {
-            self.by_nsid.resize_with(at + 1, Vec::new);
-        }
-        &mut self.by_nsid[at]
+        &mut self.by_nsid[subsystem]
     }
 
     /// Sets a namespace's geometry.
@@ -267,8 +256,7 @@ impl Namespaces {
     /// Removes a namespace: no more requests are submitted to it.
     pub fn remove(&mut self, subsystem: usize, nsid: u32) {
         let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) else { return };
-        self.table(ViewId::whole(subsystem))[nsid as usize - 1] = 0;
-        self.update_views(subsystem);
+        self.table(subsystem)[nsid as usize - 1] = 0;
         self.entries[index as usize].removed = true;
         self.needs_poll = true;
     }

@@ -38,6 +38,7 @@ impl TargetThread {
             self.on_message(message, now_ns);
             busy = true;
         }
+        busy |= !self.sweeps.is_empty() && self.poll_sweeps(now_ns);
         let (events, mut requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
@@ -65,6 +66,7 @@ impl TargetThread {
             || !self.waiting.is_empty()
             || self.resources.caps.has_throttled()
             || self.draining
+            || !self.sweeps.is_empty()
             || !self.resources.out.is_empty()
             || self.resources.namespaces.needs_poll()
     }
