@@ -45,7 +45,7 @@ use crate::tcp::Connection;
 use crate::tls::TlsPeer;
 use crate::views::ViewId;
 use socket::{Resources, SCRATCH, Socket, readable};
-use sweep::{Change, Sweep};
+use sweep::{Change, Check, Sweep};
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
@@ -76,6 +76,7 @@ pub struct TargetThread {
     draining: bool,
     /// Work on every connection.
     sweeps: VecDeque<Sweep>,
+    check: Check,
     /// Connections checked by barriers: for tests.
     barrier_looks: u64,
     /// OS thread and time of the last poll.
@@ -156,6 +157,7 @@ impl TargetThread {
             in_progress: 0,
             draining: false,
             sweeps: VecDeque::new(),
+            check: Check::default(),
             barrier_looks: 0,
             os_thread: 0,
             polled_ns: 0,
@@ -182,6 +184,11 @@ impl TargetThread {
     /// Whether a message waits for this thread: for tests.
     pub(crate) fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
+    }
+
+    /// Entries of namespaces: for tests.
+    pub(crate) fn namespace_entries(&self) -> usize {
+        self.resources.namespaces.entries()
     }
 
     /// Connections checked by barriers: for tests.

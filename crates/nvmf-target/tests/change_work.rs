@@ -104,3 +104,27 @@ fn few_hosts_are_notified_in_one_poll() {
     assert_eq!(all, HOSTS, "every host is notified before the change ends");
     assert!(most <= 16, "{most} hosts in a poll");
 }
+
+/// With connections, over which the check for commands of removed namespaces is spread.
+#[test]
+fn removed_namespaces_leave_no_entries() {
+    const ROUNDS: u32 = 2000;
+    let mut bench = Bench::new(&memory(), Limits::default(), 4 << 20).expect("a bench");
+    let _hosts: Vec<Host> = (0..20).map(|at| Host::admin(&mut bench, at + 1, 0).0).collect();
+    let mut most = 0;
+    change(
+        &mut bench,
+        |changes| {
+            for _ in 0..ROUNDS {
+                changes.add(NQN, &namespace(2, Vec::new())).expect("added");
+                changes.remove(NQN, 2).expect("removed");
+            }
+        },
+        |bench| {
+            bench.run(1000);
+            most = most.max(bench.namespace_entries());
+        },
+    );
+    println!("at most {most} entries in {ROUNDS} rounds, with one other namespace");
+    assert!(most <= 4, "{most} entries");
+}

@@ -34,6 +34,7 @@ mod busy;
 mod connect;
 mod cx;
 mod hand_over;
+mod hold;
 mod io;
 mod login;
 mod prefetch;
@@ -62,17 +63,17 @@ use crate::classes::QueueCount;
 use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
-use crate::namespaces::Namespaces;
 pub use crate::payload::BUDGET;
 use crate::unfinished::Unfinished;
-use crate::wait::{BUSY_RETRY_NS, Wait};
+use crate::wait::Wait;
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
 use authentication::Authentication;
-use connect::{Connecting, DRAIN_POLL_NS};
+use connect::Connecting;
 pub use cx::Cx;
 use hand_over::HandOver;
+use hold::Hold;
 use login::Login;
 use slots::{Slot, Slots, State};
 pub use submit::connection_of;
@@ -118,37 +119,6 @@ enum Role {
     None,
     Io(Arc<Association>),
     Admin(Box<AdminQueue>),
-}
-
-/// Whether a request may be submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
-    /// Yes.
-    None,
-    /// No: the association has ended.
-    Ended,
-    /// Not yet: its host's lost queues have unfinished requests to the same storage.
-    Earlier,
-}
-
-impl Role {
-    /// Whether a request may be submitted to the namespace at `index`.
-    #[inline]
-    fn hold(&self, namespaces: &Namespaces, index: u32) -> Hold {
-        match self {
-            Self::Io(association) if association.is_held() => hold_of(association, namespaces, index),
-            _ => Hold::None,
-        }
-    }
-}
-
-#[cold]
-fn hold_of(association: &Association, namespaces: &Namespaces, index: u32) -> Hold {
-    match namespaces.lease(index) {
-        _ if association.has_ended() => Hold::Ended,
-        Some(lease) if association.awaits(lease) => Hold::Earlier,
-        _ => Hold::None,
-    }
 }
 
 /// State from Connect on.
@@ -354,14 +324,6 @@ impl<T: Transport> QueuePair<T> {
             Phase::Connecting(connecting) => connecting.wait(now_ns),
             _ if self.was_busy => Wait::Until(now_ns + self.busy_retry_ns()),
             _ => Wait::Event,
-        }
-    }
-
-    /// Retry interval of commands that were busy. Requests of lost queues may take long.
-    fn busy_retry_ns(&self) -> u64 {
-        match &self.role {
-            Role::Io(association) if association.is_held() => DRAIN_POLL_NS,
-            _ => BUSY_RETRY_NS,
         }
     }
 

@@ -47,6 +47,9 @@ impl TargetThread {
         busy |= moved;
         requests += buffered;
         busy |= self.resources.shared.background.is_used() && self.poll_background(now_ns, requests);
+        if self.resources.namespaces.has_unchecked() {
+            self.check_references(now_ns);
+        }
         let due = self.tick(now_ns);
         assert!(self.resources.namespaces.loans().is_empty(), "loans end within a poll");
         self.idle = !busy && !due;

@@ -19,6 +19,9 @@ use crate::queue_pair::{Cx, QueuePair, Transport};
 /// Connections visited in one poll: some 5 us for each one that is sent an event.
 pub(super) const CONNECTIONS: usize = 16;
 
+/// Interval of checks for commands of removed namespaces, in nanoseconds.
+const RECHECK_NS: u64 = 10_000_000;
+
 /// Work on every connection.
 pub(super) struct Sweep {
     change: Change,
@@ -59,7 +62,37 @@ impl Change {
     }
 }
 
+/// A check of all connections for commands of removed namespaces, whose indices can then be used again.
+#[derive(Default)]
+pub(super) struct Check {
+    /// The next connection, if a check is in progress.
+    next: Option<usize>,
+    /// When the next check may begin, in nanoseconds.
+    due_ns: u64,
+}
+
 impl TargetThread {
+    /// Checks the next connections. What is still referred to is checked again after a while.
+    #[cold]
+    pub(super) fn check_references(&mut self, now_ns: u64) {
+        if self.check.next.is_none() {
+            if now_ns < self.check.due_ns {
+                return;
+            }
+            self.resources.namespaces.begin_check();
+        }
+        let next = self.check.next.unwrap_or(0);
+        let end = self.sockets.len().min(next + CONNECTIONS);
+        for socket in self.sockets[next.min(end)..end].iter_mut().flatten() {
+            socket.conn.pair.note_references(&mut self.resources.namespaces);
+        }
+        self.check.next = (end < self.sockets.len()).then_some(end);
+        if self.check.next.is_none() {
+            self.resources.namespaces.end_check();
+            self.check.due_ns = if self.resources.namespaces.has_unchecked() { now_ns + RECHECK_NS } else { 0 };
+        }
+    }
+
     pub(super) fn sweep_later(&mut self, sweep: Sweep) {
         self.sweeps.push_back(sweep);
     }
