@@ -40,7 +40,7 @@ use crate::utilization::UtilizationRequest;
 use crate::views::{Restricted, Views};
 use pilotlight_auth::Concatenation;
 
-/// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
+/// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
 /// Limits for I/O threads.

@@ -62,7 +62,8 @@ fn use_second(io: &mut Connection) {
 fn overwrite(second: &Controller, gate: &Gate) {
     let mut io = queue(second, 1);
     let newer = write(&mut io, 7, 0x22);
-    let by_transfer = io.submit(Sqe::block_io(io_opcode::WRITE, 1, 8, 16), &[0x22; 16 * BLOCK], 0).expect("submitted");
+    let by_transfer =
+        io.submit(Sqe::block_io(io_opcode::WRITE, 1, 8, 16), &vec![0x22; 16 * BLOCK], 0).expect("submitted");
     let seen = io.submit(Sqe::block_io(io_opcode::READ, 1, 7, 1), &[], BLOCK as u32).expect("submitted");
     use_second(&mut io);
     let early = io.take_completion(0).expect("connected").map(|(completed, _)| completed.cid);

@@ -251,14 +251,14 @@ impl Changes {
     /// Second broadcast: publishes the state in Identify, and notifies hosts of changed namespaces.
     fn publish(&self, changed: &[Key]) {
         let one = |&(subsystem, nsid): &Key| ChangedNamespace { subsystem, nsid, before: None };
-        self.publish_changes(changed.iter().map(one).collect());
+        self.publish_changes(&changed.iter().map(one).collect());
     }
 
     /// As [`Self::publish`], possibly for changes of visibility. The previous list is released here: it may be long.
-    pub(super) fn publish_changes(&self, changed: Arc<[ChangedNamespace]>) {
+    pub(super) fn publish_changes(&self, changed: &Arc<[ChangedNamespace]>) {
         let list = self.shared.list();
         let before = self.change_state(|state| state.list.replace(Arc::clone(&list)));
-        self.broadcast(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
+        self.broadcast(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(changed), applied });
         drop(before);
     }
 

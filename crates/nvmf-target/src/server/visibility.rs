@@ -40,7 +40,7 @@ impl Changes {
         let prepared = Arc::new(before.prepared(subsystem, &all));
         if prepared != before {
             self.apply_views(&prepared);
-            self.publish_changes(Arc::default());
+            self.publish_changes(&Arc::default());
             self.shared.register.set_views(Arc::clone(&prepared));
         }
         let next = Arc::new(prepared.restricted_to(subsystem, &all));
@@ -48,14 +48,14 @@ impl Changes {
             self.apply_views(&next);
             let is_seen = self.shared.storage(subsystem, nsid).is_some() && prepared.differs(&next, nsid);
             let changed = ChangedNamespace { subsystem, nsid, before: Some(prepared) };
-            self.publish_changes(if is_seen { Arc::new([changed]) } else { Arc::default() });
+            self.publish_changes(&if is_seen { Arc::from([changed]) } else { Arc::default() });
             self.shared.register.set_views(Arc::clone(&next));
         }
         let pruned = Arc::new(next.pruned(subsystem, &all));
         if pruned != next {
             self.shared.register.set_views(Arc::clone(&pruned)); // first: I/O threads have both
             self.apply_views(&pruned);
-            self.publish_changes(Arc::default());
+            self.publish_changes(&Arc::default());
         }
     }
 
