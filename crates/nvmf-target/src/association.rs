@@ -5,11 +5,13 @@
 //! identity, a flag for its end, and a flag for traffic.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ConnAddr;
 pub use crate::ids::HostKey;
+use crate::lease::Lease;
+use crate::unfinished::Unfinished;
 use crate::views::ViewId;
 
 /// Origin of an association.
@@ -32,12 +34,15 @@ pub struct Association {
     pub admin: ConnAddr,
     /// Its origin.
     pub origin: Origin,
-    /// The connections of its I/O queues. Locked when a queue is added or removed, and for status.
+    /// The connections of its I/O queues that have not stopped. Locked when a queue is added or removed, and for status.
     io_queues: Mutex<Vec<ConnAddr>>,
     /// The namespaces visible to the host.
     view: AtomicUsize,
-    dead: AtomicBool,
-    /// Its host waits for its end.
+    /// Why requests may not be submitted: [`ENDED`], [`WAITS`]. One word, so that an unhindered command costs one branch.
+    held: AtomicU8,
+    /// Requests of its host's queues that were lost before it began.
+    earlier: Vec<Arc<Unfinished>>,
+    /// A Connect of its host waits until its I/O queues have stopped.
     draining: AtomicBool,
     traffic: AtomicBool,
     /// [`NO_POWER_STATES`] or the controller's power state.
@@ -46,10 +51,21 @@ pub struct Association {
 
 /// The controller reports no power states.
 const NO_POWER_STATES: u8 = u8::MAX;
+/// The association has ended.
+const ENDED: u8 = 1;
+/// Some of `earlier` may be unfinished.
+const WAITS: u8 = 2;
 
 impl Association {
     /// A new association, for [`Register::begin`](crate::register::Register::begin).
-    pub(crate) fn new(cntlid: u16, host: HostKey, admin: ConnAddr, origin: Origin, view: ViewId) -> Self {
+    pub(crate) fn new(
+        cntlid: u16,
+        host: HostKey,
+        admin: ConnAddr,
+        origin: Origin,
+        view: ViewId,
+        earlier: Vec<Arc<Unfinished>>,
+    ) -> Self {
         Self {
             view: AtomicUsize::new(view.number()),
             cntlid,
@@ -57,7 +73,8 @@ impl Association {
             admin,
             origin,
             io_queues: Mutex::default(),
-            dead: AtomicBool::new(false),
+            held: AtomicU8::new(if earlier.is_empty() { 0 } else { WAITS }),
+            earlier,
             draining: AtomicBool::new(false),
             traffic: AtomicBool::new(false),
             power_state: AtomicU8::new(NO_POWER_STATES),
@@ -67,20 +84,37 @@ impl Association {
     /// Whether it has ended: nothing may be submitted for it any more.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.dead.load(Relaxed)
+        self.held.load(Relaxed) & ENDED != 0
+    }
+
+    /// Whether requests may have to wait, or be refused.
+    #[inline]
+    #[must_use]
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Acquire) != 0
+    }
+
+    /// Whether requests of the host to this storage are unfinished, of queues that were lost before the association began.
+    #[cold]
+    pub(crate) fn awaits(&self, lease: &Lease) -> bool {
+        if self.earlier.iter().all(|earlier| earlier.is_finished()) {
+            self.held.fetch_and(!WAITS, AcqRel);
+            return false;
+        }
+        self.earlier.iter().any(|earlier| earlier.includes(lease))
     }
 
     /// Ends it; returns whether it was active. Each queue notices in its next poll and sends `Detached`.
     pub(crate) fn terminate(&self) -> bool {
-        !self.dead.swap(true, Relaxed)
+        self.held.fetch_or(ENDED, Relaxed) & ENDED == 0
     }
 
-    /// Its host waits until the register removes it. Under the register's lock.
-    pub(crate) fn note_draining(&self) {
-        self.draining.store(true, Relaxed);
+    /// Sets whether a Connect of its host waits for its I/O queues. Under the register's lock.
+    pub(crate) fn set_draining(&self, draining: bool) {
+        self.draining.store(draining, Relaxed);
     }
 
-    /// Whether its host waits until the register removes it.
+    /// Whether a Connect of its host waits for its I/O queues.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
     }
@@ -96,14 +130,21 @@ impl Association {
         self.view.store(view.number(), Relaxed);
     }
 
-    /// Adds an I/O queue.
+    /// Adds an I/O queue. Under the register's lock.
     pub(crate) fn note_queue(&self, queue: ConnAddr) {
         self.io_queues().push(queue);
     }
 
-    /// Removes an I/O queue.
-    pub(crate) fn forget_queue(&self, queue: ConnAddr) {
-        self.io_queues().retain(|other| *other != queue);
+    /// Removes an I/O queue; returns whether none is left. Under the register's lock.
+    pub(crate) fn forget_queue(&self, queue: ConnAddr) -> bool {
+        let mut queues = self.io_queues();
+        queues.retain(|other| *other != queue);
+        queues.is_empty()
+    }
+
+    /// Whether it has I/O queues that may submit requests.
+    pub(crate) fn has_queues(&self) -> bool {
+        !self.io_queues().is_empty()
     }
 
     /// The number of its I/O queues, and the I/O threads that serve them in ascending order.

@@ -3,7 +3,7 @@
 //! A removed namespace keeps its file, device or memory open until the reaper has closed the channels of every I/O thread.
 //! Each user of the storage has a [`Lease`] and drops it last; [`Closed`] is signalled when all are dropped.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use crate::backend::Channel;
@@ -45,7 +45,24 @@ impl Lease {
     pub fn closed(&self) -> Arc<Closed> {
         Arc::clone(&self.0.0)
     }
+
+    /// The identity of the storage.
+    #[must_use]
+    pub fn storage(&self) -> StorageId {
+        StorageId(Arc::downgrade(&self.0))
+    }
+
+    /// Whether this is a lease of that storage.
+    #[must_use]
+    pub fn is_of(&self, storage: &StorageId) -> bool {
+        storage.0.as_ptr() == Arc::as_ptr(&self.0)
+    }
 }
+
+/// Identifies the storage of a namespace, also after the namespace has moved to another NSID. Never reused while it exists; does not keep
+/// the storage open.
+#[derive(Clone, Debug)]
+pub struct StorageId(Weak<Last>);
 
 /// A channel and its lease, in the order in which they are dropped.
 pub struct Leased {

@@ -55,6 +55,7 @@ pub mod tcp;
 pub mod testing;
 pub mod thread;
 pub mod tls;
+mod unfinished;
 pub mod usage;
 pub mod utilization;
 pub mod views;

@@ -15,19 +15,45 @@ use crate::views::{ViewId, Views};
 pub struct NamespaceList {
     directory: Arc<Directory>,
     subsystems: Vec<Vec<(u32, NamespaceInfo)>>,
-    /// The namespaces of each view.
-    views: Vec<Vec<(u32, NamespaceInfo)>>,
+    /// The visibility of the namespaces.
+    views: Arc<Views>,
+}
+
+/// The namespaces of a view by ascending NSID.
+#[derive(Clone, Copy, Debug)]
+pub struct Listed<'a> {
+    all: &'a [(u32, NamespaceInfo)],
+    view: Option<(&'a Views, ViewId)>,
+}
+
+impl<'a> Listed<'a> {
+    /// All of a subsystem.
+    #[must_use]
+    pub fn whole(all: &'a [(u32, NamespaceInfo)]) -> Self {
+        Self { all, view: None }
+    }
+
+    /// The visible namespaces.
+    pub fn iter(self) -> impl Iterator<Item = &'a (u32, NamespaceInfo)> {
+        self.all.iter().filter(move |(nsid, _)| self.shows(*nsid))
+    }
+
+    /// A visible namespace.
+    #[must_use]
+    pub fn find(self, nsid: u32) -> Option<&'a NamespaceInfo> {
+        let at = self.all.binary_search_by_key(&nsid, |(nsid, _)| *nsid).ok().filter(|_| self.shows(nsid))?;
+        Some(&self.all[at].1)
+    }
+
+    fn shows(self, nsid: u32) -> bool {
+        self.view.is_none_or(|(views, view)| views.contains(view, nsid))
+    }
 }
 
 impl NamespaceList {
     /// The list of the namespaces of each subsystem of `directory`, by ascending NSID, and their visibility.
     #[must_use]
-    pub fn new(directory: Arc<Directory>, subsystems: Vec<Vec<(u32, NamespaceInfo)>>, views: &Views) -> Self {
-        let seen = |(view, subsystem): (ViewId, usize)| {
-            let all = subsystems.get(subsystem).into_iter().flatten();
-            all.filter(|(nsid, _)| views.contains(view, *nsid)).cloned().collect()
-        };
-        let views = views.subsystems().map(seen).collect();
+    pub fn new(directory: Arc<Directory>, subsystems: Vec<Vec<(u32, NamespaceInfo)>>, views: Arc<Views>) -> Self {
         Self { directory, subsystems, views }
     }
 
@@ -43,13 +69,22 @@ impl NamespaceList {
         &self.directory
     }
 
-    /// The namespaces of this view by ascending NSID; empty without such a subsystem.
+    /// The visibility of the namespaces.
     #[must_use]
-    pub fn of(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
-        let found = match view.index() {
-            Ok(view) => self.views.get(view),
-            Err(subsystem) => self.subsystems.get(subsystem),
-        };
-        found.map_or(&[], Vec::as_slice)
+    pub fn views(&self) -> &Views {
+        &self.views
+    }
+
+    /// The namespaces of this view; none without such a subsystem.
+    #[must_use]
+    pub fn of(&self, view: ViewId) -> Listed<'_> {
+        let subsystem = self.views.subsystem_of(view).and_then(|at| self.subsystems.get(at));
+        Listed { all: subsystem.map_or(&[], Vec::as_slice), view: view.index().is_ok().then_some((&*self.views, view)) }
+    }
+
+    /// All namespaces of a subsystem by ascending NSID.
+    #[must_use]
+    pub fn whole(&self, subsystem: usize) -> &[(u32, NamespaceInfo)] {
+        self.subsystems.get(subsystem).map_or(&[], Vec::as_slice)
     }
 }

@@ -45,6 +45,26 @@ pub enum NamespaceChange {
     Removed,
 }
 
+/// A namespace of whose change hosts are notified.
+#[derive(Clone, Debug)]
+pub struct ChangedNamespace {
+    /// Index of the subsystem.
+    pub subsystem: usize,
+    /// The namespace.
+    pub nsid: u32,
+    /// The previous views, if only its visibility has changed.
+    pub before: Option<Arc<Views>>,
+}
+
+impl ChangedNamespace {
+    /// Whether the change concerns hosts with this view, now one of `views`.
+    #[must_use]
+    pub fn affects(&self, view: ViewId, views: &Views) -> bool {
+        let is_visible = views.contains(view, self.nsid);
+        self.before.as_ref().map_or(is_visible, |before| before.contains(view, self.nsid) != is_visible)
+    }
+}
+
 /// A message to an I/O thread.
 pub enum Message {
     /// Serve this connection.
@@ -140,8 +160,8 @@ pub enum Message {
     Listed {
         /// The subsystems and their namespaces.
         list: Arc<NamespaceList>,
-        /// The changed NSIDs and their views.
-        changed: Arc<[(ViewId, u32)]>,
+        /// The changed namespaces.
+        changed: Arc<[ChangedNamespace]>,
         /// Dropped once that is done.
         applied: Ack,
     },

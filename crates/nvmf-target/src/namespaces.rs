@@ -1,8 +1,9 @@
 //! An I/O thread's table of namespaces: geometry and channels.
 //!
-//! Changes arrive as messages, so that a look-up on the request path is two array accesses. An index is never reused: a
-//! removed namespace keeps its entry (some 60 bytes), and its channel until the last request completes, so that a waiting
-//! command does not reach another namespace. The [`Reaper`] closes channels.
+//! Changes arrive as messages, so that a look-up on the request path is two array accesses. A removed namespace keeps its channel
+//! until the last request completes. The [`Reaper`] closes channels. Its index is used again after no command refers to it: a
+//! command that waits must not reach another namespace. The I/O thread checks all of its connections for that, a few in each poll
+//! ([`Namespaces::begin_check`]); no command can begin to refer to a removed namespace meanwhile.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::directory::Directory;
 use crate::failures::Failures;
-use crate::lease::Leased;
-use crate::listing::NamespaceList;
+use crate::lease::{Lease, Leased};
+use crate::listing::{Listed, NamespaceList};
 use crate::payload::{LoanId, Loans};
 use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
@@ -29,6 +30,18 @@ struct Entry {
     geometry: Geometry,
     leased: Option<Leased>,
     removed: bool,
+    reuse: Reuse,
+}
+
+/// Whether the index of a removed namespace without a channel can be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reuse {
+    /// Not known.
+    Unknown,
+    /// No command that refers to it has been found in the current check.
+    Candidate,
+    /// Yes.
+    Free,
 }
 
 impl Entry {
@@ -52,13 +65,15 @@ pub struct Namespaces {
     completions: CompletionMode,
     bell: Arc<Bell>,
     entries: Vec<Entry>,
-    /// For each subsystem and each view, indexed by NSID minus one: the index of the entry plus one; 0 for none.
+    /// For each subsystem, indexed by NSID minus one: the index of the entry plus one; 0 for none.
     by_nsid: Vec<Vec<u32>>,
     /// The namespaces visible to each host.
     views: Arc<Views>,
     /// The list for Identify. Replaced after the entries of every I/O thread have changed.
     list: Arc<NamespaceList>,
     loans: Loans,
+    /// Removed namespaces without a channel whose index is not free.
+    unchecked: bool,
     /// A channel may have requests in flight, or has to be passed to the reaper.
     needs_poll: bool,
 }
@@ -78,6 +93,7 @@ impl Namespaces {
             views: Arc::default(),
             list: Arc::default(),
             loans: Loans::default(),
+            unchecked: false,
             needs_poll: false,
         })
     }
@@ -114,14 +130,20 @@ impl Namespaces {
     /// The index of namespace `nsid`, if it is in the view.
     #[must_use]
     pub fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
-        let by_nsid = self.by_nsid.get(view.number())?;
+        let by_nsid = self.by_nsid.get(self.views.subsystem_showing(view, nsid)?)?;
         by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
     }
 
     /// The listed namespaces of a view.
     #[must_use]
-    pub fn listed(&self, view: ViewId) -> &[(u32, NamespaceInfo)] {
+    pub fn listed(&self, view: ViewId) -> Listed<'_> {
         self.list.of(view)
+    }
+
+    /// The list.
+    #[must_use]
+    pub fn list(&self) -> &NamespaceList {
+        &self.list
     }
 
     /// The subsystems.
@@ -150,12 +172,15 @@ impl Namespaces {
 
     /// The channel of the namespace at `index`; `None` once it has been removed.
     pub fn channel(&mut self, index: u32) -> Option<&mut dyn Channel> {
-        let entry = &mut self.entries[index as usize];
-        if entry.removed {
-            return None;
-        }
+        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
         self.needs_poll = true; // the caller may submit
         entry.channel_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    /// The lease of the storage of the namespace at `index`, as long as its channel exists.
+    #[must_use]
+    pub fn lease(&self, index: u32) -> Option<&Lease> {
+        self.entries.get(index as usize)?.leased.as_ref().map(|leased| &leased.lease)
     }
 
     /// Borrows blocks of the namespace at `index` for a zero-copy read, if possible.
@@ -193,62 +218,49 @@ impl Namespaces {
 
     /// The background work of every listed namespace, by index.
     pub fn upkeeps(&self) -> impl Iterator<Item = (u32, &Arc<Upkeep>)> {
-        let subsystems = (0..self.list.subsystems()).map(ViewId::whole);
-        let all = subsystems.flat_map(|whole| self.listed(whole).iter().map(move |one| (whole, one)));
-        all.filter_map(|(at, (nsid, info))| Some((self.index_of(at, *nsid)?, &info.upkeep)))
+        let subsystems = 0..self.list.subsystems();
+        let all = subsystems.flat_map(|at| self.list.whole(at).iter().map(move |one| (ViewId::whole(at), one)));
+        all.filter_map(|(whole, (nsid, info))| Some((self.index_of(whole, *nsid)?, &info.upkeep)))
+    }
+
+    /// The background work of the namespace at `index`; `None` once it has been removed.
+    #[must_use]
+    pub fn upkeep(&self, index: u32) -> Option<&Arc<Upkeep>> {
+        self.info(index).map(|info| &info.upkeep)
     }
 
     fn info(&self, index: u32) -> Option<&NamespaceInfo> {
         let entry = self.entries.get(index as usize).filter(|entry| !entry.removed)?;
-        let listed = self.listed(ViewId::whole(entry.subsystem));
-        let at = listed.binary_search_by_key(&entry.nsid, |(nsid, _)| *nsid).ok()?;
-        Some(&listed[at].1)
+        Listed::whole(self.list.whole(entry.subsystem)).find(entry.nsid)
     }
 
     /// Adds a namespace.
     pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased) {
         leased.channel.set_completions(self.completions, &self.bell);
         self.remove(subsystem, nsid);
-        self.entries.push(Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false });
-        let entries = self.entries.len() as u32;
-        let by_nsid = self.table(ViewId::whole(subsystem));
+        let entry = Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false, reuse: Reuse::Unknown };
+        let index = self.entries.iter().position(|entry| entry.reuse == Reuse::Free).unwrap_or(self.entries.len());
+        match self.entries.get_mut(index) {
+            Some(free) => *free = entry,
+            None => self.entries.push(entry),
+        }
+        let by_nsid = self.table(subsystem);
         if by_nsid.len() < nsid as usize {
             by_nsid.resize(nsid as usize, 0);
         }
-        by_nsid[nsid as usize - 1] = entries;
-        self.update_views(subsystem);
+        by_nsid[nsid as usize - 1] = index as u32 + 1;
     }
 
     /// Replaces the views.
     pub fn set_views(&mut self, views: &Arc<Views>) {
         self.views = Arc::clone(views);
-        for (view, subsystem) in views.subsystems() {
-            self.fill(view, subsystem);
-        }
     }
 
-    /// Updates the views of a subsystem.
-    fn update_views(&mut self, subsystem: usize) {
-        let views = Arc::clone(&self.views);
-        for view in views.of_subsystem(subsystem) {
-            self.fill(view, subsystem);
+    fn table(&mut self, subsystem: usize) -> &mut Vec<u32> {
+        if self.by_nsid.len() <= subsystem {
+            self.by_nsid.resize_with(subsystem + 1, Vec::new);
         }
-    }
-
-    /// Derives the table of a view from that of its subsystem.
-    fn fill(&mut self, view: ViewId, subsystem: usize) {
-        let shown = |(nsid, &index): (u32, &u32)| if self.views.contains(view, nsid) { index } else { 0 };
-        let whole = self.by_nsid.get(ViewId::whole(subsystem).number()).map_or(&[][..], Vec::as_slice);
-        let table: Vec<u32> = (1..).zip(whole).map(shown).collect();
-        *self.table(view) = table;
-    }
-
-    fn table(&mut self, view: ViewId) -> &mut Vec<u32> {
-        let at = view.number();
-        if self.by_nsid.len() <= at {
-            self.by_nsid.resize_with(at + 1, Vec::new);
-        }
-        &mut self.by_nsid[at]
+        &mut self.by_nsid[subsystem]
     }
 
     /// Sets a namespace's geometry.
@@ -261,8 +273,7 @@ impl Namespaces {
     /// Removes a namespace: no more requests are submitted to it.
     pub fn remove(&mut self, subsystem: usize, nsid: u32) {
         let Some(index) = self.index_of(ViewId::whole(subsystem), nsid) else { return };
-        self.table(ViewId::whole(subsystem))[nsid as usize - 1] = 0;
-        self.update_views(subsystem);
+        self.table(subsystem)[nsid as usize - 1] = 0;
         self.entries[index as usize].removed = true;
         self.needs_poll = true;
     }
@@ -281,8 +292,44 @@ impl Namespaces {
             } else if entry.removed {
                 entry.retire(reaper);
                 self.needs_poll |= entry.leased.is_some();
+                self.unchecked |= entry.leased.is_none();
             }
         }
+    }
+
+    /// Whether removed namespaces have indices that commands may refer to.
+    #[must_use]
+    pub fn has_unchecked(&self) -> bool {
+        self.unchecked
+    }
+
+    /// Begins to check which of those indices can be used again.
+    pub fn begin_check(&mut self) {
+        let is_retired = |entry: &&mut Entry| entry.removed && entry.leased.is_none() && entry.reuse != Reuse::Free;
+        self.entries.iter_mut().filter(is_retired).for_each(|entry| entry.reuse = Reuse::Candidate);
+    }
+
+    /// A command refers to the namespace at `index`.
+    pub fn note_reference(&mut self, index: u32) {
+        if let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.reuse == Reuse::Candidate) {
+            entry.reuse = Reuse::Unknown;
+        }
+    }
+
+    /// Ends the check, after every command's [`Namespaces::note_reference`].
+    pub fn end_check(&mut self) {
+        let candidates = self.entries.iter_mut().filter(|entry| entry.reuse == Reuse::Candidate);
+        candidates.for_each(|entry| entry.reuse = Reuse::Free);
+        let used = self.entries.iter().rposition(|entry| entry.reuse != Reuse::Free);
+        self.entries.truncate(used.map_or(0, |last| last + 1));
+        let is_retired = |entry: &Entry| entry.removed && entry.leased.is_none() && entry.reuse != Reuse::Free;
+        self.unchecked = self.entries.iter().any(is_retired);
+    }
+
+    /// Number of entries, which each poll may visit: for tests.
+    #[must_use]
+    pub fn entries(&self) -> usize {
+        self.entries.len()
     }
 
     /// Whether [`Namespaces::poll`] may have work.
@@ -316,5 +363,58 @@ impl Namespaces {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.entries.iter().filter_map(Entry::channel).map(Channel::in_flight).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Backend, NullBackend};
+    use crate::lease::Lease;
+
+    fn add(namespaces: &mut Namespaces, nsid: u32) -> u32 {
+        let backend = NullBackend::new(4096, 16).expect("a backend");
+        let leased = Leased { channel: backend.open_channel(1).expect("a channel"), lease: Lease::default() };
+        namespaces.add(0, nsid, backend.geometry(), leased);
+        namespaces.index_of(ViewId::whole(0), nsid).expect("added")
+    }
+
+    /// Polls until the reaper has taken the channels of removed namespaces.
+    fn retire(namespaces: &mut Namespaces, reaper: &Reaper) {
+        while namespaces.needs_poll() {
+            namespaces.poll(0, &mut Vec::new(), reaper);
+        }
+    }
+
+    #[test]
+    fn entries_do_not_grow_with_the_namespaces_that_were_removed() {
+        let (mut namespaces, reaper) = (Namespaces::new().expect("a bell"), Reaper::start().expect("a thread"));
+        let first = add(&mut namespaces, 1);
+        for _ in 0..100_000 {
+            add(&mut namespaces, 2);
+            namespaces.remove(0, 2);
+            retire(&mut namespaces, &reaper);
+            namespaces.begin_check();
+            namespaces.end_check();
+            assert_eq!(namespaces.entries(), 1);
+        }
+        assert_eq!(namespaces.index_of(ViewId::whole(0), 1), Some(first));
+    }
+
+    #[test]
+    fn an_index_is_not_used_again_while_a_command_refers_to_it() {
+        let (mut namespaces, reaper) = (Namespaces::new().expect("a bell"), Reaper::start().expect("a thread"));
+        let old = add(&mut namespaces, 1);
+        namespaces.remove(0, 1);
+        retire(&mut namespaces, &reaper);
+        namespaces.begin_check();
+        namespaces.note_reference(old);
+        namespaces.end_check();
+        assert!(namespaces.has_unchecked() && add(&mut namespaces, 2) != old);
+        assert!(namespaces.channel(old).is_none(), "the command fails");
+        namespaces.begin_check();
+        namespaces.end_check();
+        assert!(!namespaces.has_unchecked());
+        assert_eq!(add(&mut namespaces, 3), old);
     }
 }

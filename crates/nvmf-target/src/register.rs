@@ -1,22 +1,29 @@
 //! The register of associations and of each host's queues.
 //!
 //! # The problem
-//! A reconnecting host must wait until writes of its earlier association have ended. That association may still seem active:
-//! the packet that closes the admin queue can be lost while those of the I/O queues arrive. So queues count, not
-//! associations.
+//! Writes of a host's earlier association must not land after commands of its next one. But a request in a backend may take
+//! long, or never end, and must not keep the host from its other namespaces. That association may still seem active: the packet
+//! that closes the admin queue can be lost while those of the I/O queues arrive. So queues count, not associations.
 //!
 //! # The algorithm
-//! The register is indexed by host. For each host it has the addresses of its queues, the number of ended associations that
-//! are not drained, and the number of lost queues with requests in a backend. A Connect on an admin queue makes the I/O
-//! threads with queues of its host check for closed connections (a barrier), and then waits until both numbers are 0. Queues
-//! in use do not count: the second path of a multipath host must not wait for the commands of the first.
+//! The register is indexed by host. For each host it has the addresses of its queues, the number of ended associations with
+//! I/O queues that have not *stopped*, and the requests that its lost queues have in the backends. A queue that is lost first
+//! registers those, and then stops: it submits nothing more. A Connect on an admin queue makes the I/O threads with queues of
+//! its host check for closed connections (a barrier), and then waits until the queues of ended associations have stopped, which
+//! takes one message to their I/O threads. The association that begins then takes the list of unfinished requests: its commands to
+//! their namespaces wait as for a busy backend. Queues in use do not count: the second path of a multipath host must not wait
+//! for the commands of the first.
+//!
+//! What a lost queue holds counts for its host until its requests end ([`crate::admission`]). It has at most one such queue for each
+//! namespace and path: what waits is not in a backend, and ends with its connection.
 //!
 //! Only what is proved counts: the queues of a peer that claims to be the host and has not authenticated submit nothing, so nothing waits
 //! for them, nor for the end of an association whose admin queue is such a claim.
 //!
 //! # The properties
 //! - An association leaves the register only after all of its queues have ended with nothing in flight.
-//! - A host that is not draining has no requests of closed queues in a backend.
+//! - A host that is not draining has no closed queue that may submit requests.
+//! - An association submits nothing to a storage that has unfinished requests of queues lost before it began.
 //! - The cost of an operation does not depend on other hosts.
 //!
 //! The register has a lock. It is used only for Connect and for the end of queues and associations.
@@ -28,6 +35,7 @@ use crate::association::{Association, Origin};
 use crate::config::ControllerIds;
 use crate::ids::{ConnAddr, HostKey};
 use crate::notifier::Notifier;
+use crate::unfinished::Unfinished;
 use crate::views::Views;
 
 /// All associations, and the queues of all hosts.
@@ -57,19 +65,15 @@ struct Host {
     queues: Vec<ConnAddr>,
     /// Queues of peers that claim to be this host and have not authenticated.
     claimed: Vec<ConnAddr>,
-    /// Ended associations that are not drained and whose admin queue was proved.
+    /// Ended associations with I/O queues that have not stopped, and whose admin queue was proved.
     ended: u32,
-    /// Lost queues with requests in a backend.
-    undrained: u32,
+    /// Requests of lost queues in the backends.
+    unfinished: Vec<Arc<Unfinished>>,
 }
 
 impl Host {
-    fn is_draining(&self) -> bool {
-        self.ended > 0 || self.undrained > 0
-    }
-
     fn is_unused(&self) -> bool {
-        self.queues.is_empty() && self.claimed.is_empty() && !self.is_draining()
+        self.queues.is_empty() && self.claimed.is_empty() && self.ended == 0 && self.unfinished.is_empty()
     }
 }
 
@@ -187,7 +191,8 @@ impl Register {
         let mut inner = self.lock();
         let cntlid = inner.free_id(ids)?;
         let view = inner.views.of(host.subsystem, &host.hostnqn);
-        let association = Arc::new(Association::new(cntlid, host, admin, origin, view));
+        let earlier = inner.hosts.get(&host).map(|host| host.unfinished.clone()).unwrap_or_default();
+        let association = Arc::new(Association::new(cntlid, host, admin, origin, view, earlier));
         inner.associations.insert(cntlid, Arc::clone(&association));
         Some(association)
     }
@@ -198,13 +203,32 @@ impl Register {
         self.lock().associations.get(&cntlid).cloned()
     }
 
-    /// Ends an association: nothing more is submitted for it. Its host is draining until [`Register::remove`], unless the admin queue
-    /// is still a claim: such an association has submitted nothing.
+    /// Adds an I/O queue to an association. Returns `false`, without effect, if that has ended.
+    #[must_use]
+    pub fn attach(&self, association: &Association, queue: ConnAddr) -> bool {
+        let _register = self.lock();
+        let is_active = !association.has_ended();
+        if is_active {
+            association.note_queue(queue);
+        }
+        is_active
+    }
+
+    /// An I/O queue of the association submits nothing more. What it has in the backends is registered already.
+    pub fn queue_stopped(&self, association: &Association, queue: ConnAddr) {
+        let mut inner = self.lock();
+        if association.forget_queue(queue) {
+            inner.end_draining(association);
+        }
+    }
+
+    /// Ends an association: nothing more is submitted for it. Its host is draining until its I/O queues have stopped, unless the
+    /// admin queue is still a claim: such an association has submitted nothing.
     pub fn terminate(&self, association: &Association) {
         let mut inner = self.lock();
         let is_proved = inner.hosts.get(&association.host).is_some_and(|host| host.queues.contains(&association.admin));
-        if association.terminate() && is_proved {
-            association.note_draining();
+        if association.terminate() && is_proved && association.has_queues() {
+            association.set_draining(true);
             inner.host(&association.host).ended += 1;
         }
     }
@@ -213,25 +237,23 @@ impl Register {
     pub fn remove(&self, cntlid: u16) {
         let mut inner = self.lock();
         let Some(association) = inner.associations.remove(&cntlid) else { return };
-        if association.is_draining() {
-            inner.change(&association.host, |host| host.ended -= 1);
-        }
+        inner.end_draining(&association);
     }
 
-    /// Counts a lost queue of `host` with requests in a backend.
-    pub fn queue_lost(&self, host: &HostKey) {
-        self.lock().host(host).undrained += 1;
+    /// Adds the requests that a lost queue of `host` has in the backends.
+    pub fn queue_lost(&self, host: &HostKey, requests: Arc<Unfinished>) {
+        self.lock().host(host).unfinished.push(requests);
     }
 
     /// Ends [`Register::queue_lost`]: the last request has completed.
-    pub fn queue_drained(&self, host: &HostKey) {
-        self.lock().change(host, |host| host.undrained -= 1);
+    pub fn queue_drained(&self, host: &HostKey, requests: &Arc<Unfinished>) {
+        self.lock().change(host, |host| host.unfinished.retain(|other| !Arc::ptr_eq(other, requests)));
     }
 
-    /// Whether a lost queue or an ended association of `host` may have requests in a backend.
+    /// Whether I/O queues of ended associations of `host` may still submit requests.
     #[must_use]
     pub fn is_draining(&self, host: &HostKey) -> bool {
-        self.lock().hosts.get(host).is_some_and(Host::is_draining)
+        self.lock().hosts.get(host).is_some_and(|host| host.ended > 0)
     }
 
     /// Controllers with power states, and their states, in the order of their identifiers.
@@ -299,6 +321,14 @@ impl Inner {
         self.hosts.entry(host.clone()).or_default()
     }
 
+    /// A Connect of its host does not wait for this association any more.
+    fn end_draining(&mut self, association: &Association) {
+        if association.is_draining() {
+            association.set_draining(false);
+            self.change(&association.host, |host| host.ended -= 1);
+        }
+    }
+
     /// Changes the state of `host`, and removes it if it is unused.
     fn change(&mut self, host: &HostKey, change: impl FnOnce(&mut Host)) {
         let Some(found) = self.hosts.get_mut(host) else { return };
@@ -312,6 +342,7 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lease::Lease;
 
     fn host(id: u8) -> HostKey {
         HostKey { subsystem: 0, hostid: [id; 16], hostnqn: "nqn.2014-08.org.example:h".into() }
@@ -327,20 +358,21 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_draining_until_its_ended_associations_are_removed() {
+    fn a_host_is_draining_until_the_queues_of_its_ended_associations_have_stopped() {
         let register = Register::default();
-        let first = begin(&register, 1, queue(0, 0));
-        let second = begin(&register, 1, queue(0, 1));
-        assert!(register.enter(&host(1), queue(0, 0), 2) && register.enter(&host(1), queue(0, 1), 2));
-        assert_ne!(first.cntlid, second.cntlid);
-        assert!(!register.is_draining(&host(1)));
+        let (admin, io) = (queue(0, 0), queue(1, 0));
+        assert!(register.enter(&host(1), admin, 2) && register.enter(&host(1), io, 2));
+        let first = begin(&register, 1, admin);
+        assert!(register.attach(&first, io));
         register.terminate(&first);
         register.terminate(&first);
         assert!(register.is_draining(&host(1)) && !register.is_draining(&host(2)));
+        assert!(!register.attach(&first, queue(1, 1)), "the association has ended");
+        register.queue_stopped(&first, io);
+        assert!(!register.is_draining(&host(1)) && register.get(first.cntlid).is_some(), "it may have requests");
+        register.queue_stopped(&first, io);
         register.remove(first.cntlid);
-        assert!(!register.is_draining(&host(1)));
-        register.remove(second.cntlid);
-        (0..2).for_each(|index| register.leave(&host(1), queue(0, index)));
+        [admin, io].iter().for_each(|queue| register.leave(&host(1), *queue));
         assert_eq!((register.len(), register.hosts()), (0, 0));
     }
 
@@ -357,6 +389,7 @@ mod tests {
         register.leave(&host(1), queue(0, 0));
         register.claim(&host(1), queue(0, 1));
         let proved = begin(&register, 1, queue(0, 1));
+        assert!(register.attach(&proved, queue(0, 2)));
         assert!(register.prove(&host(1), queue(0, 1), 1));
         register.terminate(&proved);
         assert!(register.is_draining(&host(1)), "after the proof");
@@ -366,17 +399,29 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_draining_until_its_lost_queues_are_drained() {
+    fn an_association_awaits_requests_that_were_unfinished_when_it_began() {
         let register = Register::default();
-        let association = begin(&register, 1, queue(0, 0));
-        assert!(register.enter(&host(1), queue(0, 0), 3) && register.enter(&host(1), queue(1, 0), 3));
-        assert!(!register.is_draining(&host(1)), "queues in use do not count");
-        register.queue_lost(&host(1));
-        register.queue_lost(&host(1));
-        register.queue_drained(&host(1));
-        assert!(register.is_draining(&host(1)) && !association.has_ended());
-        register.queue_drained(&host(1));
-        assert!(!register.is_draining(&host(1)));
+        let leases = [Lease::default(), Lease::default(), Lease::default()];
+        let lost = |leases: &[&Lease]| {
+            let requests = Arc::new(Unfinished::new(leases.iter().copied(), leases.len()));
+            register.queue_lost(&host(1), Arc::clone(&requests));
+            requests
+        };
+        let first = lost(&[&leases[0], &leases[1], &leases[0]]);
+        let next = begin(&register, 1, queue(0, 0));
+        let later = lost(&[&leases[2]]);
+        let awaits = || leases.each_ref().map(|lease| next.awaits(lease));
+        assert_eq!((awaits(), next.is_held()), ([true, true, false], true));
+        first.end_one(&leases[0]);
+        first.end_one(&leases[1]);
+        assert_eq!(awaits(), [true, false, false]);
+        first.end_one(&leases[0]);
+        assert_eq!((awaits(), next.is_held()), ([false; 3], false), "later ones do not count");
+        register.queue_drained(&host(1), &first);
+        assert_eq!(register.hosts(), 1);
+        register.queue_drained(&host(1), &later);
+        assert!(!begin(&register, 1, queue(0, 0)).is_held());
+        assert_eq!(register.hosts(), 0);
     }
 
     #[test]

@@ -26,7 +26,7 @@ use crate::generated::GeneratedKeys;
 use crate::ids::HostKey;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::lease::Lease;
-use crate::listing::NamespaceList;
+use crate::listing::{Listed, NamespaceList};
 use crate::offload::Requests;
 use crate::penalties::Penalties;
 use crate::reaper::Reaper;
@@ -40,7 +40,7 @@ use crate::utilization::UtilizationRequest;
 use crate::views::{Restricted, Views};
 use pilotlight_auth::Concatenation;
 
-/// Time limit of a Connect, in nanoseconds: it waits for writes of the host's earlier association.
+/// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
 
 /// Limits for I/O threads.
@@ -112,6 +112,8 @@ pub(crate) struct State {
     pub(crate) directory: Arc<Directory>,
     /// The namespaces visible to each host.
     pub(crate) views: Arc<Views>,
+    /// The last list that I/O threads were sent.
+    pub(crate) list: Option<Arc<NamespaceList>>,
     /// By directory index. A removed subsystem has no namespaces.
     pub(crate) subsystems: Vec<Entry>,
 }
@@ -190,7 +192,7 @@ impl Shared {
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
             placement: Placement::new(config.io_threads.max(1) as usize),
-            state: Mutex::new(State { directory, views, subsystems }),
+            state: Mutex::new(State { directory, views, list: None, subsystems }),
             reaper: Reaper::start()?,
             stop_state: StopState::default(),
             queue_memory: MemoryBudget::new(config.limits.queue_memory),
@@ -235,7 +237,7 @@ impl Shared {
         let state = self.state();
         let listed = |entry: &Entry| entry.namespaces.iter().map(|(&nsid, ns)| (nsid, ns.info.clone())).collect();
         let subsystems = state.subsystems.iter().map(listed).collect();
-        Arc::new(NamespaceList::new(Arc::clone(&state.directory), subsystems, &state.views))
+        Arc::new(NamespaceList::new(Arc::clone(&state.directory), subsystems, Arc::clone(&state.views)))
     }
 
     /// The storage of a namespace.
@@ -319,7 +321,7 @@ impl Shared {
     /// Calls `f` with the inputs of an admin command. Takes no lock.
     pub fn with_env<R>(
         &self,
-        namespaces: &[(u32, NamespaceInfo)],
+        namespaces: Listed,
         (discovery, local): (&DiscoveryLog, Option<IpAddr>),
         f: impl FnOnce(&AdminEnv) -> R,
     ) -> R {

@@ -285,6 +285,12 @@ impl Bench {
         self.thread.barrier_looks()
     }
 
+    /// Entries of namespaces that the I/O thread visits in a poll.
+    #[must_use]
+    pub fn namespace_entries(&self) -> usize {
+        self.thread.namespace_entries()
+    }
+
     /// Sets the namespace's cap in bytes per second; `None` for no cap.
     pub fn set_cap(&self, bytes_per_s: Option<u64>) {
         self.shared.caps.set(&self.limit(), Setter::Operator, bytes_per_s, self.now_ns);

@@ -11,8 +11,10 @@ mod end;
 mod hand_over;
 mod poll;
 mod socket;
+mod sweep;
 mod wait;
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
 use rustix::event::epoll;
 
+use crate::acks::Ack;
 use crate::association::Association;
 use crate::backend::Completion;
 use crate::background::tasks::Tasks;
@@ -31,7 +34,7 @@ use crate::latency::Sampler;
 use crate::latency::batch::{Clock, LatencyBatch};
 use crate::listing::NamespaceList;
 use crate::memory::Memory;
-use crate::message::{Message, NamespaceChange, Outbox};
+use crate::message::{ChangedNamespace, Message, NamespaceChange, Outbox};
 use crate::moves::InProgress;
 use crate::namespaces::Namespaces;
 use crate::queue_pair::{CONTROLLER_ENDED, Cx};
@@ -42,6 +45,7 @@ use crate::tcp::Connection;
 use crate::tls::TlsPeer;
 use crate::views::ViewId;
 use socket::{Resources, SCRATCH, Socket, readable};
+use sweep::{Change, Check, Sweep};
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
@@ -70,6 +74,9 @@ pub struct TargetThread {
     /// I/O commands in progress of all sockets.
     in_progress: u32,
     draining: bool,
+    /// Work on every connection.
+    sweeps: VecDeque<Sweep>,
+    check: Check,
     /// Connections checked by barriers: for tests.
     barrier_looks: u64,
     /// OS thread and time of the last poll.
@@ -149,6 +156,8 @@ impl TargetThread {
             open: 0,
             in_progress: 0,
             draining: false,
+            sweeps: VecDeque::new(),
+            check: Check::default(),
             barrier_looks: 0,
             os_thread: 0,
             polled_ns: 0,
@@ -175,6 +184,11 @@ impl TargetThread {
     /// Whether a message waits for this thread: for tests.
     pub(crate) fn has_messages(&self) -> bool {
         !self.inbox.is_empty()
+    }
+
+    /// Entries of namespaces: for tests.
+    pub(crate) fn namespace_entries(&self) -> usize {
+        self.resources.namespaces.entries()
     }
 
     /// Connections checked by barriers: for tests.
@@ -215,7 +229,7 @@ impl TargetThread {
             Message::Accept(accepted) => self.accept(accepted, now_ns),
             Message::HandOver(stream, conn) => self.take_over(stream, conn, now_ns),
             Message::Attach { admin, qid, queue } => {
-                let known = self.with(admin, now_ns, |socket, _| socket.conn.pair.on_attach(qid, queue));
+                let known = self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_attach(qid, queue, cx));
                 let result = known.unwrap_or(Err(CONTROLLER_ENDED));
                 self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
             }
@@ -251,16 +265,14 @@ impl TargetThread {
                 self.with(requester, now_ns, |socket, _| socket.conn.pair.on_barrier_passed());
             }
             Message::Namespace { subsystem, nsid, change, applied } => {
-                self.on_namespace(subsystem, nsid, change, now_ns);
-                drop(applied);
+                self.on_namespace(subsystem, nsid, change, applied);
             }
             Message::Views { views, applied } => {
                 self.resources.namespaces.set_views(&views);
                 drop(applied);
             }
             Message::Listed { list, changed, applied } => {
-                self.on_listed(list, &changed, now_ns);
-                drop(applied);
+                self.on_listed(list, changed, applied, now_ns);
             }
             Message::Utilization { admin, slot, generation } => {
                 self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_utilization(slot, generation, cx));
@@ -289,12 +301,12 @@ impl TargetThread {
         self.resources.out.send(requester.thread, Message::BarrierPassed(requester));
     }
 
-    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, now_ns: u64) {
+    fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, applied: Ack) {
         let namespaces = &mut self.resources.namespaces;
         match change {
             NamespaceChange::Added(geometry, leased) => {
                 namespaces.add(subsystem, nsid, geometry, leased);
-                self.each(now_ns, |socket, cx| socket.conn.pair.count_on(subsystem, nsid, cx));
+                self.sweep_later(Sweep::new(Change::Added { subsystem, nsid }, applied));
             }
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => {
@@ -307,19 +319,14 @@ impl TargetThread {
     }
 
     /// Publishes a change that every I/O thread has applied, and notifies hosts.
-    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: &[(ViewId, u32)], now_ns: u64) {
-        let before = Arc::clone(self.resources.namespaces.directory());
+    fn on_listed(&mut self, list: Arc<NamespaceList>, changed: Arc<[ChangedNamespace]>, applied: Ack, now_ns: u64) {
+        let directory = !Arc::ptr_eq(list.directory(), self.resources.namespaces.directory());
         self.resources.namespaces.set_list(list);
-        if !Arc::ptr_eq(&before, self.resources.namespaces.directory()) {
-            self.each(now_ns, |socket, cx| socket.conn.pair.on_directory_changed(cx));
+        if self.resources.shared.background.is_used() {
+            self.update_tasks(now_ns);
         }
-        self.update_tasks(now_ns);
-        if !changed.is_empty() {
-            // also for queues that have connected since the namespaces were added
-            self.each(now_ns, |socket, cx| socket.conn.pair.count_on_listed(cx));
-        }
-        for &(view, nsid) in changed {
-            self.each(now_ns, |socket, cx| socket.conn.pair.on_namespace_changed(view, nsid, cx));
+        if directory || !changed.is_empty() {
+            self.sweep_later(Sweep::new(Change::Listed { directory, changed }, applied));
         }
     }
 

@@ -14,6 +14,7 @@
 //! - Commands of a host on connections from before it was listed are counted with all others.
 //! - Rows and cells are allocated at Connect and when a namespace is added, by the I/O thread that uses them.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -171,42 +172,29 @@ pub struct Usage {
 
 /// All rows of an I/O thread. The lock is for Connect, new namespaces and readers.
 #[derive(Debug, Default)]
-pub struct Rows(Mutex<Vec<Part>>);
+pub struct Rows(Mutex<HashMap<Part, Arc<Chunk>>>);
 
-/// A part of a row.
-#[derive(Clone, Debug)]
-struct Part {
-    host: u32,
-    subsystem: usize,
-    at: usize,
-    cells: Arc<Chunk>,
-}
+/// A part of a row: host, subsystem, and place in the row.
+type Part = (u32, usize, usize);
 
 impl Rows {
     /// A part of a row, created if missing.
     fn chunk(&self, host: u32, subsystem: usize, at: usize) -> Arc<Chunk> {
-        let mut parts = self.lock();
-        let same = |part: &&Part| (part.host, part.subsystem, part.at) == (host, subsystem, at);
-        if let Some(part) = parts.iter().find(same) {
-            return Arc::clone(&part.cells);
-        }
-        let cells = Arc::<Chunk>::default();
-        parts.push(Part { host, subsystem, at, cells: Arc::clone(&cells) });
-        cells
+        Arc::clone(self.lock().entry((host, subsystem, at)).or_default())
     }
 
     /// All counters that are not zero.
     pub(crate) fn usages(&self) -> Vec<Usage> {
         let parts = self.lock().clone();
-        let of_part = |part: &Part| {
-            let (host, subsystem, first) = (part.host, part.subsystem, (part.at * CHUNK) as u32 + 1);
+        let of_part = |(&(host, subsystem, at), cells): (&Part, &Arc<Chunk>)| {
+            let first = (at * CHUNK) as u32 + 1;
             let usage = |(nsid, cell)| Usage { host, subsystem, nsid, counts: Counts::of(cell) };
-            (first..).zip(part.cells.iter()).map(usage).filter(|it| it.counts != Counts::default()).collect::<Vec<_>>()
+            (first..).zip(cells.iter()).map(usage).filter(|it| it.counts != Counts::default()).collect::<Vec<_>>()
         };
         parts.iter().flat_map(of_part).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Part>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Part, Arc<Chunk>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

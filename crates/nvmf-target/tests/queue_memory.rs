@@ -43,7 +43,8 @@ fn the_charge_of_a_queue_covers_its_memory() {
         assert!(answer.status().is_success());
         println!("an I/O queue of {entries} entries uses {allocated} bytes and is charged {charged}");
         assert!(allocated <= charged, "{entries} entries: {allocated} bytes are allocated, {charged} are charged");
-        assert!(charged < allocated + 4096, "{entries} entries: {charged} bytes are charged for {allocated}");
+        let if_lost = 16 * (i64::from(entries) + 1); // a lost queue lists its requests in the backends
+        assert!(charged < allocated + if_lost + 4096, "{entries} entries: {charged} bytes are charged for {allocated}");
     }
     drop(first);
 }

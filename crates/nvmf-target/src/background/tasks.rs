@@ -1,5 +1,6 @@
 //! The background work of one I/O thread: a [`Scrubber`] for each of its namespaces.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::control::Background;
@@ -52,24 +53,34 @@ impl Tasks {
 
     /// Updates the tasks after a change of the namespaces.
     pub fn update(&mut self, namespaces: &Namespaces, me: u16, shared: &Background, now_ns: u64) {
-        for task in self.tasks.iter_mut().flatten() {
-            let upkeep = &task.scrubber.upkeep;
-            let stays = |(index, other): (u32, &Arc<_>)| index == task.namespace && Arc::ptr_eq(other, upkeep);
-            task.is_removed |= !namespaces.upkeeps().any(stays);
+        let mut with_task = HashSet::new();
+        for task in self.tasks.iter_mut().flatten().filter(|task| !task.is_removed) {
+            let upkeep = namespaces.upkeep(task.namespace);
+            task.is_removed = upkeep.is_none_or(|upkeep| !Arc::ptr_eq(upkeep, &task.scrubber.upkeep));
+            if !task.is_removed {
+                with_task.insert(task.namespace);
+            }
         }
         for (namespace, upkeep) in namespaces.upkeeps() {
             let is_mine = upkeep.placed().is_some_and(|place| place.owner == me);
-            let has_task = self.tasks.iter().flatten().any(|task| !task.is_removed && task.namespace == namespace);
-            if !is_mine || has_task {
+            if !is_mine || with_task.contains(&namespace) {
                 continue;
             }
             let geometry = namespaces.geometry(namespace);
             match Scrubber::new(upkeep, geometry, shared.config().scrub_days, now_ns) {
-                Ok(scrubber) => self.tasks.push(Some(Box::new(Task { namespace, scrubber, is_removed: false }))),
+                Ok(scrubber) => self.add(Box::new(Task { namespace, scrubber, is_removed: false })),
                 Err(error) => tracing::warn!(%error, "no memory for the background work of a namespace"),
             }
         }
         self.due_ns = now_ns;
+    }
+
+    /// Adds a task, in the place of one that has ended if possible.
+    fn add(&mut self, task: Box<Task>) {
+        match self.tasks.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(task),
+            None => self.tasks.push(Some(task)),
+        }
     }
 
     /// Advances the work at the end of a poll. Returns whether anything was done.

@@ -135,8 +135,7 @@ fn put<T: IntoBytes + zerocopy::Immutable>(out: &mut [u8], structure: &T) {
 }
 
 fn find<'a>(nsid: u32, env: &'a AdminEnv) -> Result<&'a NamespaceInfo, Status> {
-    let found = env.namespaces.iter().find(|(id, _)| *id == nsid);
-    found.map(|(_, info)| info).ok_or(Status::INVALID_NAMESPACE)
+    env.namespaces.find(nsid).ok_or(Status::INVALID_NAMESPACE)
 }
 
 /// Identify Namespace returns zeroes for a valid inactive NSID. FFFFFFFFh (common values) needs namespace management and is

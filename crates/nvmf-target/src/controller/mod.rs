@@ -32,8 +32,9 @@ use pilotlight_nvme::{Sqe, Status};
 
 use crate::buffer::MAX_BUFFER;
 use crate::discovery::DiscoveryLog;
+use crate::listing::Listed;
 use crate::stats::Totals;
-use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::subsystem::Subsystem;
 use events::Events;
 use features::Features;
 pub use identify::reports_utilization;
@@ -85,7 +86,7 @@ pub struct ControllerParams {
 /// Inputs of an admin command.
 pub struct AdminEnv<'a> {
     /// The subsystem's namespaces by ascending NSID.
-    pub namespaces: &'a [(u32, NamespaceInfo)],
+    pub namespaces: Listed<'a>,
     /// Counters of the server.
     pub counters: &'a Totals,
     /// Time since the server started.

@@ -7,6 +7,7 @@ use super::*;
 use crate::allocated_bytes::AllocatedBytes;
 use crate::backend::Geometry;
 use crate::config::SubsystemConfig;
+use crate::subsystem::NamespaceInfo;
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 
 const NQN: &str = "nqn.2014-08.org.example:s";
@@ -79,8 +80,9 @@ fn run_with(
     now_ns: u64,
     discovery: &DiscoveryLog,
 ) -> Outcome {
+    let listed = namespaces();
     let env = AdminEnv {
-        namespaces: &namespaces(),
+        namespaces: Listed::whole(&listed),
         counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
         power_on: Duration::from_secs(7200),
         discovery,

@@ -16,9 +16,8 @@ use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
-use crate::message::{ConnectRefusal, Message};
+use crate::message::{ChangedNamespace, ConnectRefusal, Message};
 use crate::utilization::UtilizationRequest;
-use crate::views::ViewId;
 
 /// Refusal of an I/O queue whose controller has ended.
 pub const CONTROLLER_ENDED: ConnectRefusal =
@@ -229,7 +228,7 @@ impl<T: Transport> QueuePair<T> {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
         let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
-        if cx.namespaces.listed(admin.association.view()).iter().all(|(listed, _)| *listed != nsid) {
+        if cx.namespaces.listed(admin.association.view()).find(nsid).is_none() {
             return false;
         }
         let slot = queue.slots.get(index);
@@ -343,9 +342,9 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles an I/O queue's request to join.
-    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr) -> Result<(), ConnectRefusal> {
+    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &Cx) -> Result<(), ConnectRefusal> {
         let Role::Admin(admin) = &mut self.role else { return Err(CONTROLLER_ENDED) };
-        if !matches!(self.phase, Phase::Ready) || admin.association.has_ended() {
+        if !matches!(self.phase, Phase::Ready) {
             return Err(CONTROLLER_ENDED);
         }
         if !admin.controller.is_ready() || admin.after_queues == AfterQueues::ResetDone {
@@ -362,8 +361,10 @@ impl<T: Transport> QueuePair<T> {
         if admin.queues[at].is_some() {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE, "QID: this queue is already connected"));
         }
+        if !cx.shared.register.attach(&admin.association, queue) {
+            return Err(CONTROLLER_ENDED);
+        }
         admin.queues[at] = Some(queue);
-        admin.association.note_queue(queue);
         admin.controller.io_queue_connected();
         Ok(())
     }
@@ -374,7 +375,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
-            admin.association.forget_queue(queue);
+            cx.shared.register.queue_stopped(&admin.association, queue); // it may never have become one
         }
         self.queues_changed(cx);
     }
@@ -388,11 +389,13 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Reports a changed namespace to hosts with this view.
-    pub fn on_namespace_changed(&mut self, view: ViewId, nsid: u32, cx: &mut Cx) {
+    /// Reports a changed namespace to hosts that see it, or that see it no longer.
+    pub fn on_namespace_changed(&mut self, changed: &ChangedNamespace, cx: &mut Cx) {
         let Role::Admin(admin) = &mut self.role else { return };
-        if admin.association.view() == view && matches!(self.phase, Phase::Ready) {
-            admin.controller.namespace_changed(nsid);
+        let is_affected = admin.association.host.subsystem == changed.subsystem
+            && changed.affects(admin.association.view(), cx.namespaces.list().views());
+        if is_affected && matches!(self.phase, Phase::Ready) {
+            admin.controller.namespace_changed(changed.nsid);
             self.deliver_events(cx);
         }
     }

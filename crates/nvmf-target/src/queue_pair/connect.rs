@@ -2,9 +2,9 @@
 //!
 //! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::admission`]).
 //!
-//! Connect on an admin queue begins an association. If the host has other queues, writes of lost ones must end first: every
-//! I/O thread with such queues checks which of them the host has closed (these submit nothing more), and then requests of
-//! lost queues and ended associations in the backends are waited for.
+//! Connect on an admin queue begins an association. If the host has other queues, lost ones must have stopped first: every
+//! I/O thread with such queues checks which of them the host has closed, and then the queues of ended associations are waited
+//! for. Requests that they have in the backends delay only commands to the same namespaces ([`crate::register`]).
 //!
 //! Connect on an I/O queue requests to join from the I/O thread of the admin queue.
 
@@ -19,17 +19,21 @@ use zerocopy::little_endian::U16;
 
 use super::admin::AdminQueue;
 use super::refusal::hostnqn_from_field;
-use super::slots::Slots;
+use super::slots::{Slots, State};
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, Origin};
 use crate::authentication::EXCHANGE_BYTES;
+use crate::command::Work;
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::latency::Arrival;
+use crate::lease::Lease;
 use crate::memory::QueueQuota;
 use crate::message::{ConnectRefusal, Message};
+use crate::namespaces::Namespaces;
+use crate::unfinished::Unfinished;
 use crate::wait::Wait;
 
 /// A waiting Connect command.
@@ -45,14 +49,14 @@ pub(super) struct Connecting {
 enum ConnectStep {
     /// Waits for this many I/O threads to check for connections closed by the host.
     Barrier(u16),
-    /// Waits until nothing of the host's lost queues and ended associations is in flight.
+    /// Waits until the queues of the host's ended associations have stopped.
     Drain,
     /// Waits for the admin queue's I/O thread.
     Attach(Arc<Association>),
 }
 
-/// Polling interval for the drain of a host's lost queues on other I/O threads, in nanoseconds.
-const DRAIN_POLL_NS: u64 = 1_000_000;
+/// Polling interval for the end of what a host's lost queues do on other I/O threads, in nanoseconds.
+pub(super) const DRAIN_POLL_NS: u64 = 1_000_000;
 
 impl Connecting {
     /// The event that it waits for.
@@ -69,10 +73,10 @@ impl Connecting {
     }
 }
 
-/// Bytes that [`QueuePair::connected`] allocates for a queue of `size` entries above a transport `T`.
+/// Bytes that [`QueuePair::connected`] allocates for a queue of `size` entries above a transport `T`, and its end if it is lost.
 fn queue_bytes<T: Transport>(size: u16) -> usize {
     let lists = 4 * Slots::count(size) * size_of::<u16>();
-    Slots::bytes(size) + lists + T::bytes(size, Slots::count(size))
+    Slots::bytes(size) + lists + Slots::count(size) * Unfinished::BYTES + T::bytes(size, Slots::count(size))
 }
 
 /// The data of the first command, which must be Connect.
@@ -310,7 +314,7 @@ impl<T: Transport> QueuePair<T> {
             flow_control,
             quota: QueueQuota::default(),
             in_device: 0,
-            undrained: false,
+            unfinished: None,
             usage: self.new_usage(admission.host(), cx),
             admission,
         });
@@ -332,18 +336,31 @@ impl<T: Transport> QueuePair<T> {
         cx.out.send(admin.thread, Message::Detached { admin, qid: queue.qid, queue: cx.me });
     }
 
-    /// Registers that the lost queue has requests in the backends: a Connect of its host waits for them.
-    pub(super) fn note_undrained(&mut self, cx: &Cx) {
-        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device > 0 && !queue.undrained) else { return };
-        queue.undrained = true;
-        cx.shared.register.queue_lost(queue.admission.host());
+    /// Registers the requests that the lost queue has in the backends, which commands of its host's next association wait for; then that
+    /// it submits nothing more, which a Connect waits for.
+    pub(super) fn note_unfinished(&mut self, cx: &Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        if queue.in_device > 0 && queue.unfinished.is_none() {
+            let in_device = queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Device);
+            let leases = in_device.filter_map(|(_, slot)| lease_of(&slot.work, cx.namespaces));
+            let unfinished = Unfinished::new(leases, queue.in_device);
+            let unfinished = queue.unfinished.insert(Arc::new(unfinished));
+            cx.shared.register.queue_lost(queue.admission.host(), Arc::clone(unfinished));
+        }
+        if let Role::Io(association) = &self.role {
+            cx.shared.register.queue_stopped(association, cx.me);
+        }
     }
 
-    /// Registers that the last of them has completed.
-    pub(super) fn note_drained(&mut self, cx: &Cx) {
-        let Some(queue) = self.queue.as_mut().filter(|queue| queue.in_device == 0 && queue.undrained) else { return };
-        queue.undrained = false;
-        cx.shared.register.queue_drained(queue.admission.host());
+    /// Registers that such a request has completed.
+    pub(super) fn note_finished(&mut self, work: &Work, cx: &Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        let Some(unfinished) = &queue.unfinished else { return };
+        lease_of(work, cx.namespaces).into_iter().for_each(|lease| unfinished.end_one(lease));
+        if queue.in_device == 0 {
+            cx.shared.register.queue_drained(queue.admission.host(), unfinished);
+            queue.unfinished = None;
+        }
     }
 
     /// Refuses a Connect that waited too long.
@@ -356,4 +373,13 @@ impl<T: Transport> QueuePair<T> {
         self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
         self.close_after_response(cx);
     }
+}
+
+/// The lease of the storage that has the request of a command.
+fn lease_of<'a>(work: &Work, namespaces: &'a Namespaces) -> Option<&'a Lease> {
+    let namespace = match work {
+        Work::FlushAll { next, .. } => *next,
+        work => work.target()?.0,
+    };
+    namespaces.lease(namespace)
 }

@@ -34,6 +34,7 @@ mod busy;
 mod connect;
 mod cx;
 mod hand_over;
+mod hold;
 mod io;
 mod login;
 mod prefetch;
@@ -63,7 +64,8 @@ use crate::command::Work;
 use crate::latency::Arrival;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
-use crate::wait::{BUSY_RETRY_NS, Wait};
+use crate::unfinished::Unfinished;
+use crate::wait::Wait;
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
@@ -71,6 +73,7 @@ use authentication::Authentication;
 use connect::Connecting;
 pub use cx::Cx;
 use hand_over::HandOver;
+use hold::Hold;
 use login::Login;
 use slots::{Slot, Slots, State};
 pub use submit::connection_of;
@@ -118,13 +121,6 @@ enum Role {
     Admin(Box<AdminQueue>),
 }
 
-impl Role {
-    /// Whether its association has ended.
-    fn has_ended(&self) -> bool {
-        matches!(self, Self::Io(association) if association.has_ended())
-    }
-}
-
 /// State from Connect on.
 struct Queue {
     qid: u16,
@@ -144,8 +140,8 @@ struct Queue {
     quota: QueueQuota,
     /// Requests in the backends.
     in_device: usize,
-    /// The lost queue has requests in the backends, as registered.
-    undrained: bool,
+    /// The requests that the lost queue has in the backends, as registered.
+    unfinished: Option<Arc<Unfinished>>,
     /// Its usage counters.
     usage: QueueUsage,
     /// Its admission, released last.
@@ -326,7 +322,7 @@ impl<T: Transport> QueuePair<T> {
     pub fn wait(&self, now_ns: u64) -> Wait {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.wait(now_ns),
-            _ if self.was_busy => Wait::Until(now_ns + BUSY_RETRY_NS),
+            _ if self.was_busy => Wait::Until(now_ns + self.busy_retry_ns()),
             _ => Wait::Event,
         }
     }
@@ -420,7 +416,7 @@ impl<T: Transport> QueuePair<T> {
             self.return_charge(index, cx);
             self.end_slot(index, cx);
         }
-        self.note_undrained(cx);
+        self.note_unfinished(cx);
     }
 
     /// Frees a command's buffers and its slot.

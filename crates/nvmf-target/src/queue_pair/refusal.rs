@@ -102,7 +102,7 @@ impl ConnectRefusal {
         Self::busy("every controller identifier is in use (controller_ids of the subsystem)");
     pub(super) const NO_ANSWER: Self = Self::busy("timeout waiting for an I/O thread");
     pub(super) const NOT_DRAINED: Self =
-        Self::busy("timeout waiting for requests of the host's earlier queues in the backends")
+        Self::busy("timeout waiting for queues of the host's earlier association to stop")
             .as_reason(RefusalReason::NotDrained);
 }
 

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 
 use super::io::{Step, TX_BUDGET};
 use super::slots::State;
-use super::{Cx, QueuePair, Role, Transport};
+use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::backend::Op;
 use crate::buffer::MAX_BUFFER;
 use crate::command::{Range, Work};
@@ -70,6 +70,11 @@ impl<T: Transport> QueuePair<T> {
     fn fetch(&mut self, index: u16, cx: &mut Cx) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
+        if let Some((namespace, _)) = slot.work.target()
+            && self.role.hold(cx.namespaces, namespace) == Hold::Earlier
+        {
+            return Step::Busy; // without a buffer
+        }
         if slot.buffer.is_none() {
             let len = slot.len as usize;
             let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
@@ -95,7 +100,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let len = queue.slots.get(index).len as usize;
         let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
-        if !self.role.has_ended()
+        if self.role.hold(cx.namespaces, range.namespace) == Hold::None
             && let Some(loan) = cx.namespaces.borrow(range.namespace, range.lba, range.blocks)
         {
             let slot = queue.slots.get(index);
@@ -128,6 +133,14 @@ impl<T: Transport> QueuePair<T> {
             slot.fail(failed);
             return self.complete(index, 0, cx);
         };
+        if let (Role::Admin(admin), Some(lease)) = (&self.role, cx.namespaces.lease(namespace))
+            && admin.association.awaits(lease)
+        {
+            // It has written nothing there, and a flush might end as late as what it waits for.
+            let failed = if failed.is_success() { Status::INTERNAL } else { failed };
+            slot.work = Work::FlushAll { next: namespace + 1, failed };
+            return Step::Yield;
+        }
         slot.work = Work::FlushAll { next: namespace, failed };
         self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
     }

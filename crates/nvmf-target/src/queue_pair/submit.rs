@@ -5,7 +5,7 @@ use pilotlight_nvme::Status;
 use super::io::Step;
 use super::slots::State;
 use super::step::{ZERO_STEP, chunk};
-use super::{Cx, Phase, QueuePair, Transport};
+use super::{Cx, Hold, Phase, QueuePair, Transport};
 use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
 use crate::buffer::{Buffer, MAX_BUFFER};
 use crate::command::{Range, Work};
@@ -14,7 +14,11 @@ use crate::usage::Operation;
 impl<T: Transport> QueuePair<T> {
     /// Submits a request to the backend, unless the association has ended.
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
-        let ended = self.role.has_ended();
+        let hold = self.role.hold(cx.namespaces, range.namespace);
+        if hold == Hold::Earlier {
+            return self.keep_waiting(index, buffer, cx);
+        }
+        let ended = hold == Hold::Ended;
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let tag = tag(cx.me.index, index, queue.slots.get(index).generation);
         let refusal = if ended { Status::ABORTED_SQ_DELETION } else { Status::INVALID_NAMESPACE.dnr() };
@@ -35,28 +39,32 @@ impl<T: Transport> QueuePair<T> {
                 queue.in_device += 1;
                 Step::Handled
             }
-            Submitted::Busy(request) => {
-                if let Some(buffer) = request.buffer {
-                    let slot = queue.slots.get(index);
-                    match slot.work {
-                        Work::Write { .. } => slot.buffer = Some(buffer),
-                        Work::Compare(_) => slot.aux = Some(buffer),
-                        _ => cx.memory.free(&mut queue.quota, buffer),
-                    }
-                }
-                Step::Busy
+            Submitted::Busy(request) => self.keep_waiting(index, request.buffer, cx),
+        }
+    }
+
+    /// The request of the command in `index` cannot be submitted now.
+    fn keep_waiting(&mut self, index: u16, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
+        if let (Some(queue), Some(buffer)) = (&mut self.queue, buffer) {
+            let slot = queue.slots.get(index);
+            match slot.work {
+                Work::Write { .. } => slot.buffer = Some(buffer),
+                Work::Compare(_) => slot.aux = Some(buffer),
+                _ => cx.memory.free(&mut queue.quota, buffer),
             }
         }
+        Step::Busy
     }
 
     /// Writes data without a buffer, if the command in `index` is a write and the backend can do that now. Returns whether it
     /// is completed.
     pub(super) fn write_now(&mut self, index: u16, data: &[u8], cx: &mut Cx) -> bool {
-        let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0 && !self.role.has_ended()) else {
-            return false;
-        };
+        let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0) else { return false };
         let slot = queue.slots.get(index);
         let Work::Write { range, fua } = slot.work else { return false };
+        if self.role.hold(cx.namespaces, range.namespace) != Hold::None {
+            return false;
+        }
         let Some(channel) = cx.namespaces.channel(range.namespace) else { return false };
         let Some(result) = channel.write_now(range.lba, range.blocks, fua, data) else { return false };
         self.budget -= 1;
@@ -76,8 +84,9 @@ impl<T: Transport> QueuePair<T> {
             if let Some(buffer) = completion.buffer {
                 cx.memory.free(&mut queue.quota, buffer);
             }
+            let work = queue.slots.get(index).work;
             self.end_slot(index, cx);
-            self.note_drained(cx);
+            self.note_finished(&work, cx);
             return;
         }
         match self.on_result(index, completion, cx) {

@@ -1,6 +1,7 @@
 //! Queue pairs above a recording transport, without PDUs and sockets.
 
 mod prefetch;
+mod reconnect;
 
 use super::transport::Data;
 use super::*;
@@ -185,7 +186,7 @@ impl Queues {
         let mut io = connecting(&mut thread, IO, 1, cntlid);
         assert_eq!(io.intake(), Intake::Keep, "the join request is outstanding");
         let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("no join request") };
-        let result = admin.on_attach(qid, queue);
+        let result = admin.on_attach(qid, queue, &thread.cx(ADMIN));
         assert!(io.on_attached(ADMIN, qid, result, &mut thread.cx(IO)));
         connected(&mut io);
         Self { thread, admin, io }

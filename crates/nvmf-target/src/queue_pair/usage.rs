@@ -5,7 +5,6 @@ use super::{Cx, QueuePair, Role, Transport};
 use crate::ids::HostKey;
 use crate::latency::Sample;
 use crate::usage::{Operation, Row};
-use crate::views::ViewId;
 
 /// Usage counters of a queue.
 pub(super) struct QueueUsage {
@@ -31,7 +30,7 @@ impl<T: Transport> QueuePair<T> {
         let subsystem = [false, true].map(|is_write| Sample::of_subsystem(host.subsystem, is_write));
         let Role::Io(_) = &self.role else { return QueueUsage { row: Row::default(), subsystem } };
         cx.latency_batch.open(host.subsystem, cx.counters);
-        let nsids = cx.namespaces.listed(ViewId::whole(host.subsystem)).iter().map(|(nsid, _)| *nsid);
+        let nsids = cx.namespaces.list().whole(host.subsystem).iter().map(|(nsid, _)| *nsid);
         let number = cx.shared.listed_hosts.number_of(&host.hostnqn);
         QueueUsage { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
     }
@@ -39,7 +38,7 @@ impl<T: Transport> QueuePair<T> {
     /// Prepares the counters for the listed namespaces.
     pub(crate) fn count_on_listed(&mut self, cx: &Cx) {
         let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };
-        let listed = cx.namespaces.listed(ViewId::whole(association.host.subsystem));
+        let listed = cx.namespaces.list().whole(association.host.subsystem);
         if let Some((highest, _)) = listed.last() {
             queue.usage.row.prepare(*highest, &cx.counters.usage);
         }

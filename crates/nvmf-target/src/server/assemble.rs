@@ -91,7 +91,9 @@ impl Shared {
             }
         }
         drop(state);
-        messages.push(Message::Listed { list: self.list(), changed: Arc::new([]), applied: acks.expect() });
+        let list = self.list();
+        self.state().list = Some(Arc::clone(&list));
+        messages.push(Message::Listed { list, changed: Arc::new([]), applied: acks.expect() });
         Ok(messages)
     }
 }

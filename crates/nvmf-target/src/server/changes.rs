@@ -29,9 +29,8 @@ use crate::backend::{Backend, Geometry};
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
 use crate::directory::{Advertised, Directory, MAX_PLACES};
 use crate::lease::Closed;
-use crate::message::{Message, NamespaceChange};
+use crate::message::{ChangedNamespace, Message, NamespaceChange};
 use crate::subsystem::Subsystem;
-use crate::views::ViewId;
 
 /// Time limit for closing the storage of removed namespaces when another one cannot be opened.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -251,18 +250,16 @@ impl Changes {
 
     /// Second broadcast: publishes the state in Identify, and notifies hosts of changed namespaces.
     fn publish(&self, changed: &[Key]) {
-        let views = Arc::clone(&self.shared.state().views);
-        let seen = |&(subsystem, nsid): &Key| {
-            let views: Vec<ViewId> = views.of_subsystem(subsystem).filter(|&view| views.contains(view, nsid)).collect();
-            std::iter::once(ViewId::whole(subsystem)).chain(views).map(move |view| (view, nsid))
-        };
-        self.publish_to(&changed.iter().flat_map(seen).collect::<Vec<_>>());
+        let one = |&(subsystem, nsid): &Key| ChangedNamespace { subsystem, nsid, before: None };
+        self.publish_changes(&changed.iter().map(one).collect());
     }
 
-    /// As [`Self::publish`], for these views.
-    pub(super) fn publish_to(&self, changed: &[(ViewId, u32)]) {
-        let (list, changed) = (self.shared.list(), Arc::<[_]>::from(changed));
-        self.broadcast(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(&changed), applied });
+    /// As [`Self::publish`], possibly for changes of visibility. The previous list is released here: it may be long.
+    pub(super) fn publish_changes(&self, changed: &Arc<[ChangedNamespace]>) {
+        let list = self.shared.list();
+        let before = self.change_state(|state| state.list.replace(Arc::clone(&list)));
+        self.broadcast(|applied| Message::Listed { list: Arc::clone(&list), changed: Arc::clone(changed), applied });
+        drop(before);
     }
 
     /// Sends a message to every I/O thread, and waits until each has processed it.

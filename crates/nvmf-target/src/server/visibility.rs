@@ -2,12 +2,13 @@
 //!
 //! # The algorithm
 //! First every new view is created on every I/O thread with the previous visibility, and associations switch to it. Then the
-//! change is applied as any other (`changes.rs`), in two broadcasts.
+//! change is applied as any other (`changes.rs`), in two broadcasts. Views that are no longer needed are removed last, after associations
+//! have switched to others with the same visibility.
 
 use std::sync::Arc;
 
 use super::{Changes, Server, ServerError, no_namespace};
-use crate::message::Message;
+use crate::message::{ChangedNamespace, Message};
 use crate::shared::{Namespace, restricted};
 use crate::views::{Restricted, Views};
 
@@ -39,16 +40,22 @@ impl Changes {
         let prepared = Arc::new(before.prepared(subsystem, &all));
         if prepared != before {
             self.apply_views(&prepared);
-            self.publish_to(&[]);
+            self.publish_changes(&Arc::default());
             self.shared.register.set_views(Arc::clone(&prepared));
         }
         let next = Arc::new(prepared.restricted_to(subsystem, &all));
         if next != prepared {
             self.apply_views(&next);
-            let changed: Vec<_> = prepared.changed(&next, nsid).into_iter().map(|view| (view, nsid)).collect();
-            let exists = self.shared.storage(subsystem, nsid).is_some();
-            self.publish_to(if exists { &changed } else { &[] });
-            self.shared.register.set_views(next);
+            let is_seen = self.shared.storage(subsystem, nsid).is_some() && prepared.differs(&next, nsid);
+            let changed = ChangedNamespace { subsystem, nsid, before: Some(prepared) };
+            self.publish_changes(&if is_seen { Arc::from([changed]) } else { Arc::default() });
+            self.shared.register.set_views(Arc::clone(&next));
+        }
+        let pruned = Arc::new(next.pruned(subsystem, &all));
+        if pruned != next {
+            self.shared.register.set_views(Arc::clone(&pruned)); // first: I/O threads have both
+            self.apply_views(&pruned);
+            self.publish_changes(&Arc::default());
         }
     }
 

@@ -38,6 +38,7 @@ impl TargetThread {
             self.on_message(message, now_ns);
             busy = true;
         }
+        busy |= !self.sweeps.is_empty() && self.poll_sweeps(now_ns);
         let (events, mut requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
@@ -46,6 +47,9 @@ impl TargetThread {
         busy |= moved;
         requests += buffered;
         busy |= self.resources.shared.background.is_used() && self.poll_background(now_ns, requests);
+        if self.resources.namespaces.has_unchecked() {
+            self.check_references(now_ns);
+        }
         let due = self.tick(now_ns);
         assert!(self.resources.namespaces.loans().is_empty(), "loans end within a poll");
         self.idle = !busy && !due;
@@ -65,6 +69,7 @@ impl TargetThread {
             || !self.waiting.is_empty()
             || self.resources.caps.has_throttled()
             || self.draining
+            || !self.sweeps.is_empty()
             || !self.resources.out.is_empty()
             || self.resources.namespaces.needs_poll()
     }

@@ -59,7 +59,7 @@ impl TargetThread {
     /// The event before the next work other than messages and backends.
     fn wait(&self, now_ns: u64) -> Wait {
         let over = self.draining && self.open == 0; // only a poll reports it
-        if over || !self.resources.out.is_empty() || !self.waiting.is_empty() && !self.idle {
+        if over || !self.sweeps.is_empty() || !self.resources.out.is_empty() || !self.waiting.is_empty() && !self.idle {
             return Wait::Poll;
         }
         let sockets = self.waiting.iter().filter_map(|&index| self.sockets[index as usize].as_ref());

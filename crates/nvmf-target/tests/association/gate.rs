@@ -21,6 +21,10 @@ pub(crate) struct Gate {
     pub(crate) shut: AtomicBool,
     /// If not 0, a shut gate holds only writes of blocks that begin with this byte.
     pub(crate) only: AtomicU8,
+    /// Whether a shut gate holds flushes of namespace 1.
+    pub(crate) holds_flushes: AtomicBool,
+    /// Opened namespaces.
+    opened: AtomicUsize,
     /// Completed writes.
     pub(crate) landed: AtomicUsize,
     /// While set, writes are refused as busy.
@@ -40,6 +44,9 @@ impl Gate {
     }
 
     fn holds(&self, request: &Request) -> bool {
+        if request.op == Op::Flush {
+            return self.shut.load(SeqCst) && self.holds_flushes.load(SeqCst);
+        }
         let only = self.only.load(SeqCst);
         let first = request.buffer.as_ref().map_or(0, |buffer| buffer[0]);
         self.shut.load(SeqCst) && (only == 0 || first == only)
@@ -66,11 +73,13 @@ impl std::ops::Deref for Opener {
 struct Gated {
     inner: Arc<dyn Backend>,
     gate: Arc<Gate>,
+    is_first: bool,
 }
 
 struct GatedChannel {
     inner: Box<dyn Channel>,
     gate: Arc<Gate>,
+    is_first: bool,
     held: Vec<Request>,
 }
 
@@ -83,7 +92,8 @@ impl Backend for Gated {
     }
     fn open_channel(&self, depth: u32) -> io::Result<Box<dyn Channel>> {
         let inner = self.inner.open_channel(depth)?;
-        Ok(Box::new(GatedChannel { inner, gate: Arc::clone(&self.gate), held: Vec::new() }))
+        let (gate, is_first) = (Arc::clone(&self.gate), self.is_first);
+        Ok(Box::new(GatedChannel { inner, gate, is_first, held: Vec::new() }))
     }
     fn resize(&self, blocks: Option<u64>) -> io::Result<Geometry> {
         self.gate.resizing.store(true, SeqCst);
@@ -100,13 +110,18 @@ impl Backend for Gated {
 
 impl Channel for GatedChannel {
     fn submit(&mut self, request: Request, now_ns: u64) -> Submitted {
-        if !matches!(request.op, Op::Write { .. }) {
+        let is_held = match request.op {
+            Op::Write { .. } => true,
+            Op::Flush => self.is_first && self.gate.holds(&request),
+            _ => false,
+        };
+        if !is_held {
             return self.inner.submit(request, now_ns);
         }
         if self.gate.busy.load(SeqCst) {
             return Submitted::Busy(request);
         }
-        self.gate.taken.fetch_add(1, SeqCst);
+        self.gate.taken.fetch_add(usize::from(request.op != Op::Flush), SeqCst);
         self.held.push(request);
         Submitted::Pending
     }
@@ -131,7 +146,8 @@ pub(crate) fn gated(reactors: u32) -> (Target, Opener) {
     let gate = Arc::new(Gate::default());
     let inside = Arc::clone(&gate);
     let target = target(reactors, 256, BLOCK as u32, move |inner| {
-        Arc::new(Gated { inner, gate: Arc::clone(&inside) }) as Arc<dyn Backend>
+        let is_first = inside.opened.fetch_add(1, SeqCst) == 0;
+        Arc::new(Gated { inner, gate: Arc::clone(&inside), is_first }) as Arc<dyn Backend>
     });
     (target, Opener(gate))
 }
