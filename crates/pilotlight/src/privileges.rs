@@ -31,7 +31,7 @@ mod knobs;
 mod message;
 mod named;
 mod surrender;
-mod walk;
+pub(crate) mod walk;
 
 use std::env;
 use std::fs;
