@@ -9,7 +9,7 @@ use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 
 use super::Checker;
 use crate::config::keys::{Draft, Security};
-use crate::config::problem::{Problem, Text};
+use crate::config::problem::{Origin, Problem, Text};
 use crate::privileges::Account;
 use crate::privileges::files::or_text_by_helper;
 
@@ -74,6 +74,17 @@ impl Checker<'_> {
             let what = "a host with a tls_key cannot connect: the server does not listen with TLS";
             let help = "set `tls_listen` in [server], or `allow_plain` in [security]";
             self.problem(Problem::warning(&file.at, what.to_owned()).help(help));
+        }
+    }
+
+    /// Subsystems that a host can connect to without a secret: under a name that has none.
+    pub(super) fn note_open_subsystems(&mut self, draft: &Draft) {
+        let Some(file) = &draft.security.secrets_file else { return };
+        for subsystem in draft.subsystems.iter().filter(|subsystem| subsystem.allowed_hosts.is_empty()) {
+            let at = if subsystem.at == Origin::Default { &file.at } else { &subsystem.at };
+            let what = "a host without a secret can connect too: it needs only a name that is not in `secrets_file`";
+            let help = "list the hosts in `allowed_hosts` of [[subsystem]], or --allow-host";
+            self.problem(Problem::warning(at, what).help(help));
         }
     }
 
