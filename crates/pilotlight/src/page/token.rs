@@ -11,6 +11,7 @@ use rustix::process::geteuid;
 use subtle::ConstantTimeEq as _;
 
 use crate::config::TokenFile;
+use crate::privileges::files::open_text;
 
 /// How long a token of an operator may be: at least 128 bits where its characters are random hexadecimal digits.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
@@ -103,14 +104,15 @@ pub(super) fn read_of_server(path: &Path) -> anyhow::Result<String> {
 fn read_if(path: &Path, is_owner: impl Fn(u32) -> bool) -> anyhow::Result<String> {
     let shown = path.display();
     let how = format!("make one with: (umask 077; openssl rand -hex 32 > {shown})");
-    let meta = fs::metadata(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
+    let file = open_text(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
+    let meta = file.metadata().with_context(|| format!("the page's token file {shown}"))?;
     if !meta.is_file() {
         bail!("the page's token file {shown} is not a regular file; {how}");
     }
     if !is_owner(meta.uid()) || meta.mode() & TOO_OPEN != 0 {
         bail!("others may read or change the page's token file {shown}: chown it to this user, and chmod 600");
     }
-    let text = fs::read_to_string(path).with_context(|| format!("the page's token file {shown}"))?;
+    let text = io::read_to_string(file).with_context(|| format!("the page's token file {shown}"))?;
     let token = text.trim();
     if !LENGTH.contains(&token.len()) || !token.chars().all(|c| c.is_ascii_graphic()) {
         let (least, most) = (LENGTH.start(), LENGTH.end());

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Depth, PowerProfile, Quantity, Reading, ReadingId, Scope, Source, Window};
+use pilotlight_plant::{Cost, Depth, PowerProfile, ProfileError, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::live::{Live, LiveReading, Value};
 use pilotlight_power::plausible::Plausibility;
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
@@ -18,9 +18,10 @@ use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
 
 use super::budget;
-use crate::config::SensorChoice;
+use crate::config::{SensorChoice, place_in};
 use crate::metrics::{PowerFacts, ZoneFacts};
 use crate::policies::BudgetDomain;
+use crate::privileges::files::read_text;
 use crate::status::report::{PowerReading, PowerReport};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
@@ -90,10 +91,23 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(|meter| Some(meter.beside_packages(roots))),
         SensorChoice::Modelled(file) => {
             let text = file.as_ref().map(|file| {
-                std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+                let text = read_text(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+                check_profile(&text).map_err(|why| format!("{}: {why}", file.display()))?;
+                Ok::<_, String>(text)
             });
             Meter::modelled(roots, text.transpose()?.as_deref().unwrap_or(PROFILE)).map(Some)
         }
+    }
+}
+
+/// Says where a profile is wrong, without a word of it: the error itself quotes the line.
+fn check_profile(text: &str) -> Result<(), String> {
+    match PowerProfile::parse(text) {
+        Err(ProfileError::Syntax(error)) => {
+            let place = place_in(text, error.span().map_or(0, |span| span.start));
+            Err(format!("{place}: this is no profile of power; profiles/ has examples"))
+        }
+        _ => Ok(()), // other errors have no place
     }
 }
 

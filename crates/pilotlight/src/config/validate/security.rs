@@ -11,7 +11,7 @@ use super::Checker;
 use crate::config::keys::{Draft, Security};
 use crate::config::problem::{Origin, Problem, Text};
 use crate::privileges::Account;
-use crate::privileges::files::or_text_by_helper;
+use crate::privileges::files::open_text_with;
 
 /// Prefix of the name of a credential of systemd, in place of a path.
 const CREDENTIAL: &str = "credential:";
@@ -155,7 +155,7 @@ struct Secrets {
 
 fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
     let loaded =
-        secrets_file::load_by(path, credentials, |path| or_text_by_helper(secrets_file::open_file(path), path))
+        secrets_file::load_by(path, credentials, |path| open_text_with(path, || secrets_file::open_file(path)))
             .map_err(|error| error.to_string())?;
     let mut secrets = Secrets::default();
     for (nqn, secrets_file::HostSecrets { host, controller, tls }) in loaded {
