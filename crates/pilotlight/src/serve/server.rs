@@ -252,6 +252,10 @@ impl Running for MeteredServer {
         self.power.as_ref()?.window(domain)
     }
 
+    fn published_window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        self.power.as_ref()?.published_window(domain)
+    }
+
     fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {
         self.power.as_ref()?.floor_uw(domain)
     }
