@@ -1,7 +1,9 @@
 //! The HTTP server of metrics and of the page, on a separate thread that avoids the CPUs of reactors.
 //!
-//! Limits: concurrent connections, the time to receive the head of a request, and the time without progress on a connection. Each
-//! connection has its own router, made by the service.
+//! Limits: concurrent connections (`places.rs`), the time to receive the head of a request, and the time without progress on a connection.
+//! Each connection has its own router, made by the service.
+
+mod places;
 
 use std::future::Future;
 use std::io;
@@ -9,7 +11,6 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -24,11 +25,13 @@ use hyper_util::service::TowerToHyperService;
 use pilotlight_reactor::keep_off;
 use rustix::net::sockopt::socket_peercred;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tracing::{debug, warn};
 
 use crate::admin::listener::owner_at;
 use crate::admin::socket::ControlSocket;
+use places::Places;
+pub(crate) use places::Progress;
 
 /// Timeout for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
@@ -61,21 +64,6 @@ pub(crate) struct Peer {
     pub(crate) progress: Progress,
 }
 
-/// Marks a connection as in use.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Progress(Arc<AtomicU64>);
-
-impl Progress {
-    /// A request arrived or was answered, or a part was sent.
-    pub(crate) fn note(&self) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn count(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// A thread that serves until this is dropped.
 pub(crate) struct Http {
     stop: Option<oneshot::Sender<()>>,
@@ -86,7 +74,7 @@ pub(crate) struct Http {
 pub(crate) struct Service<R, B> {
     /// Name of the thread and in the log.
     pub(crate) name: &'static str,
-    /// Maximum of concurrent connections; more are closed.
+    /// Maximum of concurrent connections.
     pub(crate) connections: usize,
     /// Idle timeout of a connection.
     pub(crate) patience: Duration,
@@ -149,18 +137,14 @@ struct Accepting<R> {
 
 impl<R: Fn(Peer) -> Router> Accepting<R> {
     async fn run(&self, listener: Listener, connections: usize) -> io::Result<()> {
-        let places = Arc::new(Semaphore::new(connections));
+        let mut places = Places::new(connections);
         match listener {
             Listener::Tcp(listener) => {
                 let listener = tokio::net::TcpListener::from_std(listener)?;
                 loop {
                     let Some((stream, peer)) = self.taken(listener.accept().await).await else { continue };
-                    let name = peer.to_string();
-                    let Some(place) = self.place(&places, &name) else { continue };
                     let is_local = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-                    let peer =
-                        Peer { name: name.into(), source: source(peer.ip()), is_local, progress: Progress::default() };
-                    self.spawn(stream, peer, place);
+                    self.serve(stream, &mut places, peer.to_string().into(), source(peer.ip()), is_local);
                 }
             }
             Listener::Unix(socket) => {
@@ -169,13 +153,16 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
                 loop {
                     let Some((stream, _)) = self.taken(listener.accept().await).await else { continue };
                     let name: Arc<str> = user_at(stream.as_fd()).into();
-                    let Some(place) = self.place(&places, &name) else { continue };
                     if owner_at(stream.as_fd()).is_none() {
-                        self.refuse(&name, "the socket is another user's");
+                        warn!(
+                            peer = &*name,
+                            reason = "the socket is another user's",
+                            "{} connection refused",
+                            self.name
+                        );
                         continue;
                     }
-                    let peer = Peer { source: Arc::clone(&name), name, is_local: true, progress: Progress::default() };
-                    self.spawn(stream, peer, place);
+                    self.serve(stream, &mut places, Arc::clone(&name), name, true);
                 }
             }
         }
@@ -193,30 +180,24 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         }
     }
 
-    fn place(&self, places: &Arc<Semaphore>, peer: &str) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(places).try_acquire_owned().ok();
-        if place.is_none() {
-            self.refuse(peer, "too many connections");
-        }
-        place
-    }
-
-    fn refuse(&self, peer: &str, reason: &str) {
-        warn!(peer, reason, "{} connection refused", self.name);
-    }
-
-    fn spawn(
+    /// Serves a connection, for which another one may have to end.
+    fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-        peer: Peer,
-        place: OwnedSemaphorePermit,
+        places: &mut Places,
+        name: Arc<str>,
+        source: Arc<str>,
+        is_local: bool,
     ) {
+        if let Some(ended) = places.make_room(&source) {
+            warn!(peer = &*ended.name, reason = "too many connections", "{} connection closed", self.name);
+        }
+        let peer = Peer { name, source, is_local, progress: places.progress() };
         let router = (self.router)(peer.clone()).layer(from_fn_with_state(peer.progress.clone(), counted));
-        let (name, patience) = (self.name, self.patience);
-        tokio::spawn(async move {
-            serve(stream, name, &peer, router, patience).await;
-            drop(place);
-        });
+        let Peer { name, source, progress, .. } = peer.clone();
+        let (service, patience) = (self.name, self.patience);
+        let task = tokio::spawn(async move { serve(stream, service, &peer, router, patience).await });
+        places.add(name, source, progress, task.abort_handle());
     }
 }
 
@@ -255,15 +236,15 @@ async fn serve(
         .max_buf_size(BUFFER)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
-    let mut before = peer.progress.count();
+    let mut before = peer.progress.last();
     loop {
         match tokio::time::timeout(patience, connection.as_mut()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => return debug!(peer = %peer.name, "{name}: {error}"),
-            Err(_) if peer.progress.count() == before => {
+            Err(_) if peer.progress.last() == before => {
                 return debug!(peer = %peer.name, "{name}: a connection that made no progress is closed");
             }
-            Err(_) => before = peer.progress.count(),
+            Err(_) => before = peer.progress.last(),
         }
     }
 }

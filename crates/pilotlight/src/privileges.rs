@@ -20,7 +20,8 @@
 //! closed, also by SIGKILL, the helper restores all settings and ends.
 //!
 //! **Properties.** No thread of the server keeps a capability. Whoever takes the server over can open what the configuration names, and
-//! set knobs to values that policies can set; nothing else of root's rights. A malformed request ends the helper.
+//! set knobs to values that policies can set; nothing else of root's rights. A malformed request ends the helper. Before the privileges are
+//! gone, root reads files by the same rules ([`files`]).
 
 mod account;
 mod channel;
@@ -31,7 +32,7 @@ mod knobs;
 mod message;
 mod named;
 mod surrender;
-mod walk;
+pub(crate) mod walk;
 
 use std::env;
 use std::fs;

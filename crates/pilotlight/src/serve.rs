@@ -38,7 +38,7 @@ use crate::http::Http;
 use crate::log;
 use crate::metrics;
 use crate::page::{Page, Prepared};
-use crate::privileges;
+use crate::privileges::{self, files};
 use crate::seccomp;
 use admin::{Admin, Started};
 use budget::{Configured, GoalOverrides, Store};
@@ -67,6 +67,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     };
     log::set_format(loaded.operation.log_format);
     loaded.print_warnings();
+    let _limit = loaded.operation.user.clone().map(|user| files::as_user(Some(user)));
     if args.check {
         let findings = preflight::look(&loaded.config, &loaded.operation);
         console::eprint(loaded.render(&findings, log::colour()));
@@ -88,11 +89,12 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let control = control(loaded.operation.admin_socket.as_ref())?;
     let metrics = loaded.operation.metrics.map(metrics_listener).transpose()?;
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
-    let (operation, overrides) = with_overrides(&loaded.operation);
-    let meter = server::open_meter(&operation)?;
+    let meter = server::open_meter(&loaded.operation)?;
     privileges::serving(); // while only root could have changed what is noted
-    privileged.surrender(operation.state_file.as_deref())?;
+    privileged.surrender(loaded.operation.state_file.as_deref())?;
     seccomp::start(loaded.operation.seccomp)?;
+    let (operation, overrides) = with_overrides(&loaded.operation); // a file of the server's user
+    server::check_meter(meter.as_ref(), &operation)?;
     let (server, active_policy) = server::start(&loaded.config, &operation, meter)?;
     let admin = Arc::new(Admin::new(server, loaded, Started { operation, overrides, active_policy }, machine, args));
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;

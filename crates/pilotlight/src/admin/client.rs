@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -15,6 +17,7 @@ use super::request::Request;
 use super::response;
 use crate::console;
 use crate::exit::{self, Exit};
+use crate::privileges::walk;
 
 /// A server opens a device before it responds to `namespace-add`.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -61,6 +64,11 @@ pub(crate) enum ClientError {
     Ended(String),
     #[error("{0} belongs to another user: run this as the user that runs the server, or as root")]
     PermissionDenied(String),
+    #[error(
+        "user {uid} answers at {path}, and may have put a socket of its own there: run this as the user that runs the server, or name \
+         its socket with --socket"
+    )]
+    Untrusted { path: String, uid: u32 },
     #[error("cannot talk to the server at {path}: {source}")]
     Io { path: String, r#source: std::io::Error },
     #[error("invalid response from the server at {path}: {reason}")]
@@ -90,8 +98,12 @@ impl Client {
             ErrorKind::PermissionDenied => ClientError::PermissionDenied(name.clone()),
             _ => ClientError::Io { path: name.clone(), source },
         })?;
-        let timeout = stream.set_read_timeout(Some(RESPONSE_TIMEOUT));
-        timeout.map_err(|source| ClientError::Io { path: name, source })?;
+        let failed = |source| ClientError::Io { path: name.clone(), source };
+        let uid = socket_peercred(&stream).map_err(|errno| failed(errno.into()))?.uid.as_raw();
+        if !is_trusted(path, uid, geteuid().as_raw()) {
+            return Err(ClientError::Untrusted { path: name, uid });
+        }
+        stream.set_read_timeout(Some(RESPONSE_TIMEOUT)).map_err(failed)?;
         Ok(Self { stream: BufReader::new(stream), path: path.to_owned() })
     }
 
@@ -113,6 +125,12 @@ impl Client {
             Err(reason) => Err(ClientError::InvalidResponse { path: path(), reason }),
         }
     }
+}
+
+/// Whether `uid` may answer at a socket: root, the user itself, or the socket's owner where no other user can put one there. A service
+/// has a user of its own, and an owner other than the process that answers has left its socket to somebody else.
+fn is_trusted(path: &Path, uid: u32, own: u32) -> bool {
+    uid == 0 || uid == own || walk::owner(path, own, uid).is_ok_and(|owner| owner == uid)
 }
 
 /// Sends a request and prints the response, as JSON or as `text`. A refusal is printed and becomes [`Exit::Refused`].
@@ -144,6 +162,8 @@ pub(crate) fn failed(error: ClientError) -> anyhow::Result<Exit> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -153,6 +173,47 @@ mod tests {
         assert!(matches!(Client::connect_to(&path), Err(ClientError::NotFound(_))));
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         assert!(matches!(Client::connect_to(&path), Err(ClientError::Ended(_))));
+    }
+
+    /// Binds a socket as another user, whose process is then the peer (unix(7): the credentials at listen(2)).
+    fn listen_as(uid: u32, path: &Path) -> std::os::unix::net::UnixListener {
+        let path = path.to_owned();
+        let listen = move || {
+            let uid = rustix::process::Uid::from_raw(uid);
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            std::os::unix::net::UnixListener::bind(path).unwrap()
+        };
+        std::thread::spawn(listen).join().unwrap()
+    }
+
+    #[test]
+    fn another_user_answers_only_at_a_socket_that_it_could_not_put_there() {
+        const OTHER: u32 = 65_534;
+        if !geteuid().is_root() {
+            return eprintln!("skipped: only root can listen as another user");
+        }
+        let sticky = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        set(sticky.path(), 0o1777);
+        let (foreign, early) = (sticky.path().join("a.sock"), sticky.path().join("early/a.sock"));
+        let service = tempfile::tempdir().unwrap();
+        set(service.path(), 0o755);
+        let own = service.path().join("run/a.sock");
+        for folder in [early.parent().unwrap(), own.parent().unwrap()] {
+            std::fs::create_dir(folder).unwrap();
+            std::os::unix::fs::chown(folder, Some(OTHER), None).unwrap();
+        }
+        let listeners = [&foreign, &early, &own].map(|path| listen_as(OTHER, path));
+        for path in [&foreign, &early] {
+            let refused = Client::connect_to(path).unwrap_err();
+            assert!(matches!(refused, ClientError::Untrusted { uid: OTHER, .. }), "{}: {refused}", path.display());
+        }
+        Client::connect_to(&own).expect("the service's own folder, in root's");
+        std::os::unix::fs::chown(&own, Some(65_533), None).unwrap();
+        assert!(Client::connect_to(&own).is_err(), "the socket is a third user's");
+        let mine = std::os::unix::net::UnixListener::bind(sticky.path().join("mine.sock")).unwrap();
+        Client::connect_to(&sticky.path().join("mine.sock")).unwrap();
+        drop((listeners, mine));
     }
 
     #[test]

@@ -21,7 +21,8 @@ use super::socket::ControlSocket;
 pub(crate) const MAX_LINE: usize = 64 * 1024;
 /// Connections at once.
 const MAX_CLIENTS: usize = 16;
-/// Connections at once of users with read access; the rest is reserved for the owner and root.
+/// Connections at once of users with read access; the rest is reserved for the owner and root. The one that sent nothing for longest makes
+/// room for another one, as an idle connection costs its user nothing.
 const MAX_READERS: usize = 8;
 /// Pause of accepting when the system has no descriptor left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -66,6 +67,8 @@ struct Client<S> {
     ending: bool,
     /// Whether its user may change something.
     may_change: bool,
+    /// When it last sent something or connected, in rounds of the listener.
+    active: u64,
     session: S,
 }
 
@@ -86,7 +89,7 @@ impl Listener {
     /// If the system cannot wait.
     pub(crate) fn run<A: RequestHandler>(&self, answering: &A) -> io::Result<()> {
         let mut clients: Vec<Client<A::Session>> = Vec::new();
-        loop {
+        for round in 0.. {
             let (stopping, connecting, ready) = self.wait(&clients)?;
             if stopping {
                 return Ok(());
@@ -94,12 +97,16 @@ impl Listener {
             let mut at = 0;
             clients.retain_mut(|client| {
                 at += 1;
+                if ready[at - 1] {
+                    client.active = round;
+                }
                 !ready[at - 1] || client.serve(answering).is_ok_and(|open| open)
             });
             if connecting {
-                self.accept(answering, &mut clients);
+                self.accept(answering, &mut clients, round);
             }
         }
+        Ok(())
     }
 
     /// Whether to stop, whether a client connects, and which connections are ready.
@@ -117,7 +124,7 @@ impl Listener {
         Ok((ready[0], ready[1], ready[2..].to_vec()))
     }
 
-    fn accept<A: RequestHandler>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>) {
+    fn accept<A: RequestHandler>(&self, answering: &A, clients: &mut Vec<Client<A::Session>>, round: u64) {
         let stream = match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(fd) => UnixStream::from(fd),
             Err(error) => {
@@ -128,13 +135,13 @@ impl Listener {
         let user = self.user(&stream);
         let known = user.unwrap_or(User { uid: u32::MAX, may_change: false });
         let (may_change, session) = (known.may_change, answering.session(known));
-        let mut client = Client { stream, input: Vec::new(), output: Vec::new(), ending: false, may_change, session };
-        let readers = clients.iter().filter(|client| !client.may_change).count();
+        let mut client =
+            Client { stream, input: Vec::new(), output: Vec::new(), ending: false, may_change, active: round, session };
         if user.is_none() {
             let uid = socket_peercred(&client.stream).map(|peer| peer.uid.as_raw()).ok();
             warn!(uid, reason = "the user may neither change nor read", "control connection refused");
             client.end_with(&answering.refusal(&self.access_rule()));
-        } else if clients.len() >= MAX_CLIENTS || (!may_change && readers >= MAX_READERS) {
+        } else if !make_room(clients, may_change) {
             client.end_with(&answering.refusal("too many control connections; end one of the others"));
         } else {
             return clients.push(client);
@@ -164,6 +171,19 @@ impl Listener {
             ),
         }
     }
+}
+
+/// Whether there is room for one more connection, for which one of a reader may have to end.
+fn make_room<S>(clients: &mut Vec<Client<S>>, may_change: bool) -> bool {
+    let readers = clients.iter().enumerate().filter(|(_, client)| !client.may_change);
+    let is_full = clients.len() >= MAX_CLIENTS || (!may_change && readers.clone().count() >= MAX_READERS);
+    let idlest = readers.min_by_key(|(_, client)| client.active).map(|(at, _)| at);
+    match idlest.filter(|_| is_full) {
+        Some(at) => drop(clients.remove(at)),
+        None if is_full => return false,
+        None => {}
+    }
+    true
 }
 
 /// The user at the other end, if it is the user of this process or root.

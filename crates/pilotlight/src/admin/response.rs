@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::refusal::Refusal;
 use super::request::VERSION;
@@ -30,18 +31,46 @@ pub(crate) fn to_line<T: Serialize>(result: Result<T, Refusal>) -> String {
     })
 }
 
-/// Parses a response; the error says why it is invalid.
+/// Parses a response; the error says why it is invalid. All of its text can be printed on a terminal.
 pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> Result<Result<T, Refusal>, String> {
-    let version: serde_json::Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
-    if version["version"].as_u64() != Some(VERSION) {
-        return Err(format!("protocol version {}, this program has {VERSION}", version["version"]));
+    let response: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let response = printable(response);
+    if response["version"].as_u64() != Some(VERSION) {
+        return Err(format!("protocol version {}, this program has {VERSION}", response["version"]));
     }
-    let envelope: Envelope<T> = serde_json::from_str(line).map_err(|error| error.to_string())?;
+    let envelope: Envelope<T> = serde_json::from_value(response).map_err(|error| error.to_string())?;
     match envelope {
         Envelope { ok: Some(ok), error: None, .. } => Ok(Ok(ok)),
         Envelope { ok: None, error: Some(refusal), .. } => Ok(Err(refusal)),
         _ => Err("it has neither `ok` nor `error`, or both".to_owned()),
     }
+}
+
+/// A value whose strings and keys have escapes in place of the characters that control a terminal. Names of hosts, paths and errors of
+/// the system are in responses, and who chose them need not be the server's operator.
+fn printable(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(escaped(text)),
+        Value::Array(values) => values.into_iter().map(printable).collect(),
+        Value::Object(fields) => fields.into_iter().map(|(key, value)| (escaped(key), printable(value))).collect(),
+        other => other,
+    }
+}
+
+fn escaped(text: String) -> String {
+    // besides the control characters, those that change the direction of text (Unicode Standard Annex 9)
+    let controls = |c: char| {
+        (c.is_control() && c != '\n')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(controls) {
+        return text;
+    }
+    let mut printable = String::with_capacity(text.len());
+    for c in text.chars() {
+        if controls(c) { printable.extend(c.escape_unicode()) } else { printable.push(c) }
+    }
+    printable
 }
 
 #[cfg(test)]
@@ -57,6 +86,20 @@ mod tests {
         let line = to_line::<()>(Err(refusal.clone()));
         assert_eq!(line, r#"{"version":1,"error":{"field":"nsid","message":"no","help":["yes"]}}"#);
         assert_eq!(parse::<Vec<u32>>(&line), Ok(Err(refusal)));
+    }
+
+    #[test]
+    fn no_text_of_a_response_controls_a_terminal() {
+        let hostile = "a\u{1b}]0;x\u{7}\u{9b}2J\u{7f}\u{202e}b\r\u{fc}";
+        let harmless = r"a\u{1b}]0;x\u{7}\u{9b}2J\u{7f}\u{202e}b\u{d}ü";
+        let line = to_line(Ok(serde_json::json!({ "list": [hostile], hostile: [{ "name": hostile }], "n": 1.5 })));
+        let expected = serde_json::json!({ "list": [harmless], harmless: [{ "name": harmless }], "n": 1.5 });
+        assert_eq!(parse::<Value>(&line), Ok(Ok(expected)));
+        let line = to_line::<()>(Err(Refusal::of(hostile, format!("{hostile}\n")).help(hostile)));
+        let refusal = Refusal::of(harmless, format!("{harmless}\n")).help(harmless);
+        assert_eq!(parse::<Value>(&line), Ok(Err(refusal)));
+        let line = format!("{{\"version\":1,\"ok\":{}}}", serde_json::to_string(hostile).unwrap());
+        assert!(!parse::<u32>(&line).unwrap_err().contains(char::is_control), "also where it has another form");
     }
 
     #[test]

@@ -57,8 +57,8 @@ pub(crate) enum BindError {
     NotASocket(String),
     /// Others could put a socket of theirs in its place.
     #[error(
-        "others may replace files in {0}: a control socket needs a directory that only its owner may change \
-         (--admin-socket PATH, or none)"
+        "others may replace files in {0}: a control socket needs a directory that only its owner may change (chmod go-w {0}) \
+         or that is sticky (--admin-socket PATH chooses another, none does without)"
     )]
     OpenDirectory(String),
     /// The system refused.
@@ -196,9 +196,9 @@ fn give_to(path: &Path, group: &Group, mode: u32) -> io::Result<()> {
 /// Whether only this user or root can create files in a directory.
 fn check_directory(meta: &Metadata, path: &Path) -> Result<(), BindError> {
     const STICKY: u32 = 0o1000;
-    const WRITABLE_BY_ALL: u32 = 0o002;
+    const WRITABLE_BY_OTHERS: u32 = 0o022; // by the group too
     let owned = meta.uid() == geteuid().as_raw() || meta.uid() == 0;
-    let closed = meta.mode() & WRITABLE_BY_ALL == 0 || meta.mode() & STICKY != 0;
+    let closed = meta.mode() & WRITABLE_BY_OTHERS == 0 || meta.mode() & STICKY != 0;
     if owned && closed { Ok(()) } else { Err(BindError::OpenDirectory(path.display().to_string())) }
 }
 

@@ -39,15 +39,16 @@ pub(crate) use operation::{AdminSocket, Fleet, Operation, Page, PageAddress, Rea
 pub(crate) use power::{
     BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
 };
-pub(crate) use problem::Problem;
 use problem::{Located, Origin, Severity, Source};
+pub(crate) use problem::{Problem, place_in};
 pub(crate) use schedule::Schedule;
 use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 
-use crate::privileges::files::open_text;
+use crate::privileges::Account;
+use crate::privileges::files::{self, open_text};
 use crate::{console, log};
 
 /// A namespace by the NQN of its subsystem and its NSID.
@@ -182,6 +183,10 @@ fn check(
     if !unreadable.is_empty() {
         return Err(ConfigError { problems: unreadable, source });
     }
+    let _limit = draft.security.user.as_ref().map(|user| {
+        let group = draft.security.group.as_ref().map(|group| group.value.as_str());
+        files::as_user(Account::find(&user.value, group).ok())
+    });
     let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(ConfigError { problems, source });

@@ -127,13 +127,22 @@ impl Source {
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[line_start..].lines().next().unwrap_or("");
         let end = span.end.clamp(start, line_start + line.len().max(start - line_start));
-        Place {
-            number: before.matches('\n').count() + 1,
-            column: self.text[line_start..start].chars().count() + 1,
-            line,
-            width: self.text.get(start..end).unwrap_or("").trim_end().chars().count().max(1),
-        }
+        let (number, column) = line_and_column(&self.text, start);
+        Place { number, column, line, width: self.text.get(start..end).unwrap_or("").trim_end().chars().count().max(1) }
     }
+}
+
+/// Line and column (counted in characters from 1) of a byte of a text.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// A place in a text that must not be quoted.
+pub(crate) fn place_in(text: &str, at: usize) -> String {
+    let (line, column) = line_and_column(text, at);
+    format!("line {line}, column {column}")
 }
 
 /// All problems as text for a terminal, in the order of the file.

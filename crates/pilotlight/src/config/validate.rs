@@ -47,6 +47,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     let first = all.first().copied();
     let authentication = checker.authentication(&draft.security);
     checker.note_tls(draft, &authentication);
+    checker.note_open_subsystems(draft);
     let (reactors, main_core) = checker.reactors(draft);
     let io_threads = checker.io_threads(draft.server.io_threads.as_ref(), reactors.len());
     let config = ServerConfig {

@@ -60,13 +60,32 @@ fn each_request_of_a_kept_connection_resets_its_timeout() {
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     let progress = told.recv_timeout(Duration::from_secs(60)).unwrap();
     for path in ["/", "/", "/none"] {
-        let before = progress.count();
+        let before = progress.last();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         let mut answer = [0; 4096];
         assert_ne!(stream.read(&mut answer).unwrap(), 0);
-        assert!(progress.count() > before, "{path}");
+        assert!(progress.last() > before, "{path}");
     }
     drop((http, stream));
+}
+
+#[test]
+fn idle_connections_deny_a_new_one_nothing() {
+    const CONNECTIONS: usize = 4;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = |_| Router::new().route("/", get(|| async { "." }));
+    let service =
+        Service { name: "test", connections: CONNECTIONS, patience: Duration::MAX, router, beside: pending() };
+    let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
+    let idle: Vec<_> = (0..4 * CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut answer = [0; 4096];
+    assert_ne!(stream.read(&mut answer).unwrap(), 0, "an idle one makes room");
+    assert!(answer.starts_with(b"HTTP/1.1 200"));
+    drop((http, idle));
 }
 
 #[test]

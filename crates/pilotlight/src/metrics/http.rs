@@ -16,7 +16,7 @@ use super::Facts;
 use super::text::{Format, text};
 use crate::http::{Http, Listener, PATIENCE, Peer, Service, is_this_machine};
 
-/// Connections at once; one more is closed.
+/// Connections at once.
 const CONNECTIONS: usize = 32;
 
 /// Returns the input of the metrics at the time of a request.

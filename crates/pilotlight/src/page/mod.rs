@@ -33,7 +33,7 @@ use routes::App;
 use session::Sessions;
 use token::{OwnedFile, Token};
 
-/// Connections at once; one more is closed.
+/// Connections at once.
 const CONNECTIONS: usize = 96;
 
 /// The server behind the page.

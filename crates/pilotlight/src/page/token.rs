@@ -11,9 +11,13 @@ use rustix::process::geteuid;
 use subtle::ConstantTimeEq as _;
 
 use crate::config::TokenFile;
+use crate::privileges::files::open_text;
 
 /// How long a token of an operator may be: at least 128 bits where its characters are random hexadecimal digits.
 const LENGTH: std::ops::RangeInclusive<usize> = 32..=256;
+/// Different characters of a token of an operator, at least: 32 random ones of 8 have 96 bits. Of 32 random hexadecimal digits, one text in
+/// 27 million has fewer.
+const DIFFERENT: usize = 8;
 /// Mode bits that let others read or write it, or the group write it. A group may read: systemd's credentials have that bit.
 const TOO_OPEN: u32 = 0o027;
 
@@ -100,20 +104,34 @@ pub(super) fn read_of_server(path: &Path) -> anyhow::Result<String> {
 fn read_if(path: &Path, is_owner: impl Fn(u32) -> bool) -> anyhow::Result<String> {
     let shown = path.display();
     let how = format!("make one with: (umask 077; openssl rand -hex 32 > {shown})");
-    let meta = fs::metadata(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
+    let file = open_text(path).with_context(|| format!("the page's token file {shown}; {how}"))?;
+    let meta = file.metadata().with_context(|| format!("the page's token file {shown}"))?;
     if !meta.is_file() {
         bail!("the page's token file {shown} is not a regular file; {how}");
     }
     if !is_owner(meta.uid()) || meta.mode() & TOO_OPEN != 0 {
         bail!("others may read or change the page's token file {shown}: chown it to this user, and chmod 600");
     }
-    let text = fs::read_to_string(path).with_context(|| format!("the page's token file {shown}"))?;
+    let text = io::read_to_string(file).with_context(|| format!("the page's token file {shown}"))?;
     let token = text.trim();
     if !LENGTH.contains(&token.len()) || !token.chars().all(|c| c.is_ascii_graphic()) {
         let (least, most) = (LENGTH.start(), LENGTH.end());
         bail!("the page's token file {shown} has to hold {least} to {most} characters of ASCII without spaces; {how}");
     }
+    if is_guessable(token.as_bytes()) {
+        bail!(
+            "the page's token file {shown} holds a token that can be guessed: it repeats itself, or has fewer than {DIFFERENT} different \
+             characters; {how}"
+        );
+    }
     Ok(token.to_owned())
+}
+
+/// Whether a token is certainly not random.
+fn is_guessable(token: &[u8]) -> bool {
+    let different = token.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let repeats_after = |length: usize| token[length..] == token[..token.len() - length];
+    different < DIFFERENT || (1..=token.len() / 2).any(repeats_after)
 }
 
 /// Writes a token to a file that no other user can read at any time.
@@ -163,9 +181,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("token");
         let file = fs::File::options().write(true).create_new(true).mode(0o600).open(&path).unwrap();
-        (&file).write_all(&[b'a'; 64]).unwrap();
+        let token = random().unwrap();
+        (&file).write_all(token.as_bytes()).unwrap();
         std::os::unix::fs::fchown(&file, Some(12_345), None).unwrap();
-        assert_eq!(read_of_server(&path).unwrap(), "a".repeat(64));
+        assert_eq!(read_of_server(&path).unwrap(), token);
         let refused = open(&TokenFile::Configured(path.clone())).map(drop).unwrap_err().to_string();
         assert!(refused.contains("others may"), "a server does not trust it: {refused}");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -195,5 +214,16 @@ mod tests {
             fs::write(&path, text).unwrap();
             assert!(refused().to_string().contains("characters"), "{text}");
         }
+        for text in [
+            &"x".repeat(64),
+            &"0123456".repeat(9),
+            &"abcdefgh12345678".repeat(2),
+            &"Pass-word 1".replace(' ', "").repeat(4),
+        ] {
+            fs::write(&path, text).unwrap();
+            let why = refused().to_string();
+            assert!(why.contains("can be guessed") && why.contains("openssl rand -hex 32"), "{text}: {why}");
+        }
+        (0..1000).for_each(|_| assert!(!is_guessable(&random().unwrap().as_bytes()[..32])));
     }
 }

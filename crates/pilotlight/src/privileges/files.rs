@@ -1,5 +1,13 @@
-//! Opens files with the rights of this process, or else by its helper.
+//! Opens files with the rights of the server's user, or else those that only root can have put where they are.
+//!
+//! **Problem.** Whoever controls the server's user can put links and pipes where the configuration names a file. Root must not read
+//! what they lead to, in no process: neither the server before it has given its privileges up, nor its helper, nor `--check`.
+//!
+//! **Algorithm.** From the time that the user is known ([`as_user`]), root opens a file with that user's rights to files, as the server will
+//! later. Where these do not suffice, it follows the path as the helper does ([`walk`]). After the privileges are gone, the first
+//! is what the process can do itself, and the second is a request to the helper. Opening never waits, and a text must be in a regular file.
 
+use std::cell::RefCell;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -8,34 +16,80 @@ use std::path::Path;
 
 use pilotlight_nvmf_target::backend::{DirectOpener, FileOpener, Opened, logical_block_size};
 use rustix::fs::OFlags;
+use rustix::process::geteuid;
 
+use super::account::Account;
 use super::client::helper;
 use super::message::Purpose;
+use super::surrender;
+use super::walk::{self, WalkError};
 
-/// The text of a file.
+thread_local! {
+    /// Of this thread, as the checks of a configuration open files in many places.
+    static LIMIT: RefCell<Option<Limit>> = const { RefCell::new(None) };
+}
+
+/// The user whose rights root uses; `None` where there is no such user.
+type Limit = Option<Account>;
+
+/// Ends the limit of [`as_user`].
+#[must_use]
+pub(crate) struct LimitGuard(Option<Limit>);
+
+impl Drop for LimitGuard {
+    fn drop(&mut self) {
+        LIMIT.set(self.0.take());
+    }
+}
+
+/// Until the end of the result, root opens files in this thread as described above. `None` for a user that is not known: then only those
+/// that nobody but root can replace.
+pub(crate) fn as_user(account: Option<Account>) -> LimitGuard {
+    LimitGuard(LIMIT.replace(Some(account)))
+}
+
+/// The limit of this thread, if this is root.
+fn limit() -> Option<Limit> {
+    LIMIT.with_borrow(Clone::clone).filter(|_| geteuid().is_root())
+}
+
+/// The text of a regular file.
 ///
 /// # Errors
 /// As of reading a file.
 pub(crate) fn read_text(path: &Path) -> io::Result<String> {
-    io::read_to_string(open_text(path)?)
+    text_in(open_text(path)?)
 }
 
-/// A file to read. Opening does not wait, also where it is a pipe.
+/// The text of a regular file of the process itself, which root opens for nobody.
+///
+/// # Errors
+/// As of reading a file.
+pub(crate) fn read_own_text(path: &Path) -> io::Result<String> {
+    text_in(options().read(true).open(path)?)
+}
+
+fn text_in(file: File) -> io::Result<String> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    io::read_to_string(file)
+}
+
+/// A file to read.
 ///
 /// # Errors
 /// As of open(2).
 pub(crate) fn open_text(path: &Path) -> io::Result<File> {
-    let nonblock = OFlags::NONBLOCK.bits() as i32;
-    let direct = File::options().read(true).custom_flags(nonblock).open(path);
-    or_by_helper(direct, || open(path, Purpose::Text))
+    or_by_root(|| options().read(true).open(path), path, Purpose::Text, Ok)
 }
 
-/// A file to read, where this process lacks the right and has a helper; else what `direct` is.
+/// A file to read, which `direct` opens where the rights suffice.
 ///
 /// # Errors
 /// As of open(2).
-pub(crate) fn or_text_by_helper(direct: io::Result<OwnedFd>, path: &Path) -> io::Result<OwnedFd> {
-    or_by_helper(direct, || open(path, Purpose::Text).map(OwnedFd::from))
+pub(crate) fn open_text_with(path: &Path, direct: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<OwnedFd> {
+    or_by_root(direct, path, Purpose::Text, |file| Ok(file.into()))
 }
 
 /// Storage for reading and writing, not exclusively.
@@ -43,7 +97,7 @@ pub(crate) fn or_text_by_helper(direct: io::Result<OwnedFd>, path: &Path) -> io:
 /// # Errors
 /// As of open(2).
 pub(crate) fn look(path: &Path) -> io::Result<File> {
-    or_by_helper(File::options().read(true).write(true).open(path), || open(path, Purpose::Look))
+    or_by_root(|| options().read(true).write(true).open(path), path, Purpose::Look, Ok)
 }
 
 /// The metadata of storage.
@@ -51,18 +105,21 @@ pub(crate) fn look(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As of stat(2).
 pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
-    or_by_helper(fs::metadata(path), || open(path, Purpose::Look)?.metadata())
+    or_by_root(|| fs::metadata(path), path, Purpose::Look, |file| file.metadata())
 }
 
 /// Bytes in a sector of the device at a path, or under a file at it.
 pub(crate) fn sector_size(path: &Path) -> Option<u32> {
-    match fs::metadata(path) {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            let file = open(path, Purpose::Look).ok()?;
-            logical_block_size(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd())))
-        }
-        _ => logical_block_size(path),
-    }
+    let direct = || fs::metadata(path).map(|_| logical_block_size(path));
+    let of_open = |file: File| Ok(logical_block_size(Path::new(&format!("/proc/self/fd/{}", file.as_raw_fd()))));
+    or_by_root(direct, path, Purpose::Look, of_open).ok().flatten()
+}
+
+/// Opening a pipe does not wait, and a terminal does not become this process's.
+fn options() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.custom_flags((OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32);
+    options
 }
 
 /// Whether a helper process opens files that this one may not.
@@ -84,18 +141,39 @@ impl FileOpener for Files {
             Opened::Device => Purpose::Device,
             Opened::NewFile => Purpose::NewFile,
         };
-        or_by_helper(DirectOpener.open(path, opened), || open(path, purpose))
+        or_by_root(|| DirectOpener.open(path, opened), path, purpose, Ok)
     }
 }
 
-fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
-    helper().ok_or(ErrorKind::PermissionDenied)?.open(path, purpose)
+fn error_of(error: WalkError) -> io::Error {
+    match error {
+        WalkError::Untrusted => io::Error::new(
+            ErrorKind::PermissionDenied,
+            "the server's user may not open it, and root does not, as others can change a folder on the way: let the user open it, or \
+             move it below folders that only root can change",
+        ),
+        WalkError::System(_) => error.into(),
+    }
 }
 
-/// The second try, where there is a helper and this process lacks a right.
-fn or_by_helper<T>(direct: io::Result<T>, by_helper: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    match direct {
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && has_helper() => by_helper(),
-        direct => direct,
+/// The result of `direct`, or `of` a file that root opens where the user lacks a right.
+fn or_by_root<T>(
+    direct: impl FnOnce() -> io::Result<T>,
+    path: &Path,
+    purpose: Purpose,
+    of: impl FnOnce(File) -> io::Result<T>,
+) -> io::Result<T> {
+    let limit = limit();
+    let result = match &limit {
+        None => direct(),
+        Some(Some(account)) => surrender::with_rights_of(account, direct),
+        Some(None) => Err(ErrorKind::PermissionDenied.into()),
+    };
+    match (result, helper()) {
+        (Err(error), _) if error.kind() == ErrorKind::PermissionDenied && limit.is_some() => {
+            of(walk::open(path, purpose.flags()).map_err(error_of)?)
+        }
+        (Err(error), Some(helper)) if error.kind() == ErrorKind::PermissionDenied => of(helper.open(path, purpose)?),
+        (result, _) => result,
     }
 }

@@ -16,7 +16,6 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context as _, anyhow, bail};
 use pilotlight_plant::KnobId;
 use pilotlight_reactor::Machine;
-use rustix::fs::OFlags;
 use rustix::process::{DumpableBehavior, getppid, set_dumpable_behavior};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -125,13 +124,7 @@ impl<'a> Helper<'a> {
             info!("not opened for the server, as the configuration does not name it: {}", path.display());
             return Err(Reply::NotNamed);
         }
-        let flags = match purpose {
-            Purpose::Text => OFlags::RDONLY,
-            Purpose::Look | Purpose::File => OFlags::RDWR,
-            Purpose::Device => OFlags::RDWR | OFlags::EXCL, // see `pilotlight_nvmf_target::backend::DirectOpener`
-            Purpose::NewFile => OFlags::RDWR | OFlags::CREATE,
-        };
-        walk::open(path, flags).map_err(|error| match error {
+        walk::open(path, purpose.flags()).map_err(|error| match error {
             WalkError::Untrusted => Reply::Untrusted,
             WalkError::System(errno) => Reply::System(errno.raw_os_error()),
         })

@@ -22,6 +22,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
 /// Longest path in bytes (`PATH_MAX` without the zero at its end).
 const MAX_PATH: usize = 4095;
 /// Most worker threads.
@@ -44,6 +46,18 @@ pub(super) enum Purpose {
     Device,
     /// To create a file and serve it.
     NewFile,
+}
+
+impl Purpose {
+    /// Of open(2).
+    pub(super) fn flags(self) -> OFlags {
+        match self {
+            Self::Text => OFlags::RDONLY,
+            Self::Look | Self::File => OFlags::RDWR,
+            Self::Device => OFlags::RDWR | OFlags::EXCL, // see `pilotlight_nvmf_target::backend::DirectOpener`
+            Self::NewFile => OFlags::RDWR | OFlags::CREATE,
+        }
+    }
 }
 
 const PURPOSES: [Purpose; 5] = [Purpose::Text, Purpose::Look, Purpose::File, Purpose::Device, Purpose::NewFile];

@@ -5,8 +5,11 @@ use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use rustix::process::{DumpableBehavior, set_dumpable_behavior};
-use rustix::thread::{CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_no_new_privs};
+use rustix::process::{DumpableBehavior, Gid, Uid, getegid, getgroups, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, set_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
 
 use super::account::Account;
 
@@ -29,6 +32,27 @@ pub(super) fn surrender(account: &Account) -> anyhow::Result<()> {
     set_no_new_privs(true).context("cannot set no_new_privs")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("cannot forbid core dumps")?;
     check_threads(account)
+}
+
+/// Calls `f` with the rights to files that `account` will have, in this thread alone: these system calls change one thread. The
+/// saved user stays root, so that they can be undone.
+///
+/// # Errors
+/// As of `f`, or the system does not let this process change its user.
+pub(super) fn with_rights_of<T>(account: &Account, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let groups = getgroups()?;
+    let (uid, gid, own_gid) = (Uid::from_raw(account.uid), Gid::from_raw(account.gid), getegid());
+    let change = || {
+        set_thread_groups(&[])?;
+        set_thread_res_gid(None, gid, None)?;
+        set_thread_res_uid(None, uid, None)
+    };
+    let result = change().map_err(io::Error::from).and_then(|()| f());
+    // If this fails, root has fewer rights than before.
+    let _ = set_thread_res_uid(None, Uid::ROOT, None);
+    let _ = set_thread_res_gid(None, own_gid, None);
+    let _ = set_thread_groups(&groups);
+    result
 }
 
 /// The C library makes these calls in every thread, as POSIX demands (nptl(7)); a plain system call would change one thread. With

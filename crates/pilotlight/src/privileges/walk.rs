@@ -5,7 +5,8 @@
 //!
 //! **Algorithm.** The path is followed name by name, symbolic links included. Each folder must belong to root and be writable by root only.
 //! A folder that others can write to is accepted if it is sticky, as `/tmp`, for entries that belong to root: others cannot rename
-//! or remove these; files there must have no second name, as a hard link could be another user's.
+//! or remove these; files there must have no second name, as a hard link could be another user's. A client of a control socket walks to it
+//! likewise, and accepts its own folders and those of the server's user too ([`owner`]).
 //!
 //! **Properties.** The open file is the one that the checks saw: nobody else can replace it in between. Access control lists are covered,
 //! because their mask is the group part of the mode.
@@ -25,7 +26,7 @@ const MAX_LINKS: u32 = 40;
 
 /// Why a file was not opened.
 #[derive(Debug)]
-pub(super) enum WalkError {
+pub(crate) enum WalkError {
     /// Others than root can change which file it is.
     Untrusted,
     /// The system refused.
@@ -47,26 +48,64 @@ enum Folder {
     Sticky,
 }
 
+/// Users who may change where a path leads, besides root.
+struct Trusted<'a> {
+    /// Owners of folders.
+    folders: &'a [u32],
+    /// Owners of entries of sticky folders, where any user can add some.
+    entries: &'a [u32],
+}
+
+/// The end of a path.
+struct Found {
+    folder: OwnedFd,
+    name: OsString,
+    /// `None`: there is no such entry.
+    stat: Option<Stat>,
+}
+
 /// Opens the regular file or block device at `path` with these flags, or, if they contain `CREATE`, creates a file.
 ///
 /// # Errors
 /// [`WalkError`]; `INVAL` for another type of file.
 pub(super) fn open(path: &Path, flags: OFlags) -> Result<File, WalkError> {
+    let Found { folder, name, stat } = find(path, &Trusted { folders: &[], entries: &[] })?;
+    let Some(stat) = stat else {
+        return if flags.contains(OFlags::CREATE) { create(&folder, &name, flags) } else { Err(Errno::NOENT.into()) };
+    };
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile | FileType::BlockDevice if flags.contains(OFlags::CREATE) => Err(Errno::EXIST.into()),
+        FileType::RegularFile | FileType::BlockDevice => {
+            Ok(openat(&folder, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into())
+        }
+        _ => Err(Errno::INVAL.into()),
+    }
+}
+
+/// The owner of the entry at `path`, if nobody but root, `own` and `other` can put another one there. In a sticky folder an entry of
+/// `other` is not accepted: it could have come first.
+///
+/// # Errors
+/// [`WalkError`].
+pub(crate) fn owner(path: &Path, own: u32, other: u32) -> Result<u32, WalkError> {
+    let found = find(path, &Trusted { folders: &[own, other], entries: &[own] })?;
+    found.stat.map(|stat| stat.st_uid).ok_or(WalkError::System(Errno::NOENT))
+}
+
+fn find(path: &Path, trusted: &Trusted<'_>) -> Result<Found, WalkError> {
     let absolute = std::path::absolute(path).map_err(|_| Errno::NOENT)?;
     let mut left = names(&absolute);
     let mut folder = root()?;
     let mut links = 0;
     while let Some(name) = left.pop() {
-        let kind = check_folder(&fstat(&folder)?)?;
+        let kind = check_folder(&fstat(&folder)?, trusted.folders)?;
         let found = openat(&folder, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
         let found = match found {
-            Err(Errno::NOENT) if left.is_empty() && flags.contains(OFlags::CREATE) => {
-                return create(&folder, &name, flags);
-            }
+            Err(Errno::NOENT) if left.is_empty() => return Ok(Found { folder, name, stat: None }),
             found => found?,
         };
         let stat = fstat(&found)?;
-        check_entry(kind, &stat)?;
+        check_entry(kind, &stat, trusted.entries)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Symlink => {
                 links += 1;
@@ -81,14 +120,8 @@ pub(super) fn open(path: &Path, flags: OFlags) -> Result<File, WalkError> {
                 left.extend(names(target));
             }
             FileType::Directory => folder = found,
-            FileType::RegularFile | FileType::BlockDevice if left.is_empty() => {
-                if flags.contains(OFlags::CREATE) {
-                    return Err(Errno::EXIST.into());
-                }
-                return Ok(openat(&folder, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into());
-            }
-            FileType::RegularFile | FileType::BlockDevice => return Err(Errno::NOTDIR.into()),
-            _ => return Err(Errno::INVAL.into()),
+            _ if left.is_empty() => return Ok(Found { folder, name, stat: Some(stat) }),
+            _ => return Err(Errno::NOTDIR.into()),
         }
     }
     Err(Errno::ISDIR.into())
@@ -115,19 +148,25 @@ fn root() -> Result<OwnedFd, Errno> {
     openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn check_folder(stat: &Stat) -> Result<Folder, WalkError> {
+fn check_folder(stat: &Stat, owners: &[u32]) -> Result<Folder, WalkError> {
     const STICKY: u32 = 0o1000;
-    match is_roots(stat) {
+    match stat.st_mode & 0o022 == 0 {
+        _ if !is_of(stat, owners) => Err(WalkError::Untrusted),
         true => Ok(Folder::Closed),
-        false if stat.st_uid == 0 && stat.st_mode & STICKY != 0 => Ok(Folder::Sticky),
+        false if stat.st_mode & STICKY != 0 => Ok(Folder::Sticky),
         false => Err(WalkError::Untrusted),
     }
 }
 
-fn check_entry(folder: Folder, stat: &Stat) -> Result<(), WalkError> {
+fn check_entry(folder: Folder, stat: &Stat, owners: &[u32]) -> Result<(), WalkError> {
     let is_folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let is_roots = stat.st_uid == 0 && (is_folder || stat.st_nlink == 1);
-    if folder == Folder::Closed || is_roots { Ok(()) } else { Err(WalkError::Untrusted) }
+    let is_safe = is_of(stat, owners) && (is_folder || stat.st_nlink == 1);
+    if folder == Folder::Closed || is_safe { Ok(()) } else { Err(WalkError::Untrusted) }
+}
+
+/// Whether root or one of these users is the owner.
+fn is_of(stat: &Stat, owners: &[u32]) -> bool {
+    stat.st_uid == 0 || owners.contains(&stat.st_uid)
 }
 
 /// Creates a file for its owner only, durably.
@@ -216,6 +255,38 @@ mod tests {
         let outside = dir.path().join("link");
         symlink(&file, &outside).unwrap();
         assert!(is_untrusted(&outside), "also behind a link");
+    }
+
+    #[test]
+    fn a_folder_of_another_user_is_trusted_only_as_a_socket_s_and_where_that_user_could_not_come_first() {
+        const OWN: u32 = 65_533;
+        const OTHER: u32 = 65_534;
+        let Some(dir) = folder() else { return };
+        let (inner, socket) = (dir.path().join("inner"), dir.path().join("inner/socket"));
+        fs::create_dir(&inner).unwrap();
+        fs::write(&socket, "").unwrap();
+        chown(&socket, Some(OTHER), None).unwrap();
+        let set = |owner: u32, mode: u32| {
+            chown(&inner, Some(owner), None).unwrap();
+            fs::set_permissions(&inner, Permissions::from_mode(mode)).unwrap();
+        };
+        let is_found = || owner(&socket, OWN, OTHER).is_ok_and(|found| found == OTHER);
+        for (owner, mode, expected) in [
+            (0, 0o755, true),
+            (OWN, 0o755, true),
+            (OTHER, 0o755, true),
+            (65_532, 0o755, false),
+            (OTHER, 0o775, false),
+            (0, 0o1777, false),
+        ] {
+            set(owner, mode);
+            assert_eq!(is_found(), expected, "{owner} {mode:o}");
+        }
+        set(OTHER, 0o755);
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert!(!is_found(), "any user could have made it in the sticky folder");
+        chown(&inner, Some(OWN), None).unwrap();
+        assert!(is_found(), "its own folder in the sticky folder");
     }
 
     #[test]

@@ -5,23 +5,27 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_plant::{Cost, Depth, PowerProfile, Quantity, Reading, ReadingId, Scope, Source, Window};
+use pilotlight_plant::{Cost, Depth, PowerProfile, ProfileError, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::live::{Live, LiveReading, Value};
 use pilotlight_power::plausible::Plausibility;
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
 
+mod published;
+
 use super::budget;
-use crate::config::SensorChoice;
+use crate::config::{SensorChoice, place_in};
 use crate::metrics::{PowerFacts, ZoneFacts};
 use crate::policies::BudgetDomain;
+use crate::privileges::files::read_text;
 use crate::status::report::{PowerReading, PowerReport};
+use published::{Published, Publisher, Spent};
 
 /// Time between two readings, and the length of a window where the sensor itself averages over none that is longer: shorter than the second
 /// of policies (PASS 3.1), long enough for counters of 10 ms.
@@ -55,20 +59,10 @@ struct Check {
     refuses: bool,
 }
 
-/// Energy of a source.
-#[derive(Debug, Default)]
-struct Spent {
-    /// In microjoules.
-    energy_uj: AtomicU64,
-    /// When it was last read and known ([`clock`]); 0: never.
-    read_ns: AtomicU64,
-}
-
 /// A sensor that is read periodically, until this is dropped.
 pub(crate) struct Power {
     board: Arc<ReadingBoard>,
-    /// Energy of each source since the start.
-    spent: Arc<[Spent]>,
+    published: Arc<Published>,
     /// The sensor itself gives power.
     gives_watts: bool,
     sensor: String,
@@ -90,10 +84,23 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(|meter| Some(meter.beside_packages(roots))),
         SensorChoice::Modelled(file) => {
             let text = file.as_ref().map(|file| {
-                std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+                let text = read_text(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+                check_profile(&text).map_err(|why| format!("{}: {why}", file.display()))?;
+                Ok::<_, String>(text)
             });
             Meter::modelled(roots, text.transpose()?.as_deref().unwrap_or(PROFILE)).map(Some)
         }
+    }
+}
+
+/// Says where a profile is wrong, without a word of it: the error itself quotes the line.
+fn check_profile(text: &str) -> Result<(), String> {
+    match PowerProfile::parse(text) {
+        Err(ProfileError::Syntax(error)) => {
+            let place = place_in(text, error.span().map_or(0, |span| span.start));
+            Err(format!("{place}: this is no profile of power; profiles/ has examples"))
+        }
+        _ => Ok(()), // other errors have no place
     }
 }
 
@@ -217,21 +224,22 @@ impl Meter {
         }
         self.lacks_server().iter().for_each(|why| warn!("the sensor of power measures {why}"));
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
-        let spent: Arc<[Spent]> = self.parts.iter().map(|_| Spent::default()).collect();
+        let published = Arc::new(Published::new(self.sources()));
         let gives_watts = self.gives_watts();
-        let ((stop, stopped), written, counted) = (channel(), Arc::clone(&board), Arc::clone(&spent));
+        let ((stop, stopped), written) = (channel(), Arc::clone(&board));
+        let publisher = Publisher::new(Arc::clone(&published), clock::now_ns());
         let thread = std::thread::Builder::new().name("power".into()).spawn(move || {
             keep_off(&cpus);
-            self.read_until(&stopped, &written, &counted);
+            self.read_until(&stopped, &written, publisher);
         })?;
-        Ok(Power { board, spent, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
+        Ok(Power { board, published, gives_watts, sensor, modelled, floor_uw, stop: Some(stop), thread: Some(thread) })
     }
 
     fn gives_watts(&self) -> bool {
         self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power)
     }
 
-    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, spent: &[Spent]) {
+    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, mut publisher: Publisher) {
         let gives_watts = self.gives_watts();
         let mut check = Check::of(&board.sources());
         let mut live = Live::of(vec![self.sensor]);
@@ -249,7 +257,7 @@ impl Meter {
                 if said.values.is_ok() || gives_watts {
                     last_ns = now_ns; // after a failed reading the growth of a counter is of all the time since the last good one
                 }
-                put((board, &self.parts), &said, (&mut check, beside_uw), (spent, elapsed_ns));
+                put((board, &self.parts), &said, (&mut check, beside_uw), (&mut publisher, elapsed_ns));
             }
             if stopped.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
                 return;
@@ -305,12 +313,12 @@ fn watts(value: Option<&Value>) -> Option<f64> {
     }
 }
 
-/// Writes the plausible values of each part, and adds its energy since the last reading.
+/// Writes the plausible values of each part, and publishes them in time.
 fn put(
     (board, parts): (&ReadingBoard, &[(Scope, Vec<usize>)]),
     said: &LiveReading,
     (check, beside_uw): (&mut Check, Option<u64>),
-    (spent, elapsed_ns): (&[Spent], u64),
+    (publisher, elapsed_ns): (&mut Publisher, u64),
 ) {
     let ended_ns = clock::now_ns();
     let domain = |domain: &usize| watts(said.values.as_ref().ok()?.get(*domain)?.1.as_ref());
@@ -322,12 +330,11 @@ fn put(
     let read: Vec<_> = read.collect();
     for (id, value) in (0..).map(ReadingId).zip(check.plausible(ended_ns, &read, beside_uw)) {
         board.put(id, Window { ended_ns, value });
-        if let (Some(uw), Some(spent)) = (value, spent.get(usize::from(id.0))) {
-            let energy_uj = u128::from(uw) * u128::from(elapsed_ns) / 1_000_000_000;
-            spent.energy_uj.fetch_add(energy_uj as u64, Relaxed);
-            spent.read_ns.store(ended_ns, Relaxed);
+        if let Some(uw) = value {
+            publisher.add(usize::from(id.0), uw, elapsed_ns);
         }
     }
+    publisher.publish(ended_ns);
 }
 
 impl Power {
@@ -343,19 +350,12 @@ impl Power {
 
     /// As of [`super::running::Running::window`].
     pub(crate) fn window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
-        let now_ns = clock::now_ns();
-        let mut whole: Option<(u64, u64, u64)> = None;
-        for (id, source) in (0..).map(ReadingId).zip(self.board.sources()) {
-            if !budget::belongs(&source, domain) {
-                continue;
-            }
-            let Reading { value, age_ns, .. } = source.reading(id, self.board.last(id), now_ns);
-            let ended_ns = now_ns.saturating_sub(age_ns);
-            let (_, other_ns, sum_uw) = whole.unwrap_or((0, u64::MAX, 0));
-            let ended_ns = ended_ns.min(other_ns);
-            whole = Some((ended_ns.saturating_sub(source.window_ns), ended_ns, sum_uw + value?));
-        }
-        whole
+        window_on(&self.board, domain)
+    }
+
+    /// As of [`super::running::Running::published_window`].
+    pub(super) fn published_window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        window_on(&self.published.board, domain)
     }
 
     /// As of [`super::running::Running::floor_uw`].
@@ -373,7 +373,7 @@ impl Power {
             power_uw: reading.power_uw,
         };
         PowerFacts {
-            zones: report.readings.into_iter().zip(self.spent.iter()).map(zone).collect(),
+            zones: report.readings.into_iter().zip(&self.published.spent).map(zone).collect(),
             sensor: report.sensor,
             model: report.modelled,
             gives_watts: self.gives_watts && self.modelled.is_none(),
@@ -382,9 +382,9 @@ impl Power {
 
     /// For people.
     pub(crate) fn report(&self) -> PowerReport {
-        let now_ns = clock::now_ns();
+        let (board, now_ns) = (&self.published.board, clock::now_ns());
         let reading = |(id, source): (ReadingId, Source)| {
-            let reading = source.reading(id, self.board.last(id), now_ns);
+            let reading = source.reading(id, board.last(id), now_ns);
             let of = match source.scope {
                 Scope::Package(_) if self.modelled.is_some() => "CPU packages".to_owned(),
                 Scope::Package(package) => format!("package {package}"),
@@ -393,9 +393,26 @@ impl Power {
             let age_ns = Some(reading.age_ns).filter(|&age_ns| age_ns != u64::MAX);
             PowerReading { of, power_uw: reading.value, age_ns }
         };
-        let readings = (0..).map(ReadingId).zip(self.board.sources()).map(reading).collect();
+        let readings = (0..).map(ReadingId).zip(board.sources()).map(reading).collect();
         PowerReport { sensor: self.sensor.clone(), modelled: self.modelled.clone(), readings }
     }
+}
+
+/// The last window of a domain on a board: when it began and ended, and its power; not one that is stale.
+fn window_on(board: &ReadingBoard, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+    let now_ns = clock::now_ns();
+    let mut whole: Option<(u64, u64, u64)> = None;
+    for (id, source) in (0..).map(ReadingId).zip(board.sources()) {
+        if !budget::belongs(&source, domain) {
+            continue;
+        }
+        let Reading { value, age_ns, .. } = source.reading(id, board.last(id), now_ns);
+        let ended_ns = now_ns.saturating_sub(age_ns);
+        let (_, other_ns, sum_uw) = whole.unwrap_or((0, u64::MAX, 0));
+        let ended_ns = ended_ns.min(other_ns);
+        whole = Some((ended_ns.saturating_sub(source.window_ns), ended_ns, sum_uw + value?));
+    }
+    whole
 }
 
 impl Drop for Power {

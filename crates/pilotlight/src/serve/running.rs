@@ -108,6 +108,10 @@ pub(super) trait Running: Send + Sync {
     fn window(&self, _domain: BudgetDomain) -> Option<(u64, u64, u64)> {
         None
     }
+    /// The same for others to see: of a second or more.
+    fn published_window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        self.window(domain)
+    }
     /// Lowest power of a domain that the policy can reach, in microwatts, if known.
     fn floor_uw(&self, _domain: BudgetDomain) -> Option<u64> {
         None

@@ -54,13 +54,19 @@ impl ClampedGoals {
 pub(super) fn open_meter(operation: &Operation) -> anyhow::Result<Option<Meter>> {
     let reach = KnobAccess::of(operation);
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
-    if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
-        return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
-    }
+    check_meter(meter.as_ref(), operation)?;
     if meter.is_none() {
         power::log_missing_sensor(&operation.sensor, &reach.roots);
     }
     Ok(meter)
+}
+
+/// Whether a budget has its sensor.
+pub(super) fn check_meter(meter: Option<&Meter>, operation: &Operation) -> anyhow::Result<()> {
+    if meter.is_none() && (operation.goals.budget_uw.is_some() || operation.schedule.is_some()) {
+        return Err(anyhow!("{NO_SENSOR}: {NO_SENSOR_HELP}"));
+    }
+    Ok(())
 }
 
 /// Starts the server that `config` and `operation` describe; returns the active policy too.
@@ -248,6 +254,10 @@ impl Running for MeteredServer {
 
     fn window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
         self.power.as_ref()?.window(domain)
+    }
+
+    fn published_window(&self, domain: BudgetDomain) -> Option<(u64, u64, u64)> {
+        self.power.as_ref()?.published_window(domain)
     }
 
     fn floor_uw(&self, domain: BudgetDomain) -> Option<u64> {

@@ -136,13 +136,14 @@ fn a_refused_configuration_sets_its_metric_to_0() {
 }
 
 #[test]
-fn a_connection_above_the_limit_is_logged_with_peer_and_reason() {
+fn idle_connections_above_the_limit_are_closed_and_logged_and_deny_nobody() {
     const MOST: usize = 32;
     let (server, address) = serve(&[]);
     let open: Vec<_> = (0..=MOST).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let line = server.expect_log("metrics connection refused");
-    let refused = open.last().unwrap().local_addr().unwrap();
-    for field in [format!("peer=\"{refused}\""), "reason=\"too many connections\"".to_owned()] {
+    assert!(scrape(address, "*/*").contains("# TYPE"));
+    let line = server.expect_log("metrics connection closed");
+    let idlest = open.first().unwrap().local_addr().unwrap();
+    for field in [format!("peer=\"{idlest}\""), "reason=\"too many connections\"".to_owned()] {
         assert!(line.contains(&field), "{line}");
     }
 }

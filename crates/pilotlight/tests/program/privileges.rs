@@ -277,6 +277,7 @@ const UNTRUSTED: &[u8] = &[2];
 #[test]
 fn a_helper_opens_only_what_the_configuration_names() {
     let Some(place) = Place::new() else { return };
+    fs::set_permissions(place.0.path(), Permissions::from_mode(0o711)).unwrap();
     let (disk, unnamed) = (place.disk("disk"), place.disk("unnamed"));
     fs::File::options().write(true).open(&disk).unwrap().write_all(b"contents").unwrap();
     let open_to_others = place.path("others");
@@ -363,6 +364,31 @@ fn root_is_told_how_to_give_privileges_up() {
     let server = Server::start(&["--listen=127.0.0.1:0"]);
     let line = server.expect_log("the server runs as root");
     assert!(line.contains("WARN") && line.contains("`user` in [security]"), "{line}");
+}
+
+#[test]
+fn root_reads_no_state_file_that_the_servers_user_chose() {
+    let Some(place) = Place::new() else { return };
+    fs::set_permissions(place.0.path(), Permissions::from_mode(0o711)).unwrap();
+    let (folder, private) = (place.path("state"), place.disk("private"));
+    fs::write(&private, "\"root:private\"\n").unwrap();
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(NOBODY), None).unwrap();
+    let state = folder.join("goals.json");
+    let file = place.configure("user = \"nobody\"", &["mem:1MiB"]);
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("[admin]\n", &format!("[admin]\nstate = {state:?}\n"))).unwrap();
+    std::os::unix::fs::symlink(&private, &state).unwrap();
+    let mut server = Server::start(&["--config", &file]);
+    let line = server.expect_log("goals that were set before are not known");
+    assert!(line.contains("Permission denied") && !line.contains("private\""), "{line}");
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    fs::remove_file(&state).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &state, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o644), 0)
+        .unwrap();
+    let server = Server::start(&["--config", &file]);
+    server.expect_log("not a regular file");
 }
 
 #[test]

@@ -214,12 +214,10 @@ impl<R: Rule> Limiter for SingleKnob<R> {
 
     fn view(&self) -> View {
         let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
-        let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
         let (level, range) = (self.caps.level(), self.caps.range());
         let share = 100.0 * level as f64 / range.highest.max(1) as f64;
         vec![
             ("budget W", self.budget_uw.map_or("none".to_owned(), watts)),
-            ("last good power reading W", last),
             ("cap, % of its highest value", format!("{share:.1}")),
             ("budget_state", self.state().to_owned()),
             ("cap changes", self.changes.to_string()),

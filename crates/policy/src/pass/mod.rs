@@ -388,10 +388,8 @@ impl Limiter for Pass {
 
     fn view(&self) -> View {
         let watts = |uw: u64| format!("{:.1}", uw as f64 / 1e6);
-        let last = self.meter.last(u64::MAX).map_or("none".to_owned(), |(uw, _)| watts(uw));
         vec![
             ("budget W", self.goals.budget_uw.map_or("none".to_owned(), watts)),
-            ("last good power reading W", last),
             ("budget_state", self.state().to_owned()),
             ("CPU configuration, W by its profile", watts(self.cpu.level_uw())),
             ("bandwidth caps", self.bandwidth.text()),

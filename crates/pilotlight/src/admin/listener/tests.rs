@@ -145,35 +145,37 @@ fn another_user_is_refused_despite_file_permissions() {
 }
 
 #[test]
-fn readers_leave_connections_to_others() {
+fn an_idle_reader_makes_room_and_readers_leave_connections_to_others() {
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::CommandExt as _;
     const NO_HOST: u32 = 65_534;
     if !geteuid().is_root() || std::process::Command::new("python3").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: those_who_may_only_read: needs root and python3, to connect as another user");
+        eprintln!("SKIPPED: an_idle_reader_makes_room: needs root and python3, to connect as another user");
         return;
     }
     let readers = group::Group { name: "readers".to_owned(), gid: NO_HOST };
     beside_with(Some(&readers), |path| {
         std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        // one that is refused may be closed before it has sent anything
-        let script = "import socket,sys\nopen=[]\nwhile True:\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n \
-                      try: s.send(b'a\\n')\n except OSError: pass\n \
-                      line=s.makefile().readline(); print(line, end='', flush=True); open.append(s)\n if line.startswith('no'): break\n\
-                      sys.stdin.read()";
+        // the first one sends again after the second one, which is then the idlest
+        let script = "import socket,sys\nopen=[]\ndef ask(s):\n s.send(b'a\\n'); print(s.makefile().readline(), end='', flush=True)\n\
+                      for i in range(int(sys.argv[2])+1):\n s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); open.append(s); ask(s)\n \
+                      if i==1: ask(open[0])\nprint(repr(open[1].recv(1)), flush=True)\nask(open[0])\nsys.stdin.read()";
         let mut command = std::process::Command::new("python3");
-        command.args(["-c", script]).arg(path).current_dir("/").uid(NO_HOST).gid(NO_HOST);
+        command.args(["-c", script]).arg(path).arg(MAX_READERS.to_string()).current_dir("/").uid(NO_HOST).gid(NO_HOST);
         let mut child =
             command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let message: Vec<String> =
-            BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap).take(MAX_READERS + 1).collect();
-        let mut own = connect(path);
-        own.get_mut().write_all(b"a\n").unwrap();
-        let answer = line(&mut own);
+        let output = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let lines: Vec<String> = output.take(MAX_READERS + 4).collect();
+        let mut own: Vec<_> = (0..MAX_CLIENTS - MAX_READERS).map(|_| connect(path)).collect();
+        for own in &mut own {
+            own.get_mut().write_all(b"a\n").unwrap();
+            assert_eq!(line(own), "1 a\n");
+        }
         drop(child.stdin.take());
         let _ = child.wait();
-        assert_eq!(message.iter().filter(|line| *line == "1 a").count(), MAX_READERS, "{message:?}");
-        assert!(message.last().unwrap().starts_with("no: too many"), "{message:?}");
-        assert_eq!(answer, "1 a\n");
+        let mut expected = vec!["1 a"; MAX_READERS + 1];
+        expected.insert(2, "2 a");
+        expected.extend(["b''", "3 a"]);
+        assert_eq!(lines, expected);
     });
 }

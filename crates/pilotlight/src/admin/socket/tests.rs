@@ -69,14 +69,17 @@ fn a_file_that_replaced_the_socket_is_kept() {
 }
 
 #[test]
-fn a_directory_that_everybody_may_change_is_refused_unless_sticky() {
+fn a_directory_that_others_may_change_is_refused_unless_sticky() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
-    let set = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-    set(0o777);
-    assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::OpenDirectory(_))));
-    set(0o1777);
-    assert!(ControlSocket::bind(&path, None).is_ok());
+    for mode in [0o777, 0o770, 0o702, 0o720] {
+        fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        assert!(matches!(ControlSocket::bind(&path, None), Err(BindError::OpenDirectory(_))), "{mode:o}");
+        assert!(matches!(ControlSocket::check(&path), Err(BindError::OpenDirectory(_))), "{mode:o}");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1000 | mode)).unwrap();
+        ControlSocket::check(&path).unwrap();
+        assert!(ControlSocket::bind(&path, None).is_ok(), "{mode:o}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
 mod fleet;
+mod foreign;
 mod policy;
 mod reference;
 mod security;

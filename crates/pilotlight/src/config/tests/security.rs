@@ -4,9 +4,12 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
 
+const SUBSYSTEM: &str =
+    "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\nallowed_hosts = \"nqn.2024-05.com.example:host-1\"";
+
 /// The output for this `[security]` section.
 fn output(config_dir: &ConfigDir, security: &str) -> String {
-    config_dir.output(&format!("[security]\n{security}\n[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n"))
+    config_dir.output(&format!("[security]\n{security}\n{SUBSYSTEM}\n"))
 }
 
 #[test]
@@ -18,6 +21,25 @@ fn a_file_of_secrets_must_be_private() {
     assert!(refused.contains("server.toml:2:16") && refused.contains("chmod 600"), "{refused}");
     let missing = output(&config_dir, "secrets_file = \"none\"");
     assert!(missing.contains("cannot be read"), "{missing}");
+}
+
+#[test]
+fn a_subsystem_of_any_host_beside_secrets_is_a_warning() {
+    let config_dir = ConfigDir::new();
+    let with = |security: &str, subsystems: &str| config_dir.output(&format!("[security]\n{security}\n{subsystems}\n"));
+    let secrets = "secrets_file = \"secrets\"\nallow_plain = true";
+    let open = in_subsystem("").replace(":a", ":b");
+    let warned = with(secrets, &format!("{SUBSYSTEM}\n{open}"));
+    let expected =
+        "warning: subsystem[1]: a host without a secret can connect too: it needs only a name that is not in";
+    assert!(warned.starts_with(expected) && warned.contains("server.toml:7:1"), "{warned}");
+    assert!(warned.matches("warning").count() == 1 && warned.contains("`allowed_hosts`"), "{warned}");
+    assert_eq!(with("", &open), "", "without secrets any host is what was asked for");
+    let file = config_dir.path().join("secrets").display().to_string();
+    let flags = ["--secrets-file", &file, "--tls-listen", "127.0.0.1:4421"];
+    let warned = super::flags(&flags).unwrap().warnings(false);
+    assert!(warned.contains("--secrets-file: a host without") && warned.contains("--allow-host"), "{warned}");
+    assert_eq!(super::flags(&[&flags[..], &["--allow-host", AUTHENTICATED]].concat()).unwrap().warnings(false), "");
 }
 
 #[test]
@@ -55,9 +77,8 @@ fn an_address_for_generated_keys_needs_a_hash_function_and_a_group_for_them() {
     )
     .unwrap();
     let output = |more: &str| {
-        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"";
         let security = format!("[security]\nsecrets_file = \"secrets\"\n{more}");
-        config_dir.output(&format!("[server]\nconcat_listen = \"127.0.0.1:4423\"\n{security}\n{subsystem}\n"))
+        config_dir.output(&format!("[server]\nconcat_listen = \"127.0.0.1:4423\"\n{security}\n{SUBSYSTEM}\n"))
     };
     assert_eq!(output("hashes = [\"sha512\", \"sha384\"]\ndh_groups = [\"null\", \"ffdhe2048\"]"), "");
     for unusable in ["hashes = [\"sha512\"]", "dh_groups = [\"null\"]"] {
@@ -76,8 +97,7 @@ fn a_credential_needs_systemd() {
 fn keys_of_tls_and_listeners_with_tls_belong_together() {
     let config_dir = ConfigDir::new();
     let server = |server: &str, security: &str| {
-        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"";
-        config_dir.output(&format!("[server]\n{server}\n[security]\n{security}\n{subsystem}\n"))
+        config_dir.output(&format!("[server]\n{server}\n[security]\n{security}\n{SUBSYSTEM}\n"))
     };
     let (listen, secrets) = ("tls_listen = \"127.0.0.1:4421\"", "secrets_file = \"secrets\"");
     assert_eq!(server(listen, secrets), "");

@@ -9,9 +9,9 @@ use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 
 use super::Checker;
 use crate::config::keys::{Draft, Security};
-use crate::config::problem::{Problem, Text};
+use crate::config::problem::{Origin, Problem, Text};
 use crate::privileges::Account;
-use crate::privileges::files::or_text_by_helper;
+use crate::privileges::files::open_text_with;
 
 /// Prefix of the name of a credential of systemd, in place of a path.
 const CREDENTIAL: &str = "credential:";
@@ -74,6 +74,17 @@ impl Checker<'_> {
             let what = "a host with a tls_key cannot connect: the server does not listen with TLS";
             let help = "set `tls_listen` in [server], or `allow_plain` in [security]";
             self.problem(Problem::warning(&file.at, what.to_owned()).help(help));
+        }
+    }
+
+    /// Subsystems that a host can connect to without a secret: under a name that has none.
+    pub(super) fn note_open_subsystems(&mut self, draft: &Draft) {
+        let Some(file) = &draft.security.secrets_file else { return };
+        for subsystem in draft.subsystems.iter().filter(|subsystem| subsystem.allowed_hosts.is_empty()) {
+            let at = if subsystem.at == Origin::Default { &file.at } else { &subsystem.at };
+            let what = "a host without a secret can connect too: it needs only a name that is not in `secrets_file`";
+            let help = "list the hosts in `allowed_hosts` of [[subsystem]], or --allow-host";
+            self.problem(Problem::warning(at, what).help(help));
         }
     }
 
@@ -144,7 +155,7 @@ struct Secrets {
 
 fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
     let loaded =
-        secrets_file::load_by(path, credentials, |path| or_text_by_helper(secrets_file::open_file(path), path))
+        secrets_file::load_by(path, credentials, |path| open_text_with(path, || secrets_file::open_file(path)))
             .map_err(|error| error.to_string())?;
     let mut secrets = Secrets::default();
     for (nqn, secrets_file::HostSecrets { host, controller, tls }) in loaded {

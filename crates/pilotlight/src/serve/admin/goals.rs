@@ -312,7 +312,7 @@ impl Admin {
         if in_force.budget_uw.is_none() && next.is_none() && state.withdrawn_uw.is_none() {
             return None;
         }
-        let window = self.server.window(domain);
+        let window = self.server.published_window(domain);
         let power_uw = window.map(|(.., power_uw)| power_uw);
         let is_manual = in_force.origin == budget::Origin::Manual;
         Some(BudgetReport {

@@ -3,7 +3,6 @@
 //! One JSON object, replaced as a whole. It also holds the configuration at that time: once that has changed, the
 //! configuration is in force again, as it is at SIGHUP.
 
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 
@@ -14,6 +13,7 @@ use tracing::{info, warn};
 use super::{Configured, GoalOverrides, Named};
 use crate::config::LatencyBound;
 use crate::policies::BudgetDomain;
+use crate::privileges::files::read_own_text;
 use crate::replace::replace;
 
 const VERSION: u32 = 1;
@@ -80,7 +80,7 @@ impl Store {
     /// Overrides from before this start, if they are still valid. A file that cannot be read is kept, and logged.
     pub(in crate::serve) fn load(&self, configured: &Configured, now_s: u64) -> GoalOverrides {
         let Some(path) = &self.path else { return GoalOverrides::default() };
-        let text = match fs::read_to_string(path) {
+        let text = match read_own_text(path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return GoalOverrides::default(),
             Err(error) => {
@@ -88,15 +88,10 @@ impl Store {
                 return GoalOverrides::default();
             }
         };
-        let contents = serde_json::from_str::<Contents>(&text);
-        let mut contents = match contents {
-            Ok(contents) if contents.version == VERSION => contents,
-            Ok(Contents { version, .. }) => {
-                warn!("goals that were set before are not known: {} has version {version}", path.display());
-                return GoalOverrides::default();
-            }
-            Err(error) => {
-                warn!("goals that were set before are not known: {}: {error}", path.display());
+        let mut contents = match parse(&text) {
+            Ok(contents) => contents,
+            Err(why) => {
+                warn!("goals that were set before are not known: {}: {why}", path.display());
                 return GoalOverrides::default();
             }
         };
@@ -126,8 +121,22 @@ impl Store {
     }
 }
 
+/// The contents of a file; an error names the place and quotes nothing, as the error of the parser can.
+fn parse(text: &str) -> Result<Contents, String> {
+    let contents: Contents = serde_json::from_str(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        format!("line {line}, column {column}: not what a server writes; remove the file and set them again")
+    })?;
+    match contents.version {
+        VERSION => Ok(contents),
+        version => Err(format!("it has version {version}; remove the file and set them again")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use pilotlight_plant::Goals;
 
     use super::super::BudgetOverride;
@@ -164,6 +173,22 @@ mod tests {
         assert_eq!(store.load(&configured(400), u64::MAX), overrides(None));
         store.save(&GoalOverrides::default(), &configured(400)).unwrap();
         assert_eq!(store.load(&configured(400), 0), GoalOverrides::default());
+    }
+
+    #[test]
+    fn an_error_of_the_state_file_quotes_nothing() {
+        for text in ["root:x:0:0\n", "\"root:x\"", "{\"root:x\":1}", "{\"version\":1,\n\"overrides\":\"root:x\"}"] {
+            let why = parse(text).unwrap_err();
+            assert!(why.starts_with("line ") && why.contains(", column ") && !why.contains("root"), "{text}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_in_place_of_the_state_file_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("goals.json");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+        assert_eq!(Store::at(Some(pipe)).load(&configured(1), 0), GoalOverrides::default());
     }
 
     #[test]

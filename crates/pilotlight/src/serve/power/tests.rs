@@ -90,18 +90,20 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
         interval_ns: 1,
         values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
     };
-    let spent = [Spent::default(), Spent::default()];
+    let published = Arc::new(Published::new(board.sources()));
+    let mut publisher = Publisher::new(Arc::clone(&published), 0);
     let mut check = Check::of(&board.sources());
     let mut read = |said: &LiveReading| {
-        put((&board, &parts), said, (&mut check, None), (&spent, 2_000_000_000));
+        put((&board, &parts), said, (&mut check, None), (&mut publisher, 2_000_000_000));
         [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
     };
     assert_eq!(read(&sample([Some(20.5), Some(1.5), None])), [Some(22_000_000), None]);
     assert_eq!(read(&sample([Some(20.5), None, Some(3.0)])), [None, Some(3_000_000)], "no part of a sum");
     assert_eq!(read(&LiveReading { values: Err("unplugged".into()), ..sample([None; 3]) }), [None, None]);
     assert_eq!(read(&sample([Some(-0.5), Some(0.1), Some(0.0)])), [None, None], "no negative power, and no 0 W");
-    assert!(spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
-    let energy_uj = spent.map(|spent| spent.energy_uj.into_inner());
+    publisher.publish(u64::MAX);
+    assert!(published.spent.iter().all(|spent| spent.read_ns.load(Relaxed) > 0));
+    let energy_uj: Vec<u64> = published.spent.iter().map(|spent| spent.energy_uj.load(Relaxed)).collect();
     assert_eq!(energy_uj, [44_000_000, 6_000_000], "of two seconds each, where power was known");
 }
 
