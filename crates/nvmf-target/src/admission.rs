@@ -7,20 +7,19 @@
 //!
 //! # The algorithm
 //! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
-//! the server's memory budget for queues. A queue of a host that still has to authenticate is a claim: it counts for its address alone
-//! ([`crate::addresses`]), and claims take half of the budget at most,
-//! those of one address an eighth. The queue holds its admission as long as it exists, also after its connection is
-//! lost. Dropping the admission returns both.
+//! the server's memory budget for queues. A queue whose host has not proved who it is also counts for its address
+//! ([`crate::addresses`]); if the host still has to authenticate, the queue is a claim, which does not count for the host. The
+//! queue holds its admission as long as it exists, also after its connection is lost. Dropping the admission returns all.
 //!
 //! # The properties
 //! - The bytes charged are never fewer than the queue allocates (`tests/queue_memory.rs` counts them).
 //! - When no queue exists, nothing is charged and no host is counted.
 //! - A refused admission has no effect and can be retried.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::accounts::AdminRate;
+use crate::addresses::Standing;
 use crate::association::Association;
 use crate::ids::{ConnAddr, HostKey};
 use crate::shared::Shared;
@@ -40,6 +39,10 @@ pub enum Full {
     HostMemory,
     /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
     Claims,
+    /// The places for hosts without a secret or a key are taken, in total or for this address.
+    Unproved,
+    /// The memory for queues of such hosts is exhausted, in total or for this address.
+    UnprovedMemory,
     /// The memory budget for queues is exhausted.
     Memory,
 }
@@ -50,15 +53,13 @@ pub struct Admission {
     host: HostKey,
     queue: ConnAddr,
     bytes: u64,
-    /// Where a claim comes from; `None` once it is proved.
-    claimant: Option<IpAddr>,
+    standing: Standing,
     /// The host's rate of admin commands; `None` for a claim.
     rate: Option<Arc<AdminRate>>,
 }
 
 impl Admission {
-    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries. It is a claim, from the
-    /// address `claimant`, if the host has to authenticate.
+    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries.
     ///
     /// # Errors
     /// The exhausted limit.
@@ -67,23 +68,21 @@ impl Admission {
         host: HostKey,
         queue: ConnAddr,
         bytes: usize,
-        claimant: Option<IpAddr>,
+        standing: Standing,
     ) -> Result<Self, Full> {
         let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
-        if claimant.is_some_and(|address| !shared.addresses.claim(address, bytes)) {
-            return Err(Full::Claims);
-        }
+        shared.take_address(standing, bytes)?;
         shared.register.claim(&host, queue);
-        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, claimant, rate: None };
+        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, standing, rate: None };
         if !shared.queue_memory.try_take(bytes) {
             admission.give_up();
             return Err(Full::Memory);
         }
-        if claimant.is_some() {
+        if matches!(standing, Standing::Claim(_)) {
             return Ok(admission);
         }
-        let proved = admission.take_host();
-        if let Err(full) = proved {
+        let counted = admission.take_host();
+        if let Err(full) = counted {
             shared.queue_memory.release(bytes);
             admission.give_up();
             return Err(full);
@@ -93,7 +92,7 @@ impl Admission {
 
     /// Returns what a refused admission has, so that dropping it does nothing.
     fn give_up(&mut self) {
-        self.end_claim();
+        self.shared.addresses.give(self.standing, self.bytes);
         self.shared.register.leave(&self.host, self.queue);
         self.bytes = 0;
     }
@@ -111,23 +110,27 @@ impl Admission {
         Ok(())
     }
 
-    /// The host has authenticated: the queue counts for it from now on.
+    /// The queue is served from now on, and counts for its host. Its standing may have changed since its Connect, as secrets may.
     ///
     /// # Errors
-    /// The exhausted limit; the queue is still a claim then.
-    pub fn prove(&mut self) -> Result<(), Full> {
-        if self.rate.is_some() {
-            return Ok(());
+    /// The exhausted limit; nothing has changed then.
+    pub fn admit(&mut self, standing: Standing) -> Result<(), Full> {
+        let is_changed = standing != self.standing;
+        if is_changed {
+            self.shared.take_address(standing, self.bytes)?;
         }
-        self.take_host()?;
-        self.end_claim();
+        if self.rate.is_none()
+            && let Err(full) = self.take_host()
+        {
+            if is_changed {
+                self.shared.addresses.give(standing, self.bytes);
+            }
+            return Err(full);
+        }
+        if is_changed {
+            self.shared.addresses.give(std::mem::replace(&mut self.standing, standing), self.bytes);
+        }
         Ok(())
-    }
-
-    fn end_claim(&mut self) {
-        if let Some(address) = self.claimant.take() {
-            self.shared.addresses.unclaim(address, self.bytes);
-        }
     }
 
     /// The host's rate of admin commands; `None` before it has authenticated.
@@ -150,7 +153,7 @@ impl Drop for Admission {
         }
         self.shared.register.leave(&self.host, self.queue);
         self.shared.queue_memory.release(self.bytes);
-        self.end_claim();
+        self.shared.addresses.give(self.standing, self.bytes);
         if self.rate.is_some() {
             self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
         }

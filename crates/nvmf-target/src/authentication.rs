@@ -45,6 +45,11 @@ pub struct AuthenticationConfig {
 }
 
 impl AuthenticationConfig {
+    /// Whether any host has a secret or a key.
+    fn is_used(&self) -> bool {
+        !self.hosts.is_empty() || !self.tls_keys.is_empty()
+    }
+
     /// Whether a queue of this host has to authenticate.
     fn requires(&self, host: &HostKey) -> bool {
         self.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || self.for_discovery)
@@ -97,6 +102,11 @@ impl Authenticator {
 
     pub(crate) fn config(&self) -> Arc<AuthenticationConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether any host can prove who it is.
+    pub(crate) fn is_used(&self) -> bool {
+        self.config().is_used()
     }
 
     /// Whether this host is refused without TLS.

@@ -36,6 +36,7 @@ pub mod memory;
 pub mod message;
 pub mod moves;
 pub mod namespaces;
+mod networks;
 mod notifier;
 pub mod offload;
 pub mod payload;

@@ -10,7 +10,8 @@ use std::time::Instant;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
 use crate::accounts::Accounts;
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Standing};
+use crate::admission::Full;
 use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
 use crate::backend::{Backend, MemoryBudget};
@@ -73,7 +74,7 @@ pub struct Shared {
     pub(crate) generated: GeneratedKeys,
     /// Messages of authentication to check.
     pub authentication: Requests<AuthenticationRequest>,
-    /// Connections that are not admitted yet.
+    /// Connections whose host has not proved who it is.
     pub(crate) addresses: Arc<Addresses>,
     /// What each host takes.
     pub(crate) accounts: Accounts,
@@ -176,11 +177,7 @@ impl Shared {
             generated: GeneratedKeys::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
             authentication: Requests::default(),
-            addresses: Arc::new(Addresses::new(
-                config.limits.max_pending,
-                config.limits.max_address_pending,
-                config.limits.queue_memory,
-            )),
+            addresses: Arc::new(Addresses::new(&config.limits)),
             accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
             penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
@@ -273,6 +270,11 @@ impl Shared {
             self.penalties.leave(peer);
         }
         accepted
+    }
+
+    /// Counts a queue of `bytes` for its address if its host is not proved.
+    pub(crate) fn take_address(&self, standing: Standing, bytes: u64) -> Result<(), Full> {
+        self.addresses.take(standing, bytes, self.authenticator.is_used())
     }
 
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.

@@ -167,8 +167,8 @@ impl<T: Transport> QueuePair<T> {
             + AdminQueue::bytes(cx.shared.limits.max_io_queues)
             + Self::exchange_bytes(&host, cx)
             + self.tls_bytes();
-        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
+        let standing = self.claimed_standing(&host, cx);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, standing)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
             cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
@@ -200,8 +200,8 @@ impl<T: Transport> QueuePair<T> {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1) + Self::exchange_bytes(&host, cx) + self.tls_bytes();
-        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
+        let standing = self.claimed_standing(&host, cx);
+        let admission = Admission::new(cx.shared, host, cx.me, bytes, standing)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) });

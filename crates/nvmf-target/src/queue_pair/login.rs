@@ -7,7 +7,7 @@ use pilotlight_auth::Concatenation;
 use pilotlight_tls::SESSION_BYTES;
 
 use super::{Cx, QueuePair, Role, Transport};
-use crate::addresses::Pending;
+use crate::addresses::{Pending, Standing};
 use crate::association::HostKey;
 use crate::message::ConnectRefusal;
 use crate::tls::TlsPeer;
@@ -63,9 +63,18 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Whether a queue of this host has to authenticate. A key that authentication has generated proves the host.
-    pub(super) fn must_authenticate(&self, host: &HostKey, cx: &Cx) -> bool {
-        self.generated_key().is_none() && cx.shared.authenticator.is_required(host)
+    /// The standing of a queue of this host at its Connect. A key that authentication has generated proves the host.
+    pub(super) fn claimed_standing(&self, host: &HostKey, cx: &Cx) -> Standing {
+        if self.generated_key().is_none() && cx.shared.authenticator.is_required(host) {
+            return Standing::Claim(self.peer.ip());
+        }
+        self.admitted_standing()
+    }
+
+    /// The standing of a queue that is served.
+    fn admitted_standing(&self) -> Standing {
+        let is_proved = self.login.tls.is_some() || self.authentication.is_some();
+        if is_proved { Standing::Proved } else { Standing::Unproved(self.peer.ip()) }
     }
 
     /// Checks that a generated key is still good, and that a connection without TLS, on an address for secure channel concatenation, is for
@@ -105,14 +114,15 @@ impl<T: Transport> QueuePair<T> {
         if self.login.tls.is_some() { SESSION_BYTES } else { 0 }
     }
 
-    /// The queue counts for its host from now on, or the connection ends if that has too many.
+    /// The queue counts for its host from now on, or the connection ends if that, or its address, has too many.
     pub(super) fn admit(&mut self, cx: &mut Cx) {
         self.login.pending = None;
         if let Role::Io(association) = &self.role {
             association.note_traffic();
         }
+        let standing = self.admitted_standing();
         let Some(queue) = &mut self.queue else { return };
-        let Err(full) = queue.admission.prove() else { return };
+        let Err(full) = queue.admission.admit(standing) else { return };
         let refusal = ConnectRefusal::from(full);
         cx.shared.refusals.note(refusal.counter);
         let host = queue.admission.host().hostnqn.as_str();
