@@ -9,6 +9,7 @@ use pilotlight_auth::{
     Concatenation, Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random,
 };
 
+use crate::authentication_queue::Waiting;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::shared::Shared;
 
@@ -255,4 +256,14 @@ pub struct AuthenticationRequest {
     pub(crate) queue: ConnAddr,
     /// Slot of the command, and its generation.
     pub(crate) slot: (u16, u8),
+}
+
+impl Waiting for AuthenticationRequest {
+    fn address(&self) -> IpAddr {
+        self.peer
+    }
+
+    fn is_reply(&self) -> bool {
+        self.work.checks_response()
+    }
 }

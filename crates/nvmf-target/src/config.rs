@@ -208,7 +208,7 @@ impl Default for Limits {
             buffer_memory: 64 << 20,
             queue_memory: 256 << 20,
             max_connections: 16_384,
-            max_pending: 8192,
+            max_pending: 6144,
             max_address_pending: 1024,
             max_host_memory: u64::MAX,
             admin_rate: 1000,

@@ -12,6 +12,7 @@ pub mod admission;
 pub mod allocated_bytes;
 pub mod association;
 pub mod authentication;
+pub mod authentication_queue;
 pub mod backend;
 pub mod background;
 pub mod buffer;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crossbeam_queue::ArrayQueue;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
 use crate::accounts::Accounts;
@@ -14,6 +15,7 @@ use crate::addresses::{Addresses, Standing};
 use crate::admission::Full;
 use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
+use crate::authentication_queue::Turns;
 use crate::backend::{Backend, MemoryBudget};
 use crate::background::control::Background;
 use crate::caps::{Caps, Limit};
@@ -67,13 +69,13 @@ pub struct Shared {
     /// Every association.
     pub register: Register,
     /// Identify commands that wait for the allocated bytes of a namespace.
-    pub utilization: Requests<UtilizationRequest>,
+    pub utilization: Requests<ArrayQueue<UtilizationRequest>>,
     /// Secrets of hosts.
     pub authenticator: Authenticator,
     /// Keys of secure channel concatenation.
     pub(crate) generated: GeneratedKeys,
     /// Messages of authentication to check.
-    pub authentication: Requests<AuthenticationRequest>,
+    pub authentication: Requests<Mutex<Turns<AuthenticationRequest>>>,
     /// Connections whose host has not proved who it is.
     pub(crate) addresses: Arc<Addresses>,
     /// What each host takes.
@@ -176,7 +178,7 @@ impl Shared {
             utilization: Requests::default(),
             generated: GeneratedKeys::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
-            authentication: Requests::default(),
+            authentication: Requests::new(Mutex::default()),
             addresses: Arc::new(Addresses::new(&config.limits)),
             accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
             penalties: Penalties::default(),
@@ -257,19 +259,6 @@ impl Shared {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has a message checked by another thread; `false` if too many wait, of all hosts or of this address.
-    pub(crate) fn check_later(&self, request: AuthenticationRequest) -> bool {
-        let peer = request.peer;
-        if !self.penalties.enter(peer) {
-            return false;
-        }
-        let accepted = self.authentication.submit(request);
-        if !accepted {
-            self.penalties.leave(peer);
-        }
-        accepted
     }
 
     /// Counts a queue of `bytes` for its address if its host is not proved.
