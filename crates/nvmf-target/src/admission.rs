@@ -16,7 +16,10 @@
 //! - When no queue exists, nothing is charged and no host is counted.
 //! - A refused admission has no effect and can be retried.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+
+use pilotlight_tls::SESSION_BYTES;
 
 use crate::accounts::AdminRate;
 use crate::addresses::Standing;
@@ -30,7 +33,7 @@ const TABLES: usize = 512;
 /// Copies of a host NQN that a queue holds: the register's, the association's, the controller's, and the admission's own.
 const NQNS: usize = 4 * pilotlight_nvme::fabrics::MAX_NQN;
 
-/// Why a queue is refused.
+/// Why a queue, or the TLS handshake of a connection, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// Its host has reached its limit of queues.
@@ -45,6 +48,41 @@ pub enum Full {
     UnprovedMemory,
     /// The memory budget for queues is exhausted.
     Memory,
+}
+
+/// The memory of a TLS session from before its handshake until a queue on it is admitted, which includes that memory, or the connection
+/// ends. It counts as a claim of its address: a handshake takes memory before the peer has shown a key.
+pub struct SessionMemory {
+    shared: Arc<Shared>,
+    address: IpAddr,
+}
+
+impl SessionMemory {
+    /// Takes the memory of a session with `address`.
+    ///
+    /// # Errors
+    /// The exhausted limit.
+    pub(crate) fn new(shared: &Arc<Shared>, address: IpAddr) -> Result<Self, Full> {
+        shared.take_address(Standing::Claim(address), SESSION_BYTES as u64)?;
+        if !shared.queue_memory.try_take(SESSION_BYTES as u64) {
+            shared.addresses.give(Standing::Claim(address), SESSION_BYTES as u64);
+            return Err(Full::Memory);
+        }
+        Ok(Self { shared: Arc::clone(shared), address })
+    }
+}
+
+impl Drop for SessionMemory {
+    fn drop(&mut self) {
+        self.shared.queue_memory.release(SESSION_BYTES as u64);
+        self.shared.addresses.give(Standing::Claim(self.address), SESSION_BYTES as u64);
+    }
+}
+
+impl std::fmt::Debug for SessionMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionMemory").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// A queue's entry in its host's count, and its memory.

@@ -146,12 +146,13 @@ impl<T: Transport> QueuePair<T> {
         cid: u16,
         refusal: ConnectRefusal,
         (host, nqn): (&str, Option<&str>),
-        cx: &Cx,
+        cx: &mut Cx,
     ) {
         let ConnectRefusal { status, parameter, reason, counter } = refusal;
         cx.shared.refusals.note(counter);
         self.count = None;
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));
+        self.keep_session(cx);
     }
 }
