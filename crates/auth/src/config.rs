@@ -79,11 +79,12 @@ impl Concatenation {
 }
 
 impl Default for Policy {
-    /// All hash functions and all groups except [`Group::Null`], the cheapest first, one way or both ways.
+    /// All hash functions, and the groups of 2048 to 4096 bits, the cheapest first, one way or both ways. A peer that has not authenticated
+    /// selects the group, and a power in a larger one takes a multiple of the time.
     fn default() -> Self {
         Self {
             hashes: HashFunction::ALL.to_vec(),
-            groups: Group::ALL[1..].to_vec(),
+            groups: vec![Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe4096],
             require_bidirectional: false,
             concatenation: Concatenation::None,
         }
@@ -113,6 +114,12 @@ impl SequenceNumbers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn by_default_no_stranger_selects_a_group_above_4096_bits() {
+        let groups = Policy::default().groups;
+        assert!(groups.iter().all(|group| (256..=512).contains(&group.value_len())), "{groups:?}");
+    }
 
     #[test]
     fn sequence_numbers_skip_zero() {

@@ -1,124 +1,124 @@
-//! Connections that are not admitted yet, by the address that they come from.
+//! Connections whose host has not proved who it is, by the address that they come from.
 //!
-//! A connection is pending from when it is accepted until its Connect has succeeded and, where the host has a secret, its authentication.
-//! Pending ones are bounded in total and for each address (an IPv6 /64 counts as one), so that half-open connections of one peer leave
-//! room for others. Names do not count: whoever claims the NQN of a host takes none of its queues and memory. It does take a controller
-//! identifier of the subsystem, or a queue identifier of a controller that it knows.
+//! # The problem
+//! Anyone can connect, under any name. Whoever does must leave places and memory to the hosts that have a secret or a TLS key.
 //!
-//! A queue whose host still has to authenticate is a claim. The memory of claims is bounded in the same way.
+//! # Terms
+//! A connection is *pending* from when it is accepted until its Connect has succeeded and, where the host has a secret, its
+//! authentication. A queue whose host still has to authenticate is a *claim*. An admitted queue of a host that has neither a secret (for
+//! this subsystem) nor TLS is *unproved*.
+//!
+//! # The algorithm
+//! Each kind is counted in total and by address ([`crate::networks`]). Of the places (`max_connections`) pending connections take at most
+//! three eighths, and so do unproved queues; of the memory for queues claims, with TLS sessions before Connect, and unproved queues take
+//! the same parts. An address may hold a quarter of what is free of a part. Names do not count: whoever claims the NQN of a host takes
+//! none of its queues and memory. It does take a controller identifier of the subsystem, or a queue identifier of a controller that it
+//! knows.
+//!
+//! # The properties
+//! - A quarter of the places and of the memory is left to hosts that have proved who they are.
+//! - The connections of one address exclude no other, whether they are pending, claims or unproved.
+//! - Where no host has a secret or a key, all hosts are equal: then unproved queues are counted and not bounded, and one address can take
+//!   all places. `max_host_queues` and `max_host_memory` hold for each name, and a firewall for addresses.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use crate::penalties::source;
+use crate::admission::Full;
+use crate::config::Limits;
+use crate::networks::{Bound, Bounded};
+
+/// The least part of the places, in total and of one address, so that a host can connect a few queues at once whatever `max_connections` is.
+const MIN_PLACES: u64 = 4;
+/// The least part of the memory in bytes, in total and of one address: a queue of 1,024 entries with its exchange.
+const MIN_BYTES: u64 = 512 << 10;
+
+/// How the host of a queue is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// By its secret or its TLS key.
+    Proved,
+    /// It has to authenticate; it claims from this address to be that host.
+    Claim(IpAddr),
+    /// It has no secret and no TLS; its address.
+    Unproved(IpAddr),
+}
 
 /// The counts.
 #[derive(Debug)]
 pub struct Addresses {
-    counts: Mutex<Counts>,
-    max_pending: u32,
-    max_address_pending: u32,
-    claims: Mutex<Claims>,
-    /// Bytes of all claims.
-    max_claimed: u64,
-    /// Bytes of the claims of one address.
-    max_address_claimed: u64,
+    pending: Bounded,
+    /// Bytes.
+    claims: Bounded,
+    unproved: Bounded,
+    unproved_bytes: Bounded,
 }
 
-#[derive(Debug, Default)]
-struct Counts {
-    total: u32,
-    by_address: HashMap<IpAddr, u32>,
+/// The part of `whole` for one kind; an address may have `least`.
+fn part(whole: u64, least: u64) -> Bound {
+    Bound { total: (whole / 8 * 3).max(least), address: u64::MAX, least }
 }
-
-/// Bytes of claims.
-#[derive(Debug, Default)]
-struct Claims {
-    total: u64,
-    by_address: HashMap<IpAddr, u64>,
-}
-
-/// The least memory for the claims of one address in bytes: a queue of 1,024 entries with its exchange.
-const MIN_CLAIMED: u64 = 512 << 10;
 
 impl Addresses {
-    /// At most `max_pending` in total, and `max_address_pending` of one address. Claims take at most half of `queue_memory` bytes, those
-    /// of one address an eighth.
-    pub(crate) fn new(max_pending: u32, max_address_pending: u32, queue_memory: u64) -> Self {
+    /// Without connections.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let places = part(limits.max_connections.into(), MIN_PLACES);
+        let memory = part(limits.queue_memory, MIN_BYTES);
+        let pending = Bound {
+            total: places.total.min(limits.max_pending.into()),
+            address: limits.max_address_pending.into(),
+            ..places
+        };
         Self {
-            counts: Mutex::default(),
-            max_pending,
-            max_address_pending,
-            claims: Mutex::default(),
-            max_claimed: (queue_memory / 2).max(MIN_CLAIMED),
-            max_address_claimed: (queue_memory / 8).max(MIN_CLAIMED),
-        }
-    }
-
-    /// Takes memory for a claim from `address`; `false`, without effect, if that is too much.
-    #[must_use]
-    pub fn claim(&self, address: IpAddr, bytes: u64) -> bool {
-        let address = source(address);
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = claims.by_address.get(&address).copied().unwrap_or(0);
-        if claims.total.saturating_add(bytes) > self.max_claimed
-            || held.saturating_add(bytes) > self.max_address_claimed
-        {
-            return false;
-        }
-        claims.total += bytes;
-        claims.by_address.insert(address, held + bytes);
-        true
-    }
-
-    /// Returns the memory of a claim.
-    pub fn unclaim(&self, address: IpAddr, bytes: u64) {
-        let address = source(address);
-        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
-        claims.total -= bytes;
-        if let Some(held) = claims.by_address.get_mut(&address) {
-            *held -= bytes;
-            if *held == 0 {
-                claims.by_address.remove(&address);
-            }
+            pending: Bounded::new(pending),
+            claims: Bounded::new(memory),
+            unproved: Bounded::new(places),
+            unproved_bytes: Bounded::new(memory),
         }
     }
 
     /// Counts a connection from `address`; `None`, without effect, if there are too many.
     #[must_use]
     pub fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Pending> {
-        let address = source(address);
-        let mut counts = self.lock();
-        let of_address = counts.by_address.get(&address).copied().unwrap_or(0);
-        if counts.total >= self.max_pending || of_address >= self.max_address_pending {
-            return None;
-        }
-        counts.total += 1;
-        counts.by_address.insert(address, of_address + 1);
-        drop(counts);
-        Some(Pending { addresses: Arc::clone(self), address })
+        self.pending.take(address, 1).then(|| Pending { addresses: Arc::clone(self), address })
     }
 
-    /// Number of pending connections.
-    #[must_use]
-    pub fn pending(&self) -> u32 {
-        self.lock().total
-    }
-
-    fn leave(&self, address: IpAddr) {
-        let mut counts = self.lock();
-        counts.total -= 1;
-        if let Some(count) = counts.by_address.get_mut(&address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.by_address.remove(&address);
+    /// Counts a queue of `bytes`. Unproved ones are bounded if `is_bounded`.
+    ///
+    /// # Errors
+    /// The exhausted limit; nothing is counted then.
+    pub fn take(&self, standing: Standing, bytes: u64, is_bounded: bool) -> Result<(), Full> {
+        match standing {
+            Standing::Proved => {}
+            Standing::Claim(address) if self.claims.take(address, bytes) => {}
+            Standing::Claim(_) => return Err(Full::Claims),
+            Standing::Unproved(address) if !is_bounded => {
+                self.unproved.take_any(address, 1);
+                self.unproved_bytes.take_any(address, bytes);
+            }
+            Standing::Unproved(address) => {
+                if !self.unproved.take(address, 1) {
+                    return Err(Full::Unproved);
+                }
+                if !self.unproved_bytes.take(address, bytes) {
+                    self.unproved.give(address, 1);
+                    return Err(Full::UnprovedMemory);
+                }
             }
         }
+        Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Ends [`Addresses::take`].
+    pub fn give(&self, standing: Standing, bytes: u64) {
+        match standing {
+            Standing::Proved => {}
+            Standing::Claim(address) => self.claims.give(address, bytes),
+            Standing::Unproved(address) => {
+                self.unproved.give(address, 1);
+                self.unproved_bytes.give(address, bytes);
+            }
+        }
     }
 }
 
@@ -131,7 +131,7 @@ pub struct Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        self.addresses.leave(self.address);
+        self.addresses.pending.give(self.address, 1);
     }
 }
 
@@ -139,36 +139,51 @@ impl Drop for Pending {
 mod tests {
     use super::*;
 
-    fn address(text: &str) -> IpAddr {
-        text.parse().expect("an address")
+    fn v4(number: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, number])
+    }
+
+    fn addresses(limits: &Limits) -> Arc<Addresses> {
+        Arc::new(Addresses::new(limits))
     }
 
     #[test]
-    fn connections_are_bounded_for_each_address_and_in_total() {
-        let addresses = Arc::new(Addresses::new(5, 2, 0));
-        let enter = |text: &str| addresses.enter(address(text));
-        let first = [enter("192.0.2.1"), enter("::ffff:192.0.2.1")];
-        assert!(first.iter().all(Option::is_some) && enter("192.0.2.1").is_none(), "a mapped address is the same");
-        let second = [enter("2001:db8::1"), enter("2001:db8::2")];
-        assert!(second.iter().all(Option::is_some) && enter("2001:db8::3").is_none(), "a network of IPv6 is one");
-        let last = enter("192.0.2.2");
-        assert!(last.is_some() && enter("192.0.2.3").is_none(), "the total");
+    fn pending_connections_are_bounded_for_each_address_and_in_total() {
+        let addresses = addresses(&Limits { max_pending: 5, max_address_pending: 2, ..Limits::default() });
+        let first = [addresses.enter(v4(1)), addresses.enter(v4(1))];
+        assert!(first.iter().all(Option::is_some) && addresses.enter(v4(1)).is_none());
+        let others: Vec<Pending> = (2..=4).filter_map(|number| addresses.enter(v4(number))).collect();
+        assert!(others.len() == 3 && addresses.enter(v4(5)).is_none(), "the total");
         drop(first);
-        assert!(enter("192.0.2.1").is_some());
-        drop((second, last));
-        assert_eq!(addresses.pending(), 0);
-        assert!(addresses.lock().by_address.is_empty());
+        assert!(addresses.enter(v4(5)).is_some());
+        drop(others);
+        assert_eq!(addresses.pending.total(), 0);
     }
 
     #[test]
-    fn the_memory_of_claims_is_bounded_for_each_address_and_in_total() {
-        let addresses = Addresses::new(1, 1, 8 << 20);
-        let claim = |number: u8| addresses.claim(IpAddr::from([192, 0, 2, number]), 1 << 19);
-        assert!(claim(1) && claim(1) && !claim(1) && claim(2));
-        assert_eq!((3..=8).filter(|number| claim(*number)).count(), 5, "the total");
-        (2..=7).for_each(|number| addresses.unclaim(IpAddr::from([192, 0, 2, number]), 1 << 19));
-        addresses.unclaim(address("192.0.2.1"), 1 << 20);
-        let claims = addresses.claims.lock().expect("no panic before");
-        assert!(claims.total == 0 && claims.by_address.is_empty());
+    fn pending_connections_and_unproved_queues_leave_a_quarter_of_the_places() {
+        let addresses = addresses(&Limits { max_connections: 256, ..Limits::default() });
+        let pending: Vec<Pending> =
+            (0..=255).cycle().take(10_000).filter_map(|number| addresses.enter(v4(number))).collect();
+        let unproved = |number: u8| addresses.take(Standing::Unproved(v4(number)), 1, true);
+        assert_eq!((0..=255).filter(|_| unproved(0).is_ok()).count(), 19, "one address");
+        let taken = (0..=255).cycle().take(10_000).filter(|number| unproved(*number).is_ok()).count();
+        assert_eq!((pending.len(), 19 + taken), (96, 96));
+        assert_eq!(unproved(17), Err(Full::Unproved));
+        addresses.give(Standing::Unproved(v4(0)), 1);
+        assert_eq!(unproved(17), Ok(()));
+        assert_eq!(addresses.take(Standing::Unproved(v4(0)), 1 << 30, false), Ok(()), "without a bound");
+    }
+
+    #[test]
+    fn the_memory_of_claims_and_of_unproved_queues_is_bounded_for_each_address_and_in_total() {
+        let addresses = addresses(&Limits { queue_memory: 8 << 20, ..Limits::default() });
+        for standing in [Standing::Claim as fn(IpAddr) -> Standing, Standing::Unproved] {
+            let take = |number| addresses.take(standing(v4(number)), 1 << 19, true).is_ok();
+            assert!(take(1) && !take(1) && take(2));
+            assert_eq!((3..=8).filter(|number| take(*number)).count(), 4, "the total");
+            addresses.give(standing(v4(2)), 1 << 19);
+            assert!(take(9));
+        }
     }
 }

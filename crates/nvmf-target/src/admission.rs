@@ -7,10 +7,9 @@
 //!
 //! # The algorithm
 //! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
-//! the server's memory budget for queues. A queue of a host that still has to authenticate is a claim: it counts for its address alone
-//! ([`crate::addresses`]), and claims take half of the budget at most,
-//! those of one address an eighth. The queue holds its admission as long as it exists, also after its connection is
-//! lost. Dropping the admission returns both.
+//! the server's memory budget for queues. A queue whose host has not proved who it is also counts for its address
+//! ([`crate::addresses`]); if the host still has to authenticate, the queue is a claim, which does not count for the host. The
+//! queue holds its admission as long as it exists, also after its connection is lost. Dropping the admission returns all.
 //!
 //! # The properties
 //! - The bytes charged are never fewer than the queue allocates (`tests/queue_memory.rs` counts them).
@@ -20,7 +19,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pilotlight_tls::SESSION_BYTES;
+
 use crate::accounts::AdminRate;
+use crate::addresses::Standing;
 use crate::association::Association;
 use crate::ids::{ConnAddr, HostKey};
 use crate::shared::Shared;
@@ -31,7 +33,7 @@ const TABLES: usize = 512;
 /// Copies of a host NQN that a queue holds: the register's, the association's, the controller's, and the admission's own.
 const NQNS: usize = 4 * pilotlight_nvme::fabrics::MAX_NQN;
 
-/// Why a queue is refused.
+/// Why a queue, or the TLS handshake of a connection, is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Full {
     /// Its host has reached its limit of queues.
@@ -40,8 +42,47 @@ pub enum Full {
     HostMemory,
     /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
     Claims,
+    /// The places for hosts without a secret or a key are taken, in total or for this address.
+    Unproved,
+    /// The memory for queues of such hosts is exhausted, in total or for this address.
+    UnprovedMemory,
     /// The memory budget for queues is exhausted.
     Memory,
+}
+
+/// The memory of a TLS session from before its handshake until a queue on it is admitted, which includes that memory, or the connection
+/// ends. It counts as a claim of its address: a handshake takes memory before the peer has shown a key.
+pub struct SessionMemory {
+    shared: Arc<Shared>,
+    address: IpAddr,
+}
+
+impl SessionMemory {
+    /// Takes the memory of a session with `address`.
+    ///
+    /// # Errors
+    /// The exhausted limit.
+    pub(crate) fn new(shared: &Arc<Shared>, address: IpAddr) -> Result<Self, Full> {
+        shared.take_address(Standing::Claim(address), SESSION_BYTES as u64)?;
+        if !shared.queue_memory.try_take(SESSION_BYTES as u64) {
+            shared.addresses.give(Standing::Claim(address), SESSION_BYTES as u64);
+            return Err(Full::Memory);
+        }
+        Ok(Self { shared: Arc::clone(shared), address })
+    }
+}
+
+impl Drop for SessionMemory {
+    fn drop(&mut self) {
+        self.shared.queue_memory.release(SESSION_BYTES as u64);
+        self.shared.addresses.give(Standing::Claim(self.address), SESSION_BYTES as u64);
+    }
+}
+
+impl std::fmt::Debug for SessionMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionMemory").field("address", &self.address).finish_non_exhaustive()
+    }
 }
 
 /// A queue's entry in its host's count, and its memory.
@@ -50,15 +91,13 @@ pub struct Admission {
     host: HostKey,
     queue: ConnAddr,
     bytes: u64,
-    /// Where a claim comes from; `None` once it is proved.
-    claimant: Option<IpAddr>,
+    standing: Standing,
     /// The host's rate of admin commands; `None` for a claim.
     rate: Option<Arc<AdminRate>>,
 }
 
 impl Admission {
-    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries. It is a claim, from the
-    /// address `claimant`, if the host has to authenticate.
+    /// Admits the connection `queue` of `host`, with `bytes` of memory in addition to its table entries.
     ///
     /// # Errors
     /// The exhausted limit.
@@ -67,23 +106,21 @@ impl Admission {
         host: HostKey,
         queue: ConnAddr,
         bytes: usize,
-        claimant: Option<IpAddr>,
+        standing: Standing,
     ) -> Result<Self, Full> {
         let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
-        if claimant.is_some_and(|address| !shared.addresses.claim(address, bytes)) {
-            return Err(Full::Claims);
-        }
+        shared.take_address(standing, bytes)?;
         shared.register.claim(&host, queue);
-        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, claimant, rate: None };
+        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, standing, rate: None };
         if !shared.queue_memory.try_take(bytes) {
             admission.give_up();
             return Err(Full::Memory);
         }
-        if claimant.is_some() {
+        if matches!(standing, Standing::Claim(_)) {
             return Ok(admission);
         }
-        let proved = admission.take_host();
-        if let Err(full) = proved {
+        let counted = admission.take_host();
+        if let Err(full) = counted {
             shared.queue_memory.release(bytes);
             admission.give_up();
             return Err(full);
@@ -93,7 +130,7 @@ impl Admission {
 
     /// Returns what a refused admission has, so that dropping it does nothing.
     fn give_up(&mut self) {
-        self.end_claim();
+        self.shared.addresses.give(self.standing, self.bytes);
         self.shared.register.leave(&self.host, self.queue);
         self.bytes = 0;
     }
@@ -111,23 +148,27 @@ impl Admission {
         Ok(())
     }
 
-    /// The host has authenticated: the queue counts for it from now on.
+    /// The queue is served from now on, and counts for its host. Its standing may have changed since its Connect, as secrets may.
     ///
     /// # Errors
-    /// The exhausted limit; the queue is still a claim then.
-    pub fn prove(&mut self) -> Result<(), Full> {
-        if self.rate.is_some() {
-            return Ok(());
+    /// The exhausted limit; nothing has changed then.
+    pub fn admit(&mut self, standing: Standing) -> Result<(), Full> {
+        let is_changed = standing != self.standing;
+        if is_changed {
+            self.shared.take_address(standing, self.bytes)?;
         }
-        self.take_host()?;
-        self.end_claim();
+        if self.rate.is_none()
+            && let Err(full) = self.take_host()
+        {
+            if is_changed {
+                self.shared.addresses.give(standing, self.bytes);
+            }
+            return Err(full);
+        }
+        if is_changed {
+            self.shared.addresses.give(std::mem::replace(&mut self.standing, standing), self.bytes);
+        }
         Ok(())
-    }
-
-    fn end_claim(&mut self) {
-        if let Some(address) = self.claimant.take() {
-            self.shared.addresses.unclaim(address, self.bytes);
-        }
     }
 
     /// The host's rate of admin commands; `None` before it has authenticated.
@@ -150,7 +191,7 @@ impl Drop for Admission {
         }
         self.shared.register.leave(&self.host, self.queue);
         self.shared.queue_memory.release(self.bytes);
-        self.end_claim();
+        self.shared.addresses.give(self.standing, self.bytes);
         if self.rate.is_some() {
             self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
         }

@@ -9,6 +9,7 @@ use pilotlight_auth::{
     Concatenation, Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random,
 };
 
+use crate::authentication_queue::Waiting;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::shared::Shared;
 
@@ -45,6 +46,11 @@ pub struct AuthenticationConfig {
 }
 
 impl AuthenticationConfig {
+    /// Whether any host has a secret or a key.
+    fn is_used(&self) -> bool {
+        !self.hosts.is_empty() || !self.tls_keys.is_empty()
+    }
+
     /// Whether a queue of this host has to authenticate.
     fn requires(&self, host: &HostKey) -> bool {
         self.hosts.contains_key(&host.hostnqn) && (host.subsystem != DISCOVERY || self.for_discovery)
@@ -97,6 +103,11 @@ impl Authenticator {
 
     pub(crate) fn config(&self) -> Arc<AuthenticationConfig> {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether any host can prove who it is.
+    pub(crate) fn is_used(&self) -> bool {
+        self.config().is_used()
     }
 
     /// Whether this host is refused without TLS.
@@ -245,4 +256,14 @@ pub struct AuthenticationRequest {
     pub(crate) queue: ConnAddr,
     /// Slot of the command, and its generation.
     pub(crate) slot: (u16, u8),
+}
+
+impl Waiting for AuthenticationRequest {
+    fn address(&self) -> IpAddr {
+        self.peer
+    }
+
+    fn is_reply(&self) -> bool {
+        self.work.checks_response()
+    }
 }

@@ -172,9 +172,10 @@ pub struct Limits {
     pub queue_memory: u64,
     /// Maximum connections over all listeners; more are closed at once.
     pub max_connections: u32,
-    /// Maximum connections that are not admitted yet ([`crate::addresses`]); more are closed at once.
+    /// Maximum connections that are not admitted yet; more are closed at once. A part of `max_connections` is the upper bound
+    /// ([`crate::addresses`]).
     pub max_pending: u32,
-    /// Ditto of one address.
+    /// Ditto of one address, however many are free.
     pub max_address_pending: u32,
     /// Maximum part of `queue_memory` of one host NQN in bytes. Beyond it Connect returns Controller Busy.
     pub max_host_memory: u64,
@@ -207,7 +208,7 @@ impl Default for Limits {
             buffer_memory: 64 << 20,
             queue_memory: 256 << 20,
             max_connections: 16_384,
-            max_pending: 8192,
+            max_pending: 6144,
             max_address_pending: 1024,
             max_host_memory: u64::MAX,
             admin_rate: 1000,

@@ -1,7 +1,7 @@
 //! TLS handshakes of accepted connections, on a thread off the reactors' CPUs: one takes some 100 us of arithmetic.
 //!
 //! The thread waits in the kernel for all connections in a handshake. Each has the time limit of ICReq, counted from when it was accepted. A
-//! finished one goes to an I/O thread with its session.
+//! finished one goes to an I/O thread with its session, whose memory is taken before the handshake begins.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -17,8 +17,10 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::admission::SessionMemory;
 use crate::directory::Security;
 use crate::listener::Distributor;
+use crate::message::ConnectRefusal;
 use crate::refusals::RefusalReason;
 use crate::stream::{Accepted, Stream};
 use crate::tcp::TLS_HANDSHAKE;
@@ -148,14 +150,28 @@ impl Work {
         }
     }
 
-    fn begin(&mut self, accepted: Accepted) {
-        let handshake = match accepted.security {
-            Security::Concatenation => None,
-            _ => match Handshake::server(&self.config) {
-                Ok(handshake) => Some(handshake),
-                Err(failure) => return self.refuse(&accepted, &failure),
-            },
-        };
+    /// A handshake, with the memory of its session in `accepted`; `None` if the connection is refused.
+    fn handshake(&self, accepted: &mut Accepted) -> Option<Handshake> {
+        match SessionMemory::new(&self.distributor.shared, accepted.peer.ip()) {
+            Ok(memory) => accepted.session_memory = Some(memory),
+            Err(full) => {
+                let ConnectRefusal { reason, counter, .. } = full.into();
+                self.refuse(accepted, counter, &reason);
+                return None;
+            }
+        }
+        let started = Handshake::server(&self.config);
+        started.map_err(|failure| self.refuse(accepted, RefusalReason::TlsHandshake, &failure)).ok()
+    }
+
+    fn begin(&mut self, mut accepted: Accepted) {
+        let mut handshake = None;
+        if accepted.security != Security::Concatenation {
+            handshake = self.handshake(&mut accepted);
+            if handshake.is_none() {
+                return;
+            }
+        }
         let index = self.free.pop().unwrap_or_else(|| {
             self.pending.push(None);
             self.pending.len() - 1
@@ -163,7 +179,7 @@ impl Work {
         let data = epoll::EventData::new_u64(index as u64);
         if let Err(error) = epoll::add(&self.epoll, &accepted.stream.fd, data, epoll::EventFlags::IN) {
             self.free.push(index);
-            return self.refuse(&accepted, &io::Error::from(error));
+            return self.refuse(&accepted, RefusalReason::TlsHandshake, &io::Error::from(error));
         }
         let deadline_ns = accepted.accepted_ns + self.distributor.shared.limits.icreq_timeout_ns;
         self.pending[index] = Some(Pending { handshake, accepted, deadline_ns, is_watched_for_writing: false });
@@ -193,17 +209,11 @@ impl Work {
     /// On an address for secure channel concatenation the first byte decides between TLS and ICReq. A wrong decision gives a peer nothing:
     /// without TLS it can only authenticate.
     fn peek(&mut self, index: usize) {
-        let Some(pending) = self.pending[index].as_mut() else { return };
+        let Some(pending) = self.pending[index].as_ref() else { return };
         let mut first = [0];
         match rustix::net::recv(&pending.accepted.stream.fd, &mut first[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => {} // it is watched for reading
-            Ok((1, _)) if first[0] == TLS_HANDSHAKE => match Handshake::server(&self.config) {
-                Ok(handshake) => {
-                    pending.handshake = Some(handshake);
-                    self.step(index);
-                }
-                Err(failure) => self.end(index, &failure),
-            },
+            Ok((1, _)) if first[0] == TLS_HANDSHAKE => self.begin_at(index),
             Ok((1, _)) => {
                 if let Some(Pending { accepted, .. }) = self.remove(index) {
                     self.distributor.distribute(accepted);
@@ -214,9 +224,24 @@ impl Work {
         }
     }
 
+    /// Begins the handshake of the connection at `index`.
+    fn begin_at(&mut self, index: usize) {
+        let Some(mut pending) = self.pending[index].take() else { return };
+        pending.handshake = self.handshake(&mut pending.accepted);
+        let is_refused = pending.handshake.is_none();
+        self.pending[index] = Some(pending);
+        if is_refused {
+            self.remove(index);
+        } else {
+            self.step(index);
+        }
+    }
+
     fn end(&mut self, index: usize, reason: &dyn std::fmt::Display) {
         match self.remove(index) {
-            Some(Pending { handshake: Some(_), accepted, .. }) => self.refuse(&accepted, reason),
+            Some(Pending { handshake: Some(_), accepted, .. }) => {
+                self.refuse(&accepted, RefusalReason::TlsHandshake, reason);
+            }
             Some(Pending { accepted, .. }) => {
                 self.distributor.shared.connection_closed(); // as without TLS, it is no refusal
                 tracing::warn!(peer = %accepted.peer, %reason, "connection refused");
@@ -259,9 +284,9 @@ impl Work {
     }
 
     /// Closes the connection, after the alert that the handshake may have sent.
-    fn refuse(&self, accepted: &Accepted, reason: &dyn std::fmt::Display) {
+    fn refuse(&self, accepted: &Accepted, counter: RefusalReason, reason: &dyn std::fmt::Display) {
         let shared = &self.distributor.shared;
-        shared.refusals.note(RefusalReason::TlsHandshake);
+        shared.refusals.note(counter);
         shared.connection_closed();
         tracing::warn!(peer = %accepted.peer, %reason, "TLS connection refused");
         let _ = rustix::net::shutdown(&accepted.stream.fd, rustix::net::Shutdown::Write);

@@ -164,7 +164,8 @@ impl Accepting {
             tracing::warn!(%peer, reason, "connection refused");
             return;
         }
-        let accepted = Accepted { stream: socket.into(), peer, accepted_ns: now_ns(), security, pending };
+        let (stream, accepted_ns, session_memory) = (socket.into(), now_ns(), None);
+        let accepted = Accepted { stream, peer, accepted_ns, security, pending, session_memory };
         match self.handshakes.as_ref().filter(|_| security != Security::Plain) {
             Some(handshakes) => handshakes.begin(accepted),
             None => self.distributor.distribute(accepted),

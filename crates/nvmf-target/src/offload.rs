@@ -6,29 +6,58 @@ use std::thread::Thread;
 
 use crossbeam_queue::ArrayQueue;
 
-/// Capacity.
-const WAITING: usize = 1024;
+/// Capacity of a queue.
+pub(crate) const WAITING: usize = 1024;
 
-/// The queue.
-pub struct Requests<R> {
-    waiting: ArrayQueue<R>,
+/// Requests that wait for the thread, in the order of their execution.
+pub trait Queue {
+    /// The requests.
+    type Request;
+
+    /// Adds a request; `false` if too many wait.
+    fn push(&self, request: Self::Request) -> bool;
+
+    /// Takes the next request.
+    fn pop(&self) -> Option<Self::Request>;
+}
+
+/// First come, first served.
+impl<R> Queue for ArrayQueue<R> {
+    type Request = R;
+
+    fn push(&self, request: R) -> bool {
+        Self::push(self, request).is_ok()
+    }
+
+    fn pop(&self) -> Option<R> {
+        Self::pop(self)
+    }
+}
+
+/// The queue and its thread.
+pub struct Requests<Q> {
+    waiting: Q,
     thread: OnceLock<Thread>,
     stop: AtomicBool,
 }
 
-impl<R> Default for Requests<R> {
-    /// An empty queue without a thread.
+impl<R> Default for Requests<ArrayQueue<R>> {
     fn default() -> Self {
-        Self { waiting: ArrayQueue::new(WAITING), thread: OnceLock::new(), stop: AtomicBool::new(false) }
+        Self::new(ArrayQueue::new(WAITING))
     }
 }
 
-impl<R> Requests<R> {
+impl<Q: Queue> Requests<Q> {
+    /// An empty queue without a thread.
+    pub(crate) fn new(waiting: Q) -> Self {
+        Self { waiting, thread: OnceLock::new(), stop: AtomicBool::new(false) }
+    }
+
     /// Submits a request; `false` if that is not possible now.
     #[must_use]
-    pub fn submit(&self, request: R) -> bool {
+    pub fn submit(&self, request: Q::Request) -> bool {
         let Some(thread) = self.thread.get() else { return false };
-        let accepted = self.waiting.push(request).is_ok();
+        let accepted = self.waiting.push(request);
         thread.unpark();
         accepted
     }
@@ -38,8 +67,8 @@ impl<R> Requests<R> {
         let _ = self.thread.set(thread);
     }
 
-    /// Takes the oldest request.
-    pub(crate) fn take(&self) -> Option<R> {
+    /// Takes the next request.
+    pub(crate) fn take(&self) -> Option<Q::Request> {
         self.waiting.pop()
     }
 

@@ -5,16 +5,18 @@
 //!
 //! **Algorithm.** An address with failures has a next time: the result of a check takes effect then at the earliest. Each failure moves it on
 //! by a delay that doubles, to at most [`MAX_DELAY_NS`] from now, so that a host with the right secret is late and not locked out. Failures
-//! are forgotten [`MEMORY_NS`] after the next time, or when the table is full, those whose next time is earliest first. IPv6 addresses count
-//! by their /64, which one host may own whole. At most [`WAITING`] messages of one address wait for a check, so that it cannot fill the queue.
+//! are forgotten [`MEMORY_NS`] after the next time, or when the table is full, those whose next time is earliest first. Failures count for
+//! each network of an address ([`crate::networks`]); of a wider one, which may have twice as many, every second has an effect.
 //!
-//! **Properties.** The tables are bounded. An address without failures is not delayed. The longest delay is below Linux's keep-alive
+//! **Properties.** The table is bounded. An address without failures is not delayed. The longest delay is below Linux's keep-alive
 //! timeout of 5 s, so that a delayed queue does not end its association. Guesses over many connections are delayed at the same time:
 //! secrets have at least 256 bits, and the delay limits the cost of guesses, not their chance.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
+
+use crate::networks::Network;
 
 /// Delay after the first failure, in nanoseconds.
 const MIN_DELAY_NS: u64 = 100_000_000;
@@ -22,89 +24,73 @@ const MIN_DELAY_NS: u64 = 100_000_000;
 const MAX_DELAY_NS: u64 = 3_000_000_000;
 /// Time after which the failures of an address are forgotten, in nanoseconds.
 const MEMORY_NS: u64 = 60_000_000_000;
-/// Maximum addresses.
-const ADDRESSES: usize = 4096;
-/// Maximum messages of one address that wait for a check.
-const WAITING: u32 = 64;
+/// Maximum networks.
+const NETWORKS: usize = 4096;
 
-/// Failures of one address.
+/// Failures of one network.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
-    delay_ns: u64,
+    count: u64,
     next_ns: u64,
 }
 
-/// The addresses with failures.
+impl Failures {
+    fn is_known(&self, now_ns: u64) -> bool {
+        self.next_ns.saturating_add(MEMORY_NS) > now_ns
+    }
+
+    /// Delay by the last failure of a network that may have `times` as many as an address, in nanoseconds.
+    fn delay_ns(&self, times: u64) -> u64 {
+        match self.count / times {
+            0 => 0,
+            _ if !self.count.is_multiple_of(times) => 0,
+            doubled => MIN_DELAY_NS.saturating_mul(1 << (doubled - 1).min(16)).min(MAX_DELAY_NS),
+        }
+    }
+}
+
+/// The networks with failures.
 #[derive(Debug, Default)]
 pub struct Penalties {
-    failures: Mutex<HashMap<IpAddr, Failures>>,
-    /// Messages that wait for a check.
-    waiting: Mutex<HashMap<IpAddr, u32>>,
+    failures: Mutex<HashMap<Network, Failures>>,
 }
 
 impl Penalties {
-    /// Counts a message that waits for a check; `false`, without effect, if too many of this address wait.
-    #[must_use]
-    pub fn enter(&self, address: IpAddr) -> bool {
-        let mut table = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let waiting = table.entry(source(address)).or_default();
-        let has_room = *waiting < WAITING;
-        *waiting += u32::from(has_room);
-        has_room
-    }
-
-    /// Ends [`Penalties::enter`].
-    pub fn leave(&self, address: IpAddr) {
-        let mut table = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = source(address);
-        if let Some(waiting) = table.get_mut(&address) {
-            *waiting -= 1;
-            if *waiting == 0 {
-                table.remove(&address);
-            }
-        }
-    }
-
     /// When the result of a check at `now_ns` may be answered to `address`, in nanoseconds.
     pub fn note(&self, address: IpAddr, has_failed: bool, now_ns: u64) -> u64 {
         let mut table = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let address = source(address);
-        let known = table.get(&address).filter(|known| known.next_ns.saturating_add(MEMORY_NS) > now_ns).copied();
-        let Some(known) = known else {
-            table.remove(&address);
-            if has_failed {
-                make_room(&mut table, now_ns);
-                let next_ns = now_ns + MIN_DELAY_NS;
-                table.insert(address, Failures { delay_ns: MIN_DELAY_NS, next_ns });
-                return next_ns;
-            }
-            return now_ns;
-        };
-        if !has_failed {
-            return known.next_ns.max(now_ns);
+        let next = |network| note(&mut table, network, has_failed, now_ns);
+        Network::of(address).map(next).max().unwrap_or(now_ns)
+    }
+}
+
+/// As [`Penalties::note`], for one network.
+fn note(table: &mut HashMap<Network, Failures>, network: Network, has_failed: bool, now_ns: u64) -> u64 {
+    let known = table.get(&network).filter(|known| known.is_known(now_ns)).copied();
+    if !has_failed {
+        if known.is_none() {
+            table.remove(&network);
         }
-        let delay_ns = (2 * known.delay_ns).min(MAX_DELAY_NS);
-        let next_ns = (known.next_ns.max(now_ns) + delay_ns).min(now_ns + MAX_DELAY_NS);
-        table.insert(address, Failures { delay_ns, next_ns });
-        next_ns
+        return known.map_or(now_ns, |known| known.next_ns.max(now_ns));
     }
+    if known.is_none() {
+        make_room(table, now_ns);
+    }
+    let Failures { count, next_ns } = known.unwrap_or(Failures { count: 0, next_ns: now_ns });
+    let mut failures = Failures { count: count + 1, next_ns };
+    let delayed_ns = next_ns.max(now_ns) + failures.delay_ns(network.times());
+    failures.next_ns = delayed_ns.min(now_ns + MAX_DELAY_NS);
+    table.insert(network, failures);
+    failures.next_ns
 }
 
-/// What an address counts as.
-pub(crate) fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-        other => other,
-    }
-}
-
-fn make_room(table: &mut HashMap<IpAddr, Failures>, now_ns: u64) {
-    if table.len() < ADDRESSES {
+fn make_room(table: &mut HashMap<Network, Failures>, now_ns: u64) {
+    if table.len() < NETWORKS {
         return;
     }
-    table.retain(|_, known| known.next_ns.saturating_add(MEMORY_NS) > now_ns);
-    if table.len() >= ADDRESSES
-        && let Some(earliest) = table.iter().min_by_key(|(_, known)| known.next_ns).map(|(address, _)| *address)
+    table.retain(|_, known| known.is_known(now_ns));
+    if table.len() >= NETWORKS
+        && let Some(earliest) = table.iter().min_by_key(|(_, known)| known.next_ns).map(|(network, _)| *network)
     {
         table.remove(&earliest);
     }
@@ -135,19 +121,6 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_a_bounded_number_of_messages_waiting() {
-        let penalties = Penalties::default();
-        let entered = (0..2 * WAITING).filter(|_| penalties.enter(v4(1))).count();
-        assert_eq!(entered, WAITING as usize);
-        assert!(penalties.enter(v4(2)), "others are admitted");
-        (0..entered).for_each(|_| penalties.leave(v4(1)));
-        penalties.leave(v4(2));
-        assert!(penalties.enter(v4(1)));
-        penalties.leave(v4(1));
-        assert!(penalties.waiting.lock().unwrap().is_empty());
-    }
-
-    #[test]
     fn failures_are_forgotten() {
         let penalties = Penalties::default();
         let next_ns = penalties.note(v4(1), true, 0);
@@ -157,19 +130,25 @@ mod tests {
     #[test]
     fn the_table_is_bounded_and_forgets_the_earliest() {
         let penalties = Penalties::default();
-        (0..2 * ADDRESSES as u32).for_each(|number| _ = penalties.note(v4(number), true, u64::from(number)));
-        assert_eq!(penalties.failures.lock().unwrap().len(), ADDRESSES);
-        let last = 2 * ADDRESSES as u32 - 1;
+        (0..2 * NETWORKS as u32).for_each(|number| _ = penalties.note(v4(number), true, u64::from(number)));
+        assert_eq!(penalties.failures.lock().unwrap().len(), NETWORKS);
+        let last = 2 * NETWORKS as u32 - 1;
         assert_eq!(penalties.note(v4(last), false, u64::from(last)), u64::from(last) + MIN_DELAY_NS);
     }
 
     #[test]
     fn addresses_of_one_network_of_ipv6_count_together_and_mapped_ones_as_ipv4() {
         let penalties = Penalties::default();
-        penalties.note("2001:db8::1".parse().unwrap(), true, 0);
-        assert_eq!(penalties.note("2001:db8::2".parse().unwrap(), false, 0), MIN_DELAY_NS);
-        assert_eq!(penalties.note("2001:db8:0:1::1".parse().unwrap(), false, 0), 0);
-        penalties.note("::ffff:192.0.2.1".parse().unwrap(), true, 0);
-        assert_eq!(penalties.note("192.0.2.1".parse().unwrap(), false, 0), MIN_DELAY_NS);
+        let note = |text: &str, has_failed| penalties.note(text.parse().unwrap(), has_failed, 0);
+        note("2001:db8::1", true);
+        assert_eq!(note("2001:db8::2", false), MIN_DELAY_NS);
+        assert_eq!(note("2001:db8:0:1::1", false), 0, "one failure does not delay the /48");
+        note("2001:db8:0:2::1", true);
+        assert_eq!(note("2001:db8:0:1::1", false), MIN_DELAY_NS, "two failures do");
+        (3..30).for_each(|network| _ = note(&format!("2001:db8:0:{network}::1"), true));
+        assert_eq!(note("2001:db8:0:1::1", false), MAX_DELAY_NS, "whoever has many networks is delayed");
+        assert_eq!(note("2001:db8:1::1", false), 0);
+        note("::ffff:192.0.2.1", true);
+        assert_eq!(note("192.0.2.1", false), MIN_DELAY_NS);
     }
 }

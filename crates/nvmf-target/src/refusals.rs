@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Reason of a refusal. The log has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// Limit of connections (`limits.max_connections`), or full inboxes of I/O threads.
+    /// Limit of connections (`limits.max_connections`), in total or for hosts without a secret or a TLS key, or full inboxes of I/O threads.
     TooManyConnections,
     /// The host is not allowed.
     HostNotAllowed,

@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use crossbeam_queue::ArrayQueue;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
 use crate::accounts::Accounts;
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, Standing};
+use crate::admission::Full;
 use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
+use crate::authentication_queue::Turns;
 use crate::backend::{Backend, MemoryBudget};
 use crate::background::control::Background;
 use crate::caps::{Caps, Limit};
@@ -66,14 +69,14 @@ pub struct Shared {
     /// Every association.
     pub register: Register,
     /// Identify commands that wait for the allocated bytes of a namespace.
-    pub utilization: Requests<UtilizationRequest>,
+    pub utilization: Requests<ArrayQueue<UtilizationRequest>>,
     /// Secrets of hosts.
     pub authenticator: Authenticator,
     /// Keys of secure channel concatenation.
     pub(crate) generated: GeneratedKeys,
     /// Messages of authentication to check.
-    pub authentication: Requests<AuthenticationRequest>,
-    /// Connections that are not admitted yet.
+    pub authentication: Requests<Mutex<Turns<AuthenticationRequest>>>,
+    /// Connections whose host has not proved who it is.
     pub(crate) addresses: Arc<Addresses>,
     /// What each host takes.
     pub(crate) accounts: Accounts,
@@ -177,12 +180,8 @@ impl Shared {
             utilization: Requests::default(),
             generated: GeneratedKeys::default(),
             authenticator: Authenticator::new(config.authentication.clone()),
-            authentication: Requests::default(),
-            addresses: Arc::new(Addresses::new(
-                config.limits.max_pending,
-                config.limits.max_address_pending,
-                config.limits.queue_memory,
-            )),
+            authentication: Requests::new(Mutex::default()),
+            addresses: Arc::new(Addresses::new(&config.limits)),
             accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
             penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
@@ -264,17 +263,9 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a message checked by another thread; `false` if too many wait, of all hosts or of this address.
-    pub(crate) fn check_later(&self, request: AuthenticationRequest) -> bool {
-        let peer = request.peer;
-        if !self.penalties.enter(peer) {
-            return false;
-        }
-        let accepted = self.authentication.submit(request);
-        if !accepted {
-            self.penalties.leave(peer);
-        }
-        accepted
+    /// Counts a queue of `bytes` for its address if its host is not proved.
+    pub(crate) fn take_address(&self, standing: Standing, bytes: u64) -> Result<(), Full> {
+        self.addresses.take(standing, bytes, self.authenticator.is_used())
     }
 
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.

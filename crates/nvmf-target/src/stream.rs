@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use pilotlight_tls::Session;
 
 use crate::addresses::Pending;
+use crate::admission::SessionMemory;
 use crate::directory::Security;
 
 /// A socket, encrypted or not.
@@ -37,4 +38,6 @@ pub struct Accepted {
     pub security: Security,
     /// Its count among those that are not admitted yet.
     pub pending: Option<Pending>,
+    /// The memory of its TLS session.
+    pub session_memory: Option<SessionMemory>,
 }

@@ -157,6 +157,7 @@ impl Bench {
                 accepted_ns: self.now_ns,
                 security: Security::Plain,
                 pending: None,
+                session_memory: None,
             };
             self.inbox.send(Message::Accept(accepted)).map_err(|_| io::ErrorKind::QuotaExceeded)?;
         }

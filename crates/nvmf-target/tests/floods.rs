@@ -16,7 +16,7 @@ use pilotlight_host::{ConnectOptions, Controller, Handshake};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::admin;
-use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, fctype};
+use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::refusals::RefusalReason;
@@ -141,6 +141,28 @@ fn a_flood_of_connects_leaves_others_their_places() {
         stop.store(true, Relaxed);
     });
     assert_eq!(refused(&server, RefusalReason::TooManyConnections), 0);
+}
+
+/// Hosts without a secret, on the discovery service and on a subsystem, keep their queues: they need no keep-alive timeout.
+#[test]
+fn an_address_without_a_secret_leaves_their_places_to_hosts_with_one() {
+    const PLACES: u32 = 256;
+    let server = server(&Limits { max_connections: PLACES, ..Limits::default() });
+    let connect = |number: u32| {
+        let mut peer = attacker(&server);
+        peer.shake_hands(&Handshake::default()).ok()?;
+        let nqn = if number.is_multiple_of(2) { DISCOVERY_NQN } else { NQN };
+        let data = ConnectData::new([1; 16], CNTLID_DYNAMIC, nqn, &format!("{HOST}-{number}"));
+        let cqe = peer.connect_queue(&command(0), &data).ok()?;
+        cqe.status().is_success().then_some(peer)
+    };
+    let held: Vec<RawPeer> = (0..PLACES).filter_map(connect).collect();
+    the_honest_host_is_served(&server);
+    let refused = refused(&server, RefusalReason::TooManyConnections);
+    assert!((4..PLACES as usize / 8).contains(&held.len()) && refused > 0, "{} held, {refused} refused", held.len());
+    Controller::connect(ConnectOptions::new(server.local_addrs()[0], NQN)).expect("another address has its own places");
+    drop(held);
+    servers::eventually("free places", || connect(0).is_some());
 }
 
 /// With room for three queues of a host, and with the memory of claims used up.

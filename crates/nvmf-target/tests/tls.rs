@@ -4,15 +4,17 @@
 mod servers;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pilotlight_auth::tls::{ConfiguredPsk, Derivation, PskHash};
 use pilotlight_auth::{Config, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::load::{LoadSpec, run};
+use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{
-    Buffers, ConnectOptions, Controller, Handshake, HostError, Key, QueueSpec, SocketLimits, TlsOptions, discover,
+    Buffers, ConnectOptions, Connection, Controller, Handshake, HostError, Key, QueueSpec, Sizes, SocketLimits,
+    TlsOptions, discover,
 };
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::Digests;
@@ -250,4 +252,46 @@ fn a_connection_without_a_handshake_is_closed_in_time_and_others_are_served() {
     for mut stream in silent(&server) {
         assert_eq!(stream.read(&mut [0; 16]).unwrap_or(0), 0, "closed without an answer");
     }
+}
+
+/// The address of attackers.
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// Memory for two sessions of an address before Connect.
+fn small() -> Limits {
+    Limits { queue_memory: 4 << 20, icreq_timeout: Duration::from_secs(60), ..Limits::default() }
+}
+
+fn refused(server: &Server, reason: RefusalReason) -> u64 {
+    server.stats().refusals.into_iter().find(|(one, _)| *one == reason).map_or(0, |(_, count)| count)
+}
+
+#[test]
+fn the_memory_of_handshakes_is_bounded_and_returned() {
+    let server = start(keys(sha256(1)), small());
+    let address = server.tls_addrs()[0];
+    let connect = |from| RawPeer::connect_from(from, address, Duration::from_secs(60)).expect("the kernel accepts");
+    let held: Vec<RawPeer> = (0..16).map(|_| connect(ATTACKER)).collect();
+    servers::eventually("refusals", || refused(&server, RefusalReason::NoQueueMemory) == 14);
+    load(&encrypted(&server, HOST, sha256(1)), 4096);
+    drop(held);
+    let held = [connect(address.ip()), connect(address.ip())];
+    servers::eventually("no memory", || read(encrypted(&server, HOST, sha256(1))).is_err());
+    drop(held);
+    servers::eventually("memory", || read(encrypted(&server, HOST, sha256(1))).is_ok());
+}
+
+#[test]
+fn a_session_before_its_connect_takes_memory_as_well() {
+    let server = start(keys(sha256(1)), small());
+    let options = encrypted(&server, HOST, sha256(1));
+    let open = || {
+        let sizes = Sizes { depth: 31, max_io: 8192, buffers: Buffers::PerCommand, timeout_ms: 60_000 };
+        let tls = options.tls_config().expect("a configuration");
+        Connection::open(options.addr, tls.as_ref(), &Handshake::default(), &sizes)
+    };
+    let held = [open().expect("a session"), open().expect("a session")];
+    assert!(open().is_err() && refused(&server, RefusalReason::NoQueueMemory) == 1);
+    drop(held);
+    servers::eventually("memory", || read(options.clone()).is_ok());
 }

@@ -19,7 +19,8 @@ const RECORD_OVERHEAD: usize = 5 + 1 + 16;
 /// Buffer in s2n-tls, so that one write is sent with one system call. With one record to spare, as it is flushed when less than a
 /// whole record has room.
 pub(crate) const SEND_BUFFER: u32 = (MAX_WRITE + RECORD + 5 * RECORD_OVERHEAD) as u32;
-/// Approximate memory of a session in bytes: the buffer of writes, that of s2n-tls for sending, one record and received bytes there.
+/// The most memory of a session in bytes, and of the server's side of a handshake without the client's key (`tests/memory.rs`): the buffer
+/// of writes, that of s2n-tls for sending, one record and received bytes there.
 pub const SESSION_BYTES: usize = MAX_WRITE + SEND_BUFFER as usize + 3 * RECORD;
 /// Bytes beyond the caller's buffer that one read receives at most, for records without data.
 const READ_SLACK: usize = 2 * RECORD;

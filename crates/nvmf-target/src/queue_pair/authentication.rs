@@ -154,7 +154,7 @@ impl<T: Transport> QueuePair<T> {
                 let peer = self.peer.ip();
                 let request = AuthenticationRequest { work, peer, queue: cx.me, slot: (index, generation) };
                 let slot = queue.slots.get(index);
-                if !cx.shared.check_later(request) {
+                if !cx.shared.authentication.submit(request) {
                     slot.fail(Status::INTERNAL); // too many at once, of all hosts or of this address
                     let step = self.complete(index, 0, cx);
                     self.close_after_response(cx);

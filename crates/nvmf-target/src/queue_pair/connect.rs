@@ -24,7 +24,6 @@ use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::admission::Admission;
 use crate::association::{Association, Origin};
-use crate::authentication::EXCHANGE_BYTES;
 use crate::command::Work;
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
@@ -151,11 +150,6 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Memory of the authentication of a queue, if its host has a secret.
-    fn exchange_bytes(host: &HostKey, cx: &Cx) -> usize {
-        if cx.shared.authenticator.is_required(host) { EXCHANGE_BYTES } else { 0 }
-    }
-
     fn connect_admin(
         &mut self,
         cid: u16,
@@ -167,12 +161,8 @@ impl<T: Transport> QueuePair<T> {
         if cntlid != CNTLID_DYNAMIC {
             return Err(ConnectRefusal::CNTLID_STATIC);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1)
-            + AdminQueue::bytes(cx.shared.limits.max_io_queues)
-            + Self::exchange_bytes(&host, cx)
-            + self.tls_bytes();
-        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
+        let admission = self.admission(host, bytes, cx)?;
         let threads = cx.shared.register.threads_of(admission.host(), cx.me);
         for &thread in &threads {
             cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
@@ -203,9 +193,7 @@ impl<T: Transport> QueuePair<T> {
         if association.host.hostid != host.hostid {
             return Err(ConnectRefusal::HOSTID_OTHER);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + Self::exchange_bytes(&host, cx) + self.tls_bytes();
-        let claimant = self.must_authenticate(&host, cx).then_some(self.peer.ip());
-        let admission = Admission::new(cx.shared, host, cx.me, bytes, claimant)?;
+        let admission = self.admission(host, queue_bytes::<T>(cmd.sqsize + 1), cx)?;
         let admin = association.admin;
         cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) });

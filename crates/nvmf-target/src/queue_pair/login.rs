@@ -7,8 +7,10 @@ use pilotlight_auth::Concatenation;
 use pilotlight_tls::SESSION_BYTES;
 
 use super::{Cx, QueuePair, Role, Transport};
-use crate::addresses::Pending;
+use crate::addresses::{Pending, Standing};
+use crate::admission::{Admission, SessionMemory};
 use crate::association::HostKey;
+use crate::authentication::EXCHANGE_BYTES;
 use crate::message::ConnectRefusal;
 use crate::tls::TlsPeer;
 
@@ -23,13 +25,15 @@ pub(super) struct Login {
     pub(super) pending: Option<Pending>,
     /// The NQNs of its TLS key.
     tls: Option<Box<TlsPeer>>,
+    /// The memory of its TLS session, until an admission includes it.
+    session_memory: Option<SessionMemory>,
     /// Whether its listener is for secure channel concatenation.
     is_concatenation: bool,
 }
 
 impl Login {
     pub(super) fn new(accepted_ns: u64, deadline_ns: u64) -> Self {
-        Self { accepted_ns, deadline_ns, pending: None, tls: None, is_concatenation: false }
+        Self { accepted_ns, deadline_ns, pending: None, tls: None, session_memory: None, is_concatenation: false }
     }
 }
 
@@ -40,8 +44,9 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// The connection has TLS with the key of this host and subsystem.
-    pub fn set_tls(&mut self, peer: Option<TlsPeer>) {
+    pub fn set_tls(&mut self, peer: Option<TlsPeer>, memory: Option<SessionMemory>) {
         self.login.tls = peer.map(Box::new);
+        self.login.session_memory = memory;
     }
 
     /// The connection was accepted on an address for secure channel concatenation.
@@ -63,9 +68,18 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Whether a queue of this host has to authenticate. A key that authentication has generated proves the host.
-    pub(super) fn must_authenticate(&self, host: &HostKey, cx: &Cx) -> bool {
-        self.generated_key().is_none() && cx.shared.authenticator.is_required(host)
+    /// The standing of a queue of this host at its Connect. A key that authentication has generated proves the host.
+    fn claimed_standing(&self, host: &HostKey, cx: &Cx) -> Standing {
+        if self.generated_key().is_none() && cx.shared.authenticator.is_required(host) {
+            return Standing::Claim(self.peer.ip());
+        }
+        self.admitted_standing()
+    }
+
+    /// The standing of a queue that is served.
+    fn admitted_standing(&self) -> Standing {
+        let is_proved = self.login.tls.is_some() || self.authentication.is_some();
+        if is_proved { Standing::Proved } else { Standing::Unproved(self.peer.ip()) }
     }
 
     /// Checks that a generated key is still good, and that a connection without TLS, on an address for secure channel concatenation, is for
@@ -100,19 +114,35 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    /// Bytes of the TLS session, charged with the queue.
-    pub(super) fn tls_bytes(&self) -> usize {
-        if self.login.tls.is_some() { SESSION_BYTES } else { 0 }
+    /// Admits a queue of `bytes` with its exchange and its TLS session, whose memory counted for itself until now.
+    pub(super) fn admission(&mut self, host: HostKey, bytes: usize, cx: &Cx) -> Result<Admission, ConnectRefusal> {
+        let exchange_bytes = if cx.shared.authenticator.is_required(&host) { EXCHANGE_BYTES } else { 0 };
+        let session_bytes = if self.login.tls.is_some() { SESSION_BYTES } else { 0 };
+        let standing = self.claimed_standing(&host, cx);
+        self.login.session_memory = None;
+        Ok(Admission::new(cx.shared, host, cx.me, bytes + exchange_bytes + session_bytes, standing)?)
     }
 
-    /// The queue counts for its host from now on, or the connection ends if that has too many.
+    /// The TLS session outlives a refused Connect: it counts for itself again, or the connection ends if there is no memory for it.
+    pub(super) fn keep_session(&mut self, cx: &mut Cx) {
+        if self.login.tls.is_none() || self.login.session_memory.is_some() {
+            return;
+        }
+        self.login.session_memory = SessionMemory::new(cx.shared, self.peer.ip()).ok();
+        if self.login.session_memory.is_none() {
+            self.close_after_response(cx);
+        }
+    }
+
+    /// The queue counts for its host from now on, or the connection ends if that, or its address, has too many.
     pub(super) fn admit(&mut self, cx: &mut Cx) {
         self.login.pending = None;
         if let Role::Io(association) = &self.role {
             association.note_traffic();
         }
+        let standing = self.admitted_standing();
         let Some(queue) = &mut self.queue else { return };
-        let Err(full) = queue.admission.prove() else { return };
+        let Err(full) = queue.admission.admit(standing) else { return };
         let refusal = ConnectRefusal::from(full);
         cx.shared.refusals.note(refusal.counter);
         let host = queue.admission.host().hostnqn.as_str();

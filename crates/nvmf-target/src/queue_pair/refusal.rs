@@ -115,8 +115,18 @@ impl From<Full> for ConnectRefusal {
                 Self::busy("the host has reached its limit of memory for queues (limits.max_host_memory)")
                     .as_reason(RefusalReason::TooManyQueues)
             }
-            Full::Claims => Self::busy("too much memory for queues of hosts that have not authenticated yet")
-                .as_reason(RefusalReason::NoQueueMemory),
+            Full::Claims => Self::busy(
+                "too much memory for queues of hosts that have not authenticated yet, in total or of this address (limits.queue_memory)",
+            )
+            .as_reason(RefusalReason::NoQueueMemory),
+            Full::Unproved => Self::busy(
+                "too many queues of hosts without a secret or a TLS key, in total or of this address (limits.max_connections)",
+            )
+            .as_reason(RefusalReason::TooManyConnections),
+            Full::UnprovedMemory => Self::busy(
+                "too much memory for queues of hosts without a secret or a TLS key, in total or of this address (limits.queue_memory)",
+            )
+            .as_reason(RefusalReason::NoQueueMemory),
             Full::Memory => Self::busy("the memory for queues is exhausted (limits.queue_memory)")
                 .as_reason(RefusalReason::NoQueueMemory),
         }
@@ -136,12 +146,13 @@ impl<T: Transport> QueuePair<T> {
         cid: u16,
         refusal: ConnectRefusal,
         (host, nqn): (&str, Option<&str>),
-        cx: &Cx,
+        cx: &mut Cx,
     ) {
         let ConnectRefusal { status, parameter, reason, counter } = refusal;
         cx.shared.refusals.note(counter);
         self.count = None;
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));
+        self.keep_session(cx);
     }
 }

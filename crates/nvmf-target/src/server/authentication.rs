@@ -1,24 +1,28 @@
 //! Checks messages of authentication: Diffie-Hellman and responses take milliseconds.
 
+use std::sync::Mutex;
+
 use pilotlight_auth::kernel_random;
 use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
 use crate::authentication::AuthenticationRequest;
+use crate::authentication_queue::Turns;
 use crate::message::Message;
 use crate::offload::Requests;
 
 impl Offload for AuthenticationRequest {
     const NAME: &'static str = "authentication";
 
-    fn queue(shared: &Shared) -> &Requests<Self> {
+    type Queue = Mutex<Turns<Self>>;
+
+    fn queue(shared: &Shared) -> &Requests<Self::Queue> {
         &shared.authentication
     }
 
     fn run(self, shared: &Shared) -> (u16, Message) {
         let Self { work, peer, queue, slot } = self;
-        shared.penalties.leave(peer);
         let is_guess = work.checks_response();
         let checked = work.run(&mut kernel_random);
         let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };

@@ -12,15 +12,18 @@ use pilotlight_reactor::{Sender, keep_off};
 
 use super::Shared;
 use crate::message::Message;
-use crate::offload::Requests;
+use crate::offload::{Queue, Requests};
 
 /// The kind of work of such a thread.
 pub(super) trait Offload: Send + Sized + 'static {
     /// Name of the thread.
     const NAME: &'static str;
 
+    /// The kind of its queue.
+    type Queue: Queue<Request = Self>;
+
     /// Its queue.
-    fn queue(shared: &Shared) -> &Requests<Self>;
+    fn queue(shared: &Shared) -> &Requests<Self::Queue>;
 
     /// Does the work; returns the I/O thread that waits, and the message for it.
     fn run(self, shared: &Shared) -> (u16, Message);

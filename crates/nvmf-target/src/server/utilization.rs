@@ -3,6 +3,8 @@
 //! Reading may block (`fstat` and `lseek` take locks of the file system). So an Identify command that reports the number is parked until
 //! another thread ([`super::offload`]) has read it. If the queue of requests is full, the command reports the last value.
 
+use crossbeam_queue::ArrayQueue;
+
 use super::Shared;
 use super::offload::Offload;
 use crate::message::Message;
@@ -12,7 +14,9 @@ use crate::utilization::UtilizationRequest;
 impl Offload for UtilizationRequest {
     const NAME: &'static str = "utilization";
 
-    fn queue(shared: &Shared) -> &Requests<Self> {
+    type Queue = ArrayQueue<Self>;
+
+    fn queue(shared: &Shared) -> &Requests<Self::Queue> {
         &shared.utilization
     }
 

@@ -19,7 +19,8 @@ pub(crate) fn target(icreq_timeout: Duration) -> Target {
     let limits = Limits {
         buffer_memory: 16 << 20,
         icreq_timeout,
-        max_pending: 20_000,
+        max_connections: 140_000, // 10,000 of one address are a quarter of the rest of three eighths
+        max_pending: 140_000,
         max_address_pending: 20_000,
         ..Limits::default()
     };

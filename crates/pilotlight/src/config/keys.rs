@@ -174,8 +174,8 @@ section! {
         max_host_memory: quantity, "", "three quarters of `queue_memory`", Restart;
         /// Admin commands of one host NQN per second, 1 to 1000000; more wait. Keep Alive, Abort and event requests do not count.
         admin_rate: number, "", "1000", Restart;
-        /// Connections at once that are not admitted yet: before Connect and authentication have succeeded, 1 to 1000000.
-        max_pending: number, "", "8192", Restart;
+        /// Connections at once before Connect and authentication have succeeded, 1 to 1000000, and three eighths of `max_connections`.
+        max_pending: number, "", "6144", Restart;
         /// Those of one address (IPv6: one /64).
         max_address_pending: number, "", "1024", Restart;
         /// I/O queues of one controller, 1 to 128.
@@ -232,7 +232,7 @@ section! {
         /// Allowed hash functions, the preferred first: `sha256`, `sha384`, `sha512`.
         hashes: texts, "", "all", Reload;
         /// Allowed Diffie-Hellman groups, the preferred first: `null` (none), `ffdhe2048`, `ffdhe3072`, `ffdhe4096`, `ffdhe6144`, `ffdhe8192`.
-        dh_groups: texts, "", "all but `null`", Reload;
+        dh_groups: texts, "", "`ffdhe2048` to `ffdhe4096`", Reload;
         /// Whether a host with a `tls_key` may also connect without TLS, while hosts are changed over.
         allow_plain: switch, "", "`false`", Reload;
         /// Whether TLS keys are accepted as libnvme before 1.16 derives them, against the specification.
