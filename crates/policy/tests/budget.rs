@@ -18,6 +18,8 @@ const S: u64 = 1_000_000_000;
 /// Steps in an interval of the policies.
 const INTERVAL: u64 = 10;
 const LAG_NS: u64 = 1_300_000_000;
+/// No knob is refused from there on.
+const NONE: u16 = u16::MAX;
 
 /// A machine whose power is limited by its cap and its load.
 #[derive(Clone, Debug)]
@@ -43,8 +45,10 @@ struct Phase {
     demand: f64,
     /// The sensor fails.
     is_dead: bool,
-    /// Settings are refused.
-    refuses: bool,
+    /// Readings in a hundred that are refused.
+    refused_percent: u64,
+    /// Settings of the knobs from this one on are refused.
+    refuses_from: u16,
 }
 
 /// A machine with a policy in charge.
@@ -129,6 +133,9 @@ impl Plant {
     fn interval(&mut self, phase: &Phase) {
         if !phase.is_dead {
             self.known = self.sense().or(self.known);
+            if phase.refused_percent > 0 && self.random.below(100) < phase.refused_percent {
+                self.known = self.known.map(|window| Window { value: None, ..window });
+            }
         }
         let reading = self.capabilities.sources[0].reading(ReadingId(0), self.known, self.now_ns);
         self.is_reading_new = reading.value.is_some() && self.reported != self.known;
@@ -155,7 +162,7 @@ impl Plant {
         for &command in out {
             let Command::Set { knob, value } = command else { continue };
             self.commands.push((self.now_ns, command));
-            if phase.refuses {
+            if knob.0 >= phase.refuses_from {
                 self.policy.on_refused(self.now_ns, &command, Refusal::Failed);
                 continue;
             }
@@ -225,13 +232,22 @@ fn machine() -> impl Strategy<Value = Machine> {
 
 fn phase() -> impl Strategy<Value = Phase> {
     let budget_uw = prop::option::weighted(0.8, 150_000_000..900_000_000_u64);
-    (1..60_u64, budget_uw, 0.0..1.0_f64, prop::bool::weighted(0.25), prop::bool::weighted(0.15)).prop_map(
-        |(seconds, budget_uw, demand, is_dead, refuses)| Phase { seconds, budget_uw, demand, is_dead, refuses },
+    let refused_percent = prop_oneof![3 => Just(0), 1 => 1..=100_u64];
+    let refuses_from = prop_oneof![4 => Just(NONE), 1 => 0..2_u16];
+    (1..60_u64, budget_uw, 0.0..1.0_f64, prop::bool::weighted(0.25), refused_percent, refuses_from).prop_map(
+        |(seconds, budget_uw, demand, is_dead, refused_percent, refuses_from)| Phase {
+            seconds,
+            budget_uw,
+            demand,
+            is_dead,
+            refused_percent,
+            refuses_from,
+        },
     )
 }
 
 fn constant(seconds: u64, budget_uw: u64, demand: f64) -> Phase {
-    Phase { seconds, budget_uw: Some(budget_uw), demand, is_dead: false, refuses: false }
+    Phase { seconds, budget_uw: Some(budget_uw), demand, is_dead: false, refused_percent: 0, refuses_from: NONE }
 }
 
 proptest! {
@@ -246,8 +262,8 @@ proptest! {
         }
         prop_assert_eq!(plant.raised_without_reading, None);
         // A knob that is refused repeatedly is retried after 640 s at the latest.
-        let free = Phase { seconds: 641, budget_uw: None, demand: 1.0, is_dead: true, refuses: false };
-        let has_refused = phases.iter().any(|phase| phase.refuses);
+        let free = Phase { budget_uw: None, is_dead: true, ..constant(641, 0, 1.0) };
+        let has_refused = phases.iter().any(|phase| phase.refuses_from != NONE);
         plant.run(&Phase { seconds: if has_refused { free.seconds } else { 0 }, ..free });
         prop_assert!(plant.is_lifted(), "{:?}", plant.values);
         let commands = plant.commands.len();

@@ -63,15 +63,18 @@ fn free(seconds: u64) -> Phase {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// After any history: without a new reading no cap is raised, without a budget none remains, and namespaces of the highest priority are
-    /// throttled last.
+    /// After any history: by a refused or stale reading no cap is raised, without a budget none remains, and namespaces of the highest priority
+    /// are throttled last.
     #[test]
     fn limits_hold_under_faults(
         machine in machine(),
         inner in prop_oneof![Just("static"), Just("dynamic"), Just("sandman")],
+        refused_permille in prop_oneof![Just(0), 1..900_u64],
+        bytes_lag_steps in prop_oneof![Just(0), 1..14_usize],
         phases in prop::collection::vec(phase(), 1..10),
     ) {
-        let mut plant = Plant::new(&machine, &[("inner", inner)]);
+        let mut plant = Plant::new(&Machine { bytes_lag_steps, ..machine }, &[("inner", inner)]);
+        plant.refused_permille = refused_permille;
         for phase in &phases {
             plant.run(phase);
         }
@@ -322,6 +325,25 @@ fn a_trial_finds_the_bottleneck_with_late_readings() {
         let is_cut = |at: usize| plant.values[at] < plant.capabilities.knobs[at].initial;
         assert_eq!([is_cut(0) || is_cut(1), is_cut(2)], [false, true], "{bytes_lag_steps}: {:?}", plant.commands);
     }
+}
+
+/// A refused reading before the end of a trial that would restore the CPU: the CPU stays cut until the next good reading.
+#[test]
+fn a_trial_does_not_restore_the_cpu_by_a_refused_reading() {
+    let exact = Machine { gain: 1.0, cpu_error: 1.0, ssd_error: 1.0, noise_w: 0.0, ..machines()[0].clone() };
+    let machine = Machine { is_cpu_bound: true, cpu_w: 70.0, others_w: 100.0, bytes_lag_steps: 13, ..exact };
+    let mut plant = Plant::new(&machine, &[("start", "full")]);
+    plant.run(&constant(30, 500.0));
+    plant.run(&constant(1, machine.full_w() * 0.99));
+    let is_cut = |plant: &Plant| plant.values[0] + plant.values[1] < 278_000_000;
+    assert!(is_cut(&plant), "the trial: {:?}", plant.commands);
+    plant.refused_permille = 1_000;
+    plant.run(&constant(1, machine.full_w() * 0.99));
+    assert!(is_cut(&plant), "{:?}", plant.commands);
+    assert_eq!(plant.raised_without_reading, None);
+    plant.refused_permille = 0;
+    plant.run(&constant(2, machine.full_w() * 0.99));
+    assert!(!is_cut(&plant), "the end of the trial: {:?}", plant.commands);
 }
 
 /// The distance of samples is a parameter: 100 ms by default, 0.5 s in the artifact.

@@ -143,6 +143,14 @@ impl Actuator {
         }
     }
 
+    /// Sets whether limits may be raised.
+    pub(crate) fn allow_raises(&mut self, may_raise: bool) {
+        match self {
+            Self::Knobs(caps) => caps.allow_raises(may_raise),
+            Self::Cores(cores) => cores.allow_raises(may_raise),
+        }
+    }
+
     pub(crate) fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
         self.set(now_ns, self.range().highest, out)
     }

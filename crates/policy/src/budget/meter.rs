@@ -101,6 +101,11 @@ impl Meter {
         estimate.is_some()
     }
 
+    /// Whether a sample has the domain's power: no reading of it was refused or is stale.
+    pub(crate) fn is_known(&self, sample: &Sample<'_>) -> bool {
+        self.sum(sample).is_some()
+    }
+
     /// The end of the oldest window and the sum of the sources; `None` if one is missing.
     fn sum(&self, sample: &Sample<'_>) -> Option<(u64, u64)> {
         let mut sum = (u64::MAX, 0_u64);

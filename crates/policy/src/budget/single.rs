@@ -68,6 +68,7 @@ impl<R: Rule> SingleKnob<R> {
 
     /// Decides by the last estimate; `is_new` is whether it was not used before.
     fn decide(&mut self, now_ns: u64, is_new: bool, out: &mut Vec<Command>) {
+        self.caps.allow_raises(is_new || self.budget_uw.is_none());
         let Some(budget_uw) = self.budget_uw else {
             if self.caps.lift(now_ns, out) {
                 self.changes += 1;
@@ -178,6 +179,7 @@ impl<R: Rule> Limiter for SingleKnob<R> {
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.caps.allow_raises(self.budget_uw.is_none());
         self.caps.replace(now_ns, capabilities, out);
         self.meter.replace_sources(Meter::find(self.common.domain, capabilities).unwrap_or_default());
         self.rule.forget_change();

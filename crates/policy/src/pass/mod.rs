@@ -10,8 +10,8 @@
 //! mean of 0.4 and 2.35, the extremes between neighbouring rows of the artifact's `polling-interval-rapl.csv`).
 //! **Start.** Without a reading the models divide the budget less the maximum of other components and the power of idle drives: the CPU gets what
 //! drives cannot use, so that drives are capped only if the CPU is at its lowest. `start = full` begins without limits.
-//! **Faults.** Without a new reading nothing is raised. Once the last good reading is older than `stale_after`, the configuration of the start is a
-//! ceiling. Refused knobs: `crate::budget::caps`.
+//! **Faults.** By a refused or stale reading nothing is raised: a trial then ends at the next good one within two intervals, else it is dropped.
+//! Once the last good reading is older than `stale_after`, the configuration of the start is a ceiling. Refused knobs: `crate::budget::caps`.
 //! **I/O threads** of the highest class share no core with others while several cores have I/O threads (section 5.4; `crate::limit`).
 //!
 //! **Properties** (`tests/pass.rs`). The highest priority is throttled last; no cap remains after the budget is removed; while the sensor fails no
@@ -168,7 +168,8 @@ impl Pass {
         }
     }
 
-    /// Sets whether limits may be raised: only with a new reading, or without a budget.
+    /// Sets whether limits may be raised: with a new reading, at the end of a trial unless the reading was refused or is stale, or without a
+    /// budget.
     fn allow_raises(&mut self, may_raise: bool) {
         self.cpu.allow_raises(may_raise);
         self.bandwidth.allow_raises(may_raise);
@@ -308,12 +309,15 @@ impl Limiter for Pass {
         }
         let is_fresh = sample.now_ns - self.read_ns < 2 * self.parameters.common.interval_ns;
         let is_over = self.trial.as_mut().is_some_and(|trial| trial.is_over(sample.now_ns, bandwidth::MANY));
-        self.allow_raises(is_new || (is_over && is_fresh));
+        let is_known = self.meter.is_known(sample);
+        self.allow_raises(is_new || (is_over && is_fresh && is_known));
         if is_new {
             self.retry(sample.now_ns, out);
         }
-        if is_over {
-            if is_fresh { self.end_trial(sample.now_ns, out) } else { self.trial = None }
+        if is_over && !is_fresh {
+            self.trial = None;
+        } else if is_over && is_known {
+            self.end_trial(sample.now_ns, out);
         }
         if self.trial.is_none() || is_new {
             self.decide(sample.now_ns, is_new, out);

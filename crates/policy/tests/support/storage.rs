@@ -201,6 +201,10 @@ pub(crate) struct Plant {
     pub(crate) first_bytes: Vec<f64>,
     pub(crate) commands: Vec<(u64, Command)>,
     pub(crate) raised_without_reading: Option<(u64, Command)>,
+    /// Readings in a thousand that are refused.
+    pub(crate) refused_permille: u64,
+    /// The last reading was refused or stale.
+    is_missing: bool,
     /// A namespace throttled before one of lower priority was at its floor.
     pub(crate) priority_violation: Option<(u64, usize, usize)>,
     /// A namespace below its minimum.
@@ -247,6 +251,8 @@ impl Plant {
             asleep: vec![false; CORES.into()],
             commands: Vec::new(),
             raised_without_reading: None,
+            refused_permille: 0,
+            is_missing: true,
             priority_violation: None,
             below_minimum: None,
             shared: 0,
@@ -309,7 +315,11 @@ impl Plant {
         if !phase.is_dead && (self.now_ns / STEP_NS) % STEPS_PER_S as u64 == self.machine.phase_steps {
             self.known = self.sense().or(self.known);
             self.read_ns = self.now_ns;
+            if self.refused_permille > 0 && self.random.below(1_000) < self.refused_permille {
+                self.known = self.known.map(|window| Window { value: None, ..window });
+            }
         }
+        self.is_missing = self.reading(ReadingId(0)).value.is_none();
         let readings: Vec<_> = self.wanted.iter().map(|&id| self.reading(id)).collect();
         let state = |&asleep: &bool| {
             CoreSample::new(if asleep { CoreState::Asleep(Depth::SoftwareWait) } else { CoreState::Awake })
@@ -378,7 +388,8 @@ impl Plant {
                     }
                     let is_raise = value > std::mem::replace(&mut self.values[knob.index()], value);
                     // A new budget can start a trial until the next reading is missing.
-                    if is_raise && phase.budget_w.is_some() && phase.is_dead && self.now_ns >= self.read_ns + 2 * S {
+                    let is_dead = phase.is_dead && self.now_ns >= self.read_ns + 2 * S;
+                    if is_raise && phase.budget_w.is_some() && (self.is_missing || is_dead) {
                         self.raised_without_reading = Some((self.now_ns, command));
                     }
                 }
