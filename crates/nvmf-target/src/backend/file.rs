@@ -5,14 +5,25 @@
 //! be atomic, on any medium and file system.
 //!
 //! # Access methods
-//! - *Direct*: O_DIRECT through Linux AIO, past the page cache. Buffers are aligned to 4 KiB, which is enough for every
-//!   medium; blocks must be at least as large as the medium's unit (`STATX_DIOALIGN`).
-//! - *Inline*: `pread` and `pwrite` by the reactor, on tmpfs, which has no medium to wait for. (A swapped-out page still
-//!   blocks.)
+//! - *Aio*: O_DIRECT through Linux AIO, past the page cache. Buffers are aligned to 4 KiB, which is enough for every
+//!   medium; blocks must be at least as large as the medium's unit (`STATX_DIOALIGN`). Also on tmpfs, whose transfers
+//!   are complete when they are submitted.
 //! - *Threads*: `pread` and `pwrite` by the backend's thread pool, without O_DIRECT or `RWF_NOWAIT`.
 //!
+//! # System calls of a channel
+//!
+//! | call | by | can it wait? |
+//! |---|---|---|
+//! | `io_submit` to a block device | the reactor | no: `RWF_NOWAIT` reaches the device's requests, which fail with EAGAIN |
+//! | `io_submit` to a file | a thread | yes: a frozen file system, no free tag, on tmpfs memory (`aio/submission.rs`) |
+//! | `io_setup` | a thread | yes: memory |
+//! | `io_getevents`, only where the ring's layout is unknown | the reactor | no: its timeout is 0 |
+//! | `futex` to wake a thread, `write` to a bell | the reactor | no |
+//! | `pread`, `pwrite`, `fdatasync`, `fallocate`, `BLKDISCARD` | a thread | yes: the medium, locks of the file |
+//! | `io_destroy`, `close` | the reaper (`reaper.rs`) | yes: requests in flight |
+//!
 //! # The algorithm
-//! Direct reads and writes carry `RWF_NOWAIT`: where the kernel would block (extent allocation, page eviction) it returns
+//! Direct reads and writes carry `RWF_NOWAIT` (not on tmpfs): where the kernel would block (extent allocation, page eviction) it returns
 //! EAGAIN, and the request goes to a thread, as does a partial transfer. A flush is `fdatasync` on a thread. A write with
 //! Force Unit Access is a write followed by a sync, or one command to a device that executes Force Unit Access itself.
 //! Zeroing and deallocation are `fallocate` (`ZERO_RANGE`, `PUNCH_HOLE`) or `BLKDISCARD`, on a thread and in slices, so
