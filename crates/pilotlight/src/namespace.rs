@@ -293,9 +293,9 @@ mod tests {
     fn text_output() {
         let list = [namespace(1, "mem:1MiB", true), namespace(12, "file:/srv/disk.img", false)];
         expect![[r#"
-            subsystem                  namespace  storage             size  blocks  block bytes  holds  seen by
-            nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB      all
-            nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -   1 host  not as configured
+            subsystem                  namespace  storage             size  blocks  block bytes  holds  requests at once  seen by
+            nqn.2024-05.com.example:a          1  mem:1MiB            1MiB     256         4096   8KiB  -                     all
+            nqn.2024-05.com.example:a         12  file:/srv/disk.img  1MiB     256         4096      -  64, by threads     1 host  not as configured
         "#]].assert_eq(&table(&list));
         let text = changed(&list[0], "added");
         expect!["namespace 1 of nqn.2024-05.com.example:a is added: mem:1MiB, 1MiB (256 blocks of 4096 bytes)"]

@@ -6,15 +6,25 @@ use super::super::sums::ranges::Mark;
 use super::super::sums::sums_of;
 use super::*;
 use crate::backend::conformance::{CASES, Driver, Subject};
-use crate::backend::{FileBackend, FileOptions, Op};
+use crate::backend::{FileBackend, FileError, FileOptions, Op};
 
 const WRITE: Op = Op::Write { fua: false };
 
 fn open(folder: &Path, bytes: u64, tracking: &Tracking) -> TrackedBackend {
     let path = folder.join("disk");
     let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes) };
-    let inner = Arc::new(FileBackend::open(&options).expect("a file"));
+    let inner = Arc::new(open_freed(&options));
     TrackedBackend::open(inner, &path, tracking, &crate::backend::DirectOpener).expect("it opens")
+}
+
+/// Opens a file that was closed before: its lock lives on in children that other tests are starting, until they execute.
+fn open_freed(options: &FileOptions) -> FileBackend {
+    loop {
+        match FileBackend::open(options) {
+            Err(FileError::Locked { .. }) => std::thread::yield_now(),
+            other => return other.expect("a file"),
+        }
+    }
 }
 
 fn checked() -> Tracking {

@@ -212,9 +212,9 @@ fn aio_has_room_or_says_what_to_write() {
     recorded.chosen.files = Some(1);
     let aio = |recorded: &Recorded| storage::examine(&recorded.facts, &recorded.chosen);
     assert_eq!(row(&aio(&recorded), "Linux AIO").mark, Mark::Ok);
-    recorded.chosen.files = Some(8);
+    recorded.chosen.files = Some(32);
     let section = aio(&recorded);
-    // 2048 taken, and twice 8 x 8 x 1024
+    // 2048 taken, and twice 8 x 32 x 256
     assert_eq!(lack(&section, "Linux AIO").remedy[0], "`sysctl -w fs.aio-max-nr=133120`");
 }
 
