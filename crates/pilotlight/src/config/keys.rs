@@ -166,7 +166,7 @@ section! {
         buffer_memory: quantity, "", "64 MiB per I/O thread", Restart;
         /// Part of it for the state of queues; at least 1 MiB.
         queue_memory: quantity, "", "an eighth of `max_memory`, at most 1 GiB", Restart;
-        /// Connections at once, 1 to 1000000.
+        /// Connections at once, 1 to 1000000. Where any host has a secret or a TLS key, queues of hosts without take three eighths at most.
         max_connections: number, "", "16384", Restart;
         /// Queues of one host in one subsystem at once, admin queues included, 2 to 1000000.
         max_host_queues: number, "", "2048", Restart;
@@ -176,7 +176,7 @@ section! {
         admin_rate: number, "", "1000", Restart;
         /// Connections at once before Connect and authentication have succeeded, 1 to 1000000, and three eighths of `max_connections`.
         max_pending: number, "", "6144", Restart;
-        /// Those of one address (IPv6: one /64).
+        /// Those of one address (IPv6: one /64, and twice as many of a /48), and a quarter of what is free.
         max_address_pending: number, "", "1024", Restart;
         /// I/O queues of one controller, 1 to 128.
         max_io_queues: number, "", "128", Restart;
