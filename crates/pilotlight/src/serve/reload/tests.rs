@@ -139,6 +139,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         goals: Goals::default(),
         hotplug: false,
+        keep_limits: false,
         roots: None,
         caps: Vec::new(),
         priorities: Vec::new(),
