@@ -22,12 +22,13 @@ const EXAMPLES: &str = "\
 Examples:
   PROGRAM restore                       all settings that killed runs have changed
   PROGRAM restore --dry-run             only print what would be restored
-  PROGRAM restore --force               also settings that another process has changed since
+  PROGRAM restore --force               also settings changed by others, and kept power limits
   PROGRAM restore /run/pilotlight/changes/4711-98765.jsonl
 
 Journals are in /run/pilotlight/changes for root, in $XDG_RUNTIME_DIR/pilotlight/changes for others. Journals of
 running processes are skipped. A setting that another process has changed since is reported and not restored,
-unless --force is given; to keep the present settings, remove the journal. Links and other files are refused.
+unless --force is given; so are power limits of a server with `keep_limits`, which the next server restores. To keep
+the present settings, remove the journal. Links and other files are refused.
 
 Exit codes:
   0  everything is restored, or there was nothing to restore
@@ -50,7 +51,7 @@ pub struct RestoreArgs {
     /// One journal [default: all journals]
     journal: Option<PathBuf>,
 
-    /// Also restore settings that another process has changed since
+    /// Also restore settings that another process has changed since, and power limits that `keep_limits` keeps
     #[arg(long)]
     force: bool,
 
@@ -87,7 +88,7 @@ struct Report {
 /// # Errors
 /// The folder of journals cannot be read, or standard output cannot be written.
 pub fn run(args: &RestoreArgs, program: &str) -> anyhow::Result<Exit> {
-    let options = Options { force: args.force, dry_run: args.dry_run };
+    let options = Options { force: args.force, leaves_limits: !args.force, dry_run: args.dry_run };
     let roots = args.roots.as_ref().map_or_else(Roots::default, Roots::below);
     let folder = args.roots.as_ref().map_or_else(folder, folder_below);
     let journals = match &args.journal {
@@ -155,7 +156,7 @@ fn file(report: &Report) -> String {
         (true, true) => "this journal would then be removed",
         (true, false) => "this journal would stay",
         (false, true) => "this journal is removed",
-        (false, false) => return String::new(), // the error states it
+        (false, false) => "this journal stays",
     };
     format!("  {fate}\n")
 }

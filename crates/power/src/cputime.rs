@@ -64,6 +64,32 @@ pub fn cores(path: &Path) -> std::io::Result<Vec<Core>> {
     Ok(text.lines().filter_map(core).collect())
 }
 
+/// The part of all CPU time that is in use.
+#[derive(Debug)]
+pub struct Busy {
+    path: PathBuf,
+    /// Busy and all time at the last reading.
+    last: Option<(i64, i64)>,
+}
+
+impl Busy {
+    /// Of this machine.
+    #[must_use]
+    pub fn of(roots: &Roots) -> Self {
+        Self { path: roots.proc.join("stat"), last: None }
+    }
+
+    /// Since the last reading, in thousandths; `None` at the first one, and where it is unknown.
+    pub fn permille(&mut self) -> Option<u64> {
+        let cores = cores(&self.path).unwrap_or_default();
+        let busy_ns: i64 = cores.iter().map(Core::busy_ns).sum();
+        let all_ns = busy_ns + cores.iter().map(Core::idle_ns).sum::<i64>();
+        let (busy_before_ns, before_ns) = self.last.replace((busy_ns, all_ns))?;
+        let (busy_ns, all_ns) = (busy_ns - busy_before_ns, all_ns - before_ns); // both fall when a CPU goes offline
+        (all_ns > 0 && busy_ns >= 0).then(|| (i128::from(busy_ns) * 1000 / i128::from(all_ns)) as u64)
+    }
+}
+
 impl Open for CpuTime {
     type Options = ();
 

@@ -40,6 +40,9 @@ pub trait Machine: Send {
     /// The OS threads (`gettid`) of the worker reactors. Called once, before the first setting.
     fn set_workers(&mut self, _workers: &[u32]) {}
 
+    /// The server that sets them was killed: limits that are to stay then are not restored at the end.
+    fn note_killed(&mut self) {}
+
     /// Sets a knob to one of its values, or restores it. Logs refusals.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ enum Line {
         setting: Setting,
         before: String,
         wanted: String,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        outlasts: bool,
     },
     Done {
         id: u32,
@@ -62,6 +64,8 @@ pub(super) struct Entry {
     pub(super) wanted: String,
     /// The effective value; `None` if it is unknown whether it was set.
     pub(super) done: Option<String>,
+    /// It stays when its process is killed, until another restores it ([`Changes::keep_limits`](super::Changes::keep_limits)).
+    pub(super) outlasts: bool,
 }
 
 /// Contents of a journal.
@@ -130,8 +134,8 @@ impl Journal {
 
     /// Notes a change before it is made.
     pub(super) fn change(&mut self, entry: &Entry) -> Result<(), Error> {
-        let Entry { id, setting, before, wanted, .. } = entry.clone();
-        self.append(&Line::Change { id, setting, before, wanted })
+        let Entry { id, setting, before, wanted, outlasts, .. } = entry.clone();
+        self.append(&Line::Change { id, setting, before, wanted, outlasts })
     }
 
     /// Notes the effective value of a change.
@@ -256,8 +260,8 @@ impl Contents {
                 self.process = Some(process);
                 self.command = command;
             }
-            Line::Change { id, setting, before, wanted } => {
-                self.entries.push(Entry { id, setting, before, wanted, done: None });
+            Line::Change { id, setting, before, wanted, outlasts } => {
+                self.entries.push(Entry { id, setting, before, wanted, done: None, outlasts });
             }
             Line::Done { id, now } => {
                 self.entries.iter_mut().filter(|entry| entry.id == id).for_each(|entry| entry.done = Some(now.clone()));
@@ -325,7 +329,7 @@ mod tests {
     fn entry(id: u32) -> Entry {
         let setting =
             Setting::File { path: format!("/sys/x/{id}").into(), accept: super::super::setting::Accept::Exact };
-        Entry { id, setting, before: "[a] b\n".into(), wanted: "b".into(), done: None }
+        Entry { id, setting, before: "[a] b\n".into(), wanted: "b".into(), done: None, outlasts: false }
     }
 
     fn written() -> (tempfile::TempDir, PathBuf, Vec<u8>) {

@@ -68,6 +68,9 @@ pub struct Changes {
     varied: Vec<vary::Varied>,
     next: u32,
     cgroup: Option<PathBuf>,
+    keeps_limits: bool,
+    /// How the rest is restored when dropped.
+    at_end: Options,
 }
 
 /// Result of an optional change.
@@ -113,7 +116,18 @@ impl Changes {
             }
         }
         let path = journal.to_owned();
-        Ok(Self { path, roots, kernel, journal: None, entries: Vec::new(), varied: Vec::new(), next: 0, cgroup: None })
+        Ok(Self {
+            path,
+            roots,
+            kernel,
+            journal: None,
+            entries: Vec::new(),
+            varied: Vec::new(),
+            next: 0,
+            cgroup: None,
+            keeps_limits: false,
+            at_end: Options::default(),
+        })
     }
 
     /// Applies a change completely or not at all.
@@ -183,7 +197,8 @@ impl Changes {
             }
         }
         let wanted = wanted.unwrap_or(&before).to_owned();
-        let entry = Entry { id: self.next, setting, before, wanted, done: None };
+        let outlasts = self.keeps_limits && setting.path().starts_with(self.roots.sys.join("class/powercap"));
+        let entry = Entry { id: self.next, setting, before, wanted, done: None, outlasts };
         self.journal()?.change(&entry)?;
         self.next += 1;
         self.entries.push(entry);
@@ -210,6 +225,16 @@ impl Changes {
         }
         entry.done = Some(now);
         Ok(())
+    }
+
+    /// Power limits that are set from now on stay when this process is killed, until another one restores its journal.
+    pub fn keep_limits(&mut self) {
+        self.keeps_limits = true;
+    }
+
+    /// The process that these changes are for was killed.
+    pub fn note_killed(&mut self) {
+        self.at_end = Options { leaves_limits: true, ..Options::default() };
     }
 
     /// The kernel.
@@ -317,7 +342,7 @@ impl Changes {
 impl Drop for Changes {
     fn drop(&mut self) {
         // Settings that could not be restored stay in the journal.
-        let _ = self.restore();
+        let _ = self.restore_to(Mark(0), self.at_end);
     }
 }
 

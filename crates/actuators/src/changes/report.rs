@@ -32,6 +32,8 @@ pub enum Outcome {
     Restarted,
     /// It would be restored (`--dry-run`).
     DryRun,
+    /// It is a power limit that stays until the next server starts.
+    Left,
     /// Another process has changed it meanwhile; it was not restored.
     ChangedElsewhere,
     /// The kernel or the drive refused.
@@ -42,7 +44,7 @@ impl Outcome {
     /// Whether nothing remains to be done.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        !matches!(self, Self::ChangedElsewhere | Self::Failed(_) | Self::DryRun)
+        !matches!(self, Self::ChangedElsewhere | Self::Failed(_) | Self::DryRun | Self::Left)
     }
 }
 
@@ -56,6 +58,12 @@ impl fmt::Display for RestoreReport {
             Outcome::Unchanged => write!(f, "{setting}: already {before}"),
             Outcome::Gone => write!(f, "{setting}: no longer exists"),
             Outcome::Restarted => write!(f, "{setting}: the machine was restarted since; nothing to do"),
+            Outcome::Left => {
+                write!(
+                    f,
+                    "{setting}: stays {found} until a server starts (keep_limits), or with --force; it was {before}"
+                )
+            }
             Outcome::ChangedElsewhere => {
                 write!(f, "{setting}: {found}, set by another process meanwhile; it was {before} before")
             }

@@ -19,6 +19,9 @@ use super::setting::Setting;
 pub struct Options {
     /// Also overwrite values that another process has set meanwhile.
     pub force: bool,
+    /// Leave power limits that are to stay when their process is killed ([`Changes::keep_limits`](super::Changes::keep_limits)), and their
+    /// journal.
+    pub leaves_limits: bool,
     /// Only report; nothing is written, not even to the journal.
     pub dry_run: bool,
 }
@@ -64,12 +67,13 @@ pub fn restore_with(
     settle(&journal, all)
 }
 
-/// Removes the journal if all changes are settled.
+/// Removes the journal if all changes are settled; with limits that were left it stays.
 pub(super) fn settle(journal: &Journal, all: Vec<RestoreReport>) -> Result<Vec<RestoreReport>, Error> {
-    if !all.iter().all(|back| back.outcome.is_settled()) {
+    if all.iter().all(|back| back.outcome.is_settled()) {
+        journal.remove()?;
+    } else if !all.iter().all(|back| back.outcome.is_settled() || back.outcome == Outcome::Left) {
         return Err(Error::NotBack(all));
     }
-    journal.remove()?;
     Ok(all)
 }
 
@@ -110,6 +114,7 @@ pub(super) fn restore_entry(entry: &Entry, roots: &Roots, options: Options, kern
     let foreign = !setting.drifts() && done.as_ref().is_some_and(|done| !setting.same(&found, done));
     let outcome = match (setting.same(&found, before), foreign && !options.force, options.dry_run) {
         (true, ..) => Outcome::Unchanged,
+        _ if entry.outlasts && options.leaves_limits => Outcome::Left,
         (_, true, _) => Outcome::ChangedElsewhere,
         (.., true) => Outcome::DryRun,
         _ => set(entry, kernel).map_or_else(Outcome::Failed, |()| Outcome::Restored),

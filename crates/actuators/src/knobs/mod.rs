@@ -115,6 +115,16 @@ impl Knobs {
         self.entries.iter().map(|one| one.knob.clone()).collect()
     }
 
+    /// As [`Changes::keep_limits`].
+    pub fn keep_limits(&mut self) {
+        self.changes.keep_limits();
+    }
+
+    /// As [`Changes::note_killed`].
+    pub fn note_killed(&mut self) {
+        self.changes.note_killed();
+    }
+
     /// Sets the OS threads (`gettid`) of the worker reactors, without which their CPU time cannot be set.
     pub fn set_workers(&mut self, workers: &[u32]) {
         self.workers = workers.to_vec();

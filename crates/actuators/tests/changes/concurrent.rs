@@ -29,7 +29,7 @@ fn killed(machine: &Machine, changes: &[Change]) {
 }
 
 fn restore(machine: &Machine, force: bool) -> Result<Vec<Outcome>, Error> {
-    let options = Options { force, dry_run: false };
+    let options = Options { force, ..Options::default() };
     let all = restore_with(&machine.journal(), &machine.roots(), options, machine.kernel().as_mut())?;
     Ok(all.into_iter().map(|back| back.outcome).collect())
 }
@@ -78,7 +78,7 @@ fn a_dry_run_changes_nothing() {
     let machine = Machine::new();
     killed(&machine, &[scheduler("bfq")]);
     let (tree, journal) = (machine.tree(), fs::read(machine.journal()).unwrap());
-    let options = Options { dry_run: true, force: false };
+    let options = Options { dry_run: true, ..Options::default() };
     let all = restore_with(&machine.journal(), &machine.roots(), options, machine.kernel().as_mut()).unwrap();
     assert_eq!(all[0].outcome, Outcome::DryRun);
     assert!(all[0].to_string().ends_with("/sys/block/vda/queue/scheduler: bfq -> none (not done)"), "{}", all[0]);

@@ -142,6 +142,11 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_profile: Option<String>,
 
+    /// When the server is killed, leave the limits of the CPU packages as they are until the next one starts [default: `pilotlight restore`
+    /// and the helper of --user restore them, as nothing of the server draws power any more]
+    #[arg(long, help_heading = "Policy")]
+    pub(crate) keep_limits: bool,
+
     /// How long requests may take: a share above the latency without saving such as 0.2, or a time; after it p50 or p99 where it is
     /// not for the mean [default: off]
     #[arg(long, value_name = "BOUND", help_heading = "Policy")]

@@ -57,6 +57,7 @@ pub(crate) fn keyed(args: &ServeArgs) -> Vec<(&'static str, &'static str, FlagVa
         ("goals", "domain", text(&args.budget_domain)),
         ("goals", "schedule", path(&args.budget_schedule)),
         ("goals", "profile", path(&args.budget_profile)),
+        ("goals", "keep_limits", args.keep_limits.then_some(Set)),
         ("goals", "tolerance", text(&args.tolerance)),
         ("limits", "max_memory", text(&args.max_memory)),
         ("limits", "drain_timeout", text(&args.drain_timeout)),
@@ -140,6 +141,7 @@ fn goals(args: &ServeArgs) -> Goals {
         domain: text("--budget-domain", args.budget_domain.as_ref()),
         schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
         profile: text("--budget-profile", args.budget_profile.as_ref()),
+        keep_limits: args.keep_limits,
         tolerance: text("--tolerance", args.tolerance.as_ref()),
     }
 }

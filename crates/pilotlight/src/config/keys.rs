@@ -121,6 +121,8 @@ section! {
         schedule: text, "--budget-schedule", "", Reload;
         /// Profile of this machine, by which `pass` holds the budget ([budget.md](budget.md#policy)).
         profile: text, "--budget-profile", "", Restart;
+        /// Whether limits of the CPU packages stay when the server is killed, until the next one starts ([budget.md](budget.md#after-a-crash)).
+        keep_limits: switch, "--keep-limits", "`false`", Restart;
         /// Latency bound: relative to no saving (`0.2` or `20%`, at most 10) or absolute (`500us`), of the mean or of a percentile
         /// (`500us p99`, `0.2 p50`); or `off`.
         tolerance: plain, "--tolerance", "`off`", Reload;

@@ -106,6 +106,7 @@ mod tests {
             budget_domain: Some("cpu".to_owned()),
             budget_schedule: Some("s".to_owned()),
             budget_profile: Some("p".to_owned()),
+            keep_limits: true,
             tolerance: Some("0.2".to_owned()),
             sleep_after: Some("never".to_owned()),
             admin_read_group: Some("readers".to_owned()),

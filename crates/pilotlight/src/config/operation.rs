@@ -24,6 +24,8 @@ pub(crate) struct Operation {
     pub(crate) sleep_after: SleepAfter,
     /// Whether cores that the policy does not use may be taken out of the system.
     pub(crate) hotplug: bool,
+    /// Whether power limits stay when the server is killed.
+    pub(crate) keep_limits: bool,
     /// Below which folder the kernel's files are; `None`: at their places.
     pub(crate) roots: Option<PathBuf>,
     /// The policy.

@@ -19,15 +19,34 @@ const MOUNT: &str = "`mount -t cgroup2 none /sys/fs/cgroup`";
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("actuators", "Actuators");
-    power_limits(&mut section, facts);
-    quota(&mut section, facts, chosen);
+    let has_limits = power_limits(&mut section, facts);
+    let has_quota = quota(&mut section, facts, chosen);
+    budget(&mut section, has_limits, has_quota);
     hotplug(&mut section, facts, chosen);
     resume_latency(&mut section, &facts.tree, chosen);
     section
 }
 
-/// RAPL's limits: long and short term, in uW.
-fn power_limits(section: &mut Section, facts: &Facts) {
+/// What holds a budget without a profile of this machine, as `serve::holder` chooses it.
+fn budget(section: &mut Section, has_limits: bool, has_quota: bool) {
+    let item = "budget";
+    let (policy, found) = match (has_limits, has_quota) {
+        (true, _) => ("rapl-only", "held by the RAPL limits (rapl-only), the best mechanism without a profile"),
+        (false, true) => ("cpu-bandwidth", "held by the CPU quota (cpu-bandwidth), as no RAPL limit can be set"),
+        (false, false) => {
+            let reason = Reason {
+                why: "neither a RAPL limit nor a CPU quota can be set",
+                costs: "`pass` with another machine's profile holds a budget of the whole server, nothing one of the CPU packages",
+                remedy: &["see RAPL limits and CPU quota; or `pilotlab profile cpu` and --budget-profile"],
+            };
+            return section.limited(item, "no mechanism of the CPU".to_owned(), json!({ "policy": null }), reason);
+        }
+    };
+    section.ok(item, found, json!({ "policy": policy }));
+}
+
+/// RAPL's limits, long and short term, in uW; whether they can be set.
+fn power_limits(section: &mut Section, facts: &Facts) -> bool {
     let item = "RAPL limits";
     let tree = &facts.tree;
     let limits: Vec<(String, String, u64)> = zones(tree)
@@ -48,18 +67,21 @@ fn power_limits(section: &mut Section, facts: &Facts) {
             None => "no RAPL zones (see Sensors)".to_owned(),
         };
         let remedy = &["limit the package from outside (the management controller), or use frequencies and CPU quotas"];
-        return section.missing(item, "none", value, Reason { why: &why, costs, remedy });
+        section.missing(item, "none", value, Reason { why: &why, costs, remedy });
+        return false;
     }
     let list: Vec<String> = limits.iter().map(|(name, _, uw)| format!("{name} {} W", *uw as f64 / 1e6)).collect();
     if writable {
-        return section.ok(item, list.join(", "), value);
+        section.ok(item, list.join(", "), value);
+        return true;
     }
     let reason = Reason { why: "the limits are root's to write", costs, remedy: &[AS_ROOT] };
     section.limited(item, format!("{}; not writable", list.join(", ")), value, reason);
+    false
 }
 
-/// A quota of CPU time for the worker cores, in a cgroup below the server's.
-fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) {
+/// A quota of CPU time for the worker cores, in a cgroup below the server's; whether it can be set.
+fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) -> bool {
     let item = "CPU quota";
     let tree = &facts.tree;
     let groups = cgroup::groups(tree);
@@ -80,19 +102,23 @@ fn quota(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     if writable && chosen.workers().is_empty() {
         let why = "there is one core, the main core, which must not be held up";
         let reason = Reason { why, costs: QUOTA_COSTS, remedy: &["choose more --cores"] };
-        return section.limited(item, format!("{found}, no worker core"), value, reason);
+        section.limited(item, format!("{found}, no worker core"), value, reason);
+        return false;
     }
     if writable {
-        return section.ok(item, found, value);
+        section.ok(item, found, value);
+        return true;
     }
     let remedy = [DELEGATE, "in a container: a writable cgroup mount"];
     let why = "the group belongs to another user, or the file system is mounted read-only";
     section.limited(item, format!("{found}, not writable"), value, Reason { why, costs: QUOTA_COSTS, remedy: &remedy });
+    false
 }
 
-fn no_quota(section: &mut Section, item: &str, why: &str, remedy: &str) {
+fn no_quota(section: &mut Section, item: &str, why: &str, remedy: &str) -> bool {
     let value = json!({ "folder": null, "version": null, "writable": false });
     section.missing(item, "none", value, Reason { why, costs: QUOTA_COSTS, remedy: &[remedy] });
+    false
 }
 
 /// CPU hotplug: `offline`, the deepest sleep.

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     let knobs = helper.machine.as_ref().map_or(0, |machine| machine.knobs().len());
     channel::send(&socket, &Reply::Ready { knobs: knobs as u16 }.encode(), None).context("the server has ended")?;
     helper.serve(&socket);
-    drop(helper.machine.take()); // restores
+    helper.restore(&socket);
     helper.remove_made();
     Ok(Exit::Clean)
 }
@@ -102,6 +102,14 @@ impl<'a> Helper<'a> {
             if channel::send(socket, &reply.encode(), file.as_ref().map(|file| file.as_fd())).is_err() {
                 return;
             }
+        }
+    }
+
+    /// A server that ends waits until this is done; one that was killed has no socket any more.
+    fn restore(&mut self, socket: &OwnedFd) {
+        let Some(mut machine) = self.machine.take() else { return };
+        if channel::send(socket, &Reply::Done.encode(), None).is_err() {
+            machine.note_killed();
         }
     }
 

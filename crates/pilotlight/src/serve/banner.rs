@@ -278,6 +278,7 @@ mod tests {
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
             goals: Goals::default(),
             hotplug: false,
+            keep_limits: false,
             roots: None,
             caps: Vec::new(),
             priorities: Vec::new(),

@@ -1,9 +1,9 @@
 //! Selects the active policy: the chosen one, or, while there is a budget that it does not use, one that wraps it and holds the budget.
 //!
-//! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `cpu-bandwidth` does, with the CPU quota
-//! alone, which needs no model; without a quota and with a budget of the whole server, `pass` with the built-in profile: its
-//! models are of another machine, and its controller corrects them by the sensor. If none is available, the chosen policy is active alone,
-//! and nothing holds the budget.
+//! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `rapl-only` does, with the limits of the CPU
+//! packages, the best mechanism alone (PASS, Figure 6); where they cannot be set, `cpu-bandwidth` with the CPU quota. Neither needs a model.
+//! Without a quota and with a budget of the whole server, `pass` with the built-in profile does: its models are of another machine, and its
+//! controller corrects them by the sensor. If none is available, the chosen policy is active alone, and nothing holds the budget.
 
 use pilotlight_plant::{Goal, Unsupported};
 use tracing::{info, warn};
@@ -15,6 +15,7 @@ use crate::config::{Operation, format_budget};
 use crate::policies::{BudgetDomain, PolicyChoice};
 
 const PASS: &str = "pass";
+const RAPL_ONLY: &str = "rapl-only";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
 /// A hint for a better controller.
 pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
@@ -27,7 +28,7 @@ pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<Pol
     if operation.goals.budget_uw.is_some() && !chosen.uses(Goal::Budget) {
         match &operation.profile {
             Some(profile) => all.push(around(chosen, PASS, Some(profile))),
-            None => all.push(around(chosen, CPU_BANDWIDTH, None)),
+            None => all.extend([RAPL_ONLY, CPU_BANDWIDTH].map(|name| around(chosen, name, None))),
         }
         if operation.profile.is_none() && domain == BudgetDomain::Server {
             all.push(around(chosen, PASS, None));
@@ -45,10 +46,24 @@ fn around(chosen: &PolicyChoice, name: &str, profile: Option<&String>) -> Policy
     PolicyChoice { name: name.to_owned(), parameters: own.chain(inner).collect() }
 }
 
-/// A hint, if the active policy is not the chosen one.
-pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
-    let is_own = active_policy.name == operation.policy.name;
-    (!is_own && operation.profile.is_none()).then_some(PROFILE_HELP)
+/// The mechanism of the active policy and why it is that one, if it is not the chosen policy.
+pub(super) fn reason(active_policy: &PolicyChoice, operation: &Operation) -> Option<&'static str> {
+    if active_policy.name == operation.policy.name {
+        return None;
+    }
+    Some(match (&*active_policy.name, &operation.profile) {
+        (RAPL_ONLY, _) => "by the limits of the CPU packages, the best mechanism without a profile",
+        (CPU_BANDWIDTH, _) => "by the CPU quota, as no limit of a CPU package can be set",
+        (_, Some(_)) => "by CPU and drives, with the profile of this machine",
+        (_, None) => "by another machine's profile, as neither a limit of the CPU packages nor a CPU quota can be set",
+    })
+}
+
+/// The reason and a hint, if the active policy is not the chosen one.
+pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Option<String> {
+    let reason = reason(active_policy, operation)?;
+    let hint = if operation.profile.is_none() { format!("; {PROFILE_HELP}") } else { String::new() };
+    Some(format!("it is held {reason}{hint}"))
 }
 
 /// Lets the first decide that this machine can have; which one that is.
@@ -57,13 +72,14 @@ pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Optio
 /// Why the last candidate cannot be activated; then nothing has changed.
 pub(super) fn activate_first(
     candidates: &[PolicyChoice],
+    operation: &Operation,
     set: impl Fn(&PolicyChoice) -> Result<(), String>,
 ) -> Result<PolicyChoice, String> {
     let mut why = String::new();
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
             Ok(()) => {
-                log_active(choice, candidates, &why, at);
+                log_active(choice, candidates, operation, (&why, at));
                 return Ok(choice.clone());
             }
             Err(error) => why = error,
@@ -72,13 +88,12 @@ pub(super) fn activate_first(
     Err(why)
 }
 
-fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], why: &str, at: usize) {
+fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], operation: &Operation, (why, at): (&str, usize)) {
     let Some(chosen) = candidates.last().filter(|_| candidates.len() > 1) else { return };
     if at + 1 == candidates.len() {
         return warn!("nothing holds the budget: policy {} does not use it, and {why}", chosen.name);
     }
-    let has_profile = choice.parameters.iter().any(|(key, _)| key == "profile");
-    let help = if has_profile { String::new() } else { format!("; {PROFILE_HELP}") };
+    let help = help(choice, operation).map_or(String::new(), |help| format!("; {help}"));
     info!("policy {} holds the budget, inner policy {}{help}", choice.name, chosen.name);
 }
 
@@ -97,7 +112,7 @@ pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), 
 pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
     let operation = Operation { policy: choice.clone(), ..state.operation.clone() };
     let candidates = candidates_for(&operation, server);
-    state.active_policy = activate_first(&candidates, set(server))?;
+    state.active_policy = activate_first(&candidates, &operation, set(server))?;
     (state.candidates, state.operation) = (candidates, operation);
     Ok(())
 }
@@ -117,7 +132,7 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
         return Ok(());
     }
     state.candidates.clone_from(&candidates);
-    state.active_policy = activate_first(&candidates, set(server))?;
+    state.active_policy = activate_first(&candidates, &state.operation, set(server))?;
     Ok(())
 }
 
@@ -177,8 +192,11 @@ mod tests {
     #[test]
     fn a_policy_that_ignores_budgets_is_wrapped_during_one() {
         assert_eq!(names(&operation("sandman"), BudgetDomain::Cpu), ["sandman"]);
-        assert_eq!(names(&under_budget("sandman"), BudgetDomain::Cpu), ["cpu-bandwidth sandman", "sandman"]);
-        let both = ["cpu-bandwidth static", "pass static", "static"];
+        assert_eq!(
+            names(&under_budget("sandman"), BudgetDomain::Cpu),
+            ["rapl-only sandman", "cpu-bandwidth sandman", "sandman"]
+        );
+        let both = ["rapl-only static", "cpu-bandwidth static", "pass static", "static"];
         assert_eq!(names(&under_budget("static"), BudgetDomain::Server), both);
         assert_eq!(names(&under_budget("rapl-only"), BudgetDomain::Server), ["rapl-only"]);
         let profile = Some("a profile".to_owned());
@@ -200,17 +218,29 @@ mod tests {
 
     #[test]
     fn the_first_supported_policy_is_used() {
-        let all = candidates(&under_budget("static"), BudgetDomain::Server);
+        let operation = under_budget("static");
+        let all = candidates(&operation, BudgetDomain::Server);
         let without = |refused: &'static [&'static str]| {
             let set = move |choice: &PolicyChoice| match refused.contains(&&choice.name[..]) {
                 true => Err(choice.name.clone()),
                 false => Ok(()),
             };
-            activate_first(&all, set).map(|choice| choice.name)
+            activate_first(&all, &operation, set)
         };
-        assert_eq!(without(&[]).unwrap(), "cpu-bandwidth");
-        assert_eq!(without(&["cpu-bandwidth"]).unwrap(), "pass");
-        assert_eq!(without(&["cpu-bandwidth", "pass"]).unwrap(), "static");
-        assert_eq!(without(&["cpu-bandwidth", "pass", "static"]), Err("static".to_owned()));
+        let chosen = |refused| {
+            let choice = without(refused).unwrap();
+            (choice.name.clone(), reason(&choice, &operation).unwrap_or("it uses none"))
+        };
+        for (refused, name, why) in [
+            (&[][..], "rapl-only", "limits of the CPU packages"),
+            (&["rapl-only"], "cpu-bandwidth", "as no limit of a CPU package can be set"),
+            (&["rapl-only", "cpu-bandwidth"], "pass", "another machine's profile"),
+            (&["rapl-only", "cpu-bandwidth", "pass"], "static", "it uses none"),
+        ] {
+            let chosen = chosen(refused);
+            assert!(chosen.0 == name && chosen.1.contains(why), "{chosen:?}");
+        }
+        let none = without(&["rapl-only", "cpu-bandwidth", "pass", "static"]);
+        assert_eq!(none.map(|choice| choice.name), Err("static".to_owned()));
     }
 }

@@ -87,6 +87,10 @@ impl Machine for ThisMachine {
         self.found.set_workers(workers);
     }
 
+    fn note_killed(&mut self) {
+        self.found.note_killed();
+    }
+
     fn set(&mut self, knob: KnobId, value: Option<u64>) -> Result<(), Refusal> {
         match self.found.set(knob, value) {
             Ok(()) => {
@@ -113,12 +117,14 @@ pub(crate) struct KnobAccess {
     journals: PathBuf,
     /// Reactors whose CPUs may be taken offline.
     hotplug: Vec<CoreId>,
+    /// Power limits stay when the server is killed.
+    keeps_limits: bool,
 }
 
 impl KnobAccess {
     /// All but taking CPUs offline.
     pub(crate) fn this_machine() -> Self {
-        Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new() }
+        Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new(), keeps_limits: false }
     }
 
     pub(crate) fn of(operation: &Operation) -> Self {
@@ -129,6 +135,7 @@ impl KnobAccess {
             roots: roots.map_or_else(Roots::default, Roots::below),
             journals: roots.map_or_else(changes::folder, changes::folder_below),
             hotplug,
+            keeps_limits: operation.keep_limits,
         }
     }
 }
@@ -168,7 +175,7 @@ pub(crate) fn machine(
     reach: &KnobAccess,
     settings: &Settings,
 ) -> Option<Box<dyn Machine>> {
-    let KnobAccess { roots, journals, hotplug } = reach;
+    let KnobAccess { roots, journals, hotplug, keeps_limits } = reach;
     let mut wanted = Wanted { hotplug: hotplug.clone(), ..wanted(cores, Vec::new()) };
     for (path, drive) in drives(roots, config) {
         match drive {
@@ -176,7 +183,7 @@ pub(crate) fn machine(
             Err(why) => info!("the power state of {} cannot be set: {why}", path.display()),
         }
     }
-    machine_in(roots, &changes::fresh_in(journals), &wanted, settings)
+    machine_in((roots, &changes::fresh_in(journals)), &wanted, *keeps_limits, settings)
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
@@ -192,9 +199,14 @@ fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, 
     drives
 }
 
-fn machine_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Box<dyn Machine>> {
+fn machine_in(
+    (roots, journal): (&Roots, &Path),
+    wanted: &Wanted,
+    keeps_limits: bool,
+    settings: &Settings,
+) -> Option<Box<dyn Machine>> {
     put_leftovers_back(roots, journal.parent()?);
-    let found = match find(roots, journal, wanted) {
+    let mut found = match find(roots, journal, wanted) {
         Ok(found) => found,
         Err(error) => {
             warn!("nothing of this machine will be set: {error}");
@@ -203,6 +215,9 @@ fn machine_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Setting
     };
     if found.list().is_empty() {
         return None;
+    }
+    if keeps_limits {
+        found.keep_limits();
     }
     Some(Box::new(ThisMachine { found, refused: BTreeSet::new(), settings: settings.clone() }))
 }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilotlight_plant::{Cost, Depth, PowerProfile, ProfileError, Quantity, Reading, ReadingId, Scope, Source, Window};
+use pilotlight_power::cputime::Busy;
 use pilotlight_power::live::{Live, LiveReading, Value};
 use pilotlight_power::plausible::Plausibility;
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
@@ -49,6 +50,8 @@ pub(crate) struct Meter {
     floor_uw: Option<u64>,
     /// Measures the CPU packages where `sensor` measures the server only, to check it.
     witness: Option<Box<dyn Sensor>>,
+    /// The load, to check a sensor that measures.
+    busy: Option<Busy>,
 }
 
 /// Which readings are used.
@@ -121,17 +124,19 @@ impl Meter {
             Part::Platform => Some(Scope::Server),
             _ => None,
         };
-        Self::new(rapl::Rapl::open(roots, &rapl::Options::default()).map_err(|missing| missing.to_string())?, of)
+        let sensor = rapl::Rapl::open(roots, &rapl::Options::default()).map_err(|missing| missing.to_string())?;
+        Ok(Self { busy: Some(Busy::of(roots)), ..Self::new(sensor, of)? })
     }
 
     fn hwmon(roots: &Roots, chip: &str) -> Result<Self, String> {
         let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
         let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
-        Self::new(sensor, |domain| match domain.part {
+        let meter = Self::new(sensor, |domain| match domain.part {
             Part::Package(package) => Some(Scope::Package(package as u16)),
             _ => (domain.kind == Kind::Power || !has_power).then_some(Scope::Server),
-        })
+        })?;
+        Ok(Self { busy: Some(Busy::of(roots)), ..meter })
     }
 
     /// The model with the built-in profile, but as much of the machine as this one has cores: on two of 48 cores the rest of the package
@@ -176,7 +181,7 @@ impl Meter {
         if parts.is_empty() {
             return Err(format!("{} measures neither a CPU package nor the whole system", sensor.name()));
         }
-        Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None, witness: None })
+        Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None, witness: None, busy: None })
     }
 
     /// With RAPL's packages as a witness, if there are any and this sensor has none itself.
@@ -239,7 +244,7 @@ impl Meter {
         self.sensor.domains().iter().any(|domain| domain.kind == Kind::Power)
     }
 
-    fn read_until(self, stopped: &Receiver<()>, board: &ReadingBoard, mut publisher: Publisher) {
+    fn read_until(mut self, stopped: &Receiver<()>, board: &ReadingBoard, mut publisher: Publisher) {
         let gives_watts = self.gives_watts();
         let mut check = Check::of(&board.sources());
         let mut live = Live::of(vec![self.sensor]);
@@ -248,6 +253,7 @@ impl Meter {
         let mut last_ns = clock::now_ns();
         loop {
             let beside_uw = witness.read(clock::now_ns).first().and_then(packages_uw);
+            check.note_busy(clock::now_ns(), self.busy.as_mut().and_then(Busy::permille));
             for said in live.read(clock::now_ns) {
                 let failed = said.values.as_ref().err().filter(|_| !fails);
                 failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
@@ -270,6 +276,11 @@ impl Check {
     fn of(sources: &[Source]) -> Self {
         let check = |source: &Source| Plausibility::new(source.window_ns, source.lag.ns());
         Self { of: sources.iter().map(check).collect(), refuses: false }
+    }
+
+    /// The part of all CPU time that was in use since the last call, in thousandths.
+    fn note_busy(&mut self, now_ns: u64, permille: Option<u64>) {
+        self.of.iter_mut().for_each(|check| check.note_busy(now_ns, permille));
     }
 
     /// The powers of these sources that are plausible. `beside_uw` is the packages' power by another sensor.

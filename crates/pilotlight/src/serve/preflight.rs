@@ -201,12 +201,15 @@ mod tests {
             let why = |choice: &PolicyChoice| Problem::of_machine(format!("{} needs a test", choice.name));
             move |choice: &PolicyChoice| names.contains(&&*choice.name).then(|| why(choice))
         };
-        let none = refused(&["cpu-bandwidth", "pass"]);
+        let none = refused(&["rapl-only", "cpu-bandwidth", "pass"]);
         assert!(no_holder(&operation, BudgetDomain::Server, none).is_none(), "there is no budget");
         operation.goals.budget_uw = Some(1);
         let problem = no_holder(&operation, BudgetDomain::Server, none).unwrap();
-        assert!(!problem.is_error() && problem.what.contains("cpu-bandwidth needs a test"), "{problem:?}");
-        assert!(no_holder(&operation, BudgetDomain::Server, refused(&["cpu-bandwidth"])).is_none(), "pass holds it");
+        assert!(!problem.is_error() && problem.what.contains("rapl-only needs a test"), "{problem:?}");
+        assert!(
+            no_holder(&operation, BudgetDomain::Server, refused(&["rapl-only", "cpu-bandwidth"])).is_none(),
+            "pass"
+        );
     }
 
     #[test]

@@ -105,7 +105,7 @@ pub(super) fn start(
     let domain = budget::domain(operation.domain, &sources);
     let goals = Mutex::new(ClampedGoals { goals: operation.goals.clone(), share_uw: None });
     let served = MeteredServer { server, power, settings, goals };
-    let active_policy = holder::activate_first(&holder::candidates(operation, domain), holder::set(&served))
+    let active_policy = holder::activate_first(&holder::candidates(operation, domain), operation, holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
     Ok((Box::new(served), active_policy))
 }

@@ -44,7 +44,7 @@ pub(crate) fn tolerance(report: &ToleranceReport) -> String {
     }
 }
 
-/// How the budget does, on four lines at most.
+/// How the budget does, on five lines at most.
 pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> String {
     let from = power.and_then(|power| power.modelled.as_ref()).map_or("", |_| " (modelled)");
     let mut out = String::new();
@@ -63,6 +63,7 @@ pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> Stri
         let _ = write!(state, "; {} was unreachable and is taken back", format_budget(Some(uw)));
     }
     line(&mut out, "budget is", &state);
+    report.held.iter().for_each(|reason| line(&mut out, "it is held", reason));
     let mut source = report.origin.clone();
     if let Some(until_s) = report.until_unix_s {
         let _ = write!(source, " until {}", format_moment(until_s));
@@ -175,11 +176,14 @@ mod tests {
             age_ns: Some(300_000_000),
             sensor,
             bottleneck: Some("drives".to_owned()),
+            held: Some("by the CPU quota".to_owned()),
             throttled: vec![NameAndValue { name: "bandwidth of host h (priority 1)".into(), value: "4.0 MB/s".into() }],
             ..BudgetReport::default()
         };
         let text = budget(&read, None);
-        for words in ["299.0 W (rapl, 300 ms ago), headroom 1.0 W", "host h (priority 1) 4.0 MB/s", "drives"] {
+        for words in
+            ["299.0 W (rapl, 300 ms ago), headroom 1.0 W", "by the CPU quota", "host h (priority 1) 4.0 MB/s", "drives"]
+        {
             assert!(text.contains(words), "no `{words}` in {text}");
         }
         let held = BudgetReport { state: "held".into(), floor_uw: Some(312_340_000), ..BudgetReport::default() };

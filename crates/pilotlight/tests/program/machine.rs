@@ -200,6 +200,65 @@ fn the_next_server_after_kill_9_restores_every_byte() {
     assert!(groups.iter().all(|group| !group.is_dir()), "{groups:?}");
 }
 
+/// With `--keep-limits` a killed server's power limits stay, all else is restored; the next server takes over and restores them at its end.
+fn limits_outlast(options: &[&str], restore: impl Fn(&Machine)) {
+    let machine = Machine::new();
+    fs::set_permissions(machine.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let before = machine.tree();
+    let limits = |tree: &BTreeMap<PathBuf, Vec<u8>>| -> Vec<_> {
+        tree.iter()
+            .filter(|(path, _)| path.to_string_lossy().contains("powercap"))
+            .map(|(_, text)| text.clone())
+            .collect()
+    };
+    let options = [&["--keep-limits"], options].concat();
+    let (mut server, _) = throttled(&machine, &options);
+    let held = limits(&machine.tree());
+    server.kill();
+    drop(server);
+    restore(&machine);
+    let left = machine.tree();
+    assert_eq!(limits(&left), held);
+    assert_eq!(left.iter().filter(|(path, text)| before[*path] != **text).count(), 6, "of two packages");
+    let (mut server, _) = throttled(&machine, &options);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+    assert_eq!(machine.tree(), before);
+    let (mut server, _) = throttled(&machine, &options);
+    server.kill();
+    drop(server);
+    restore(&machine);
+    assert_eq!(run(&["restore", "--force", &machine.roots()]).status.code(), Some(0));
+    assert_eq!(machine.tree(), before, "by hand");
+}
+
+#[test]
+fn kept_limits_outlast_a_killed_server() {
+    limits_outlast(&[], |machine| {
+        let restored = run(&["restore", &machine.roots()]);
+        let text = text(&restored.stdout);
+        assert_eq!(restored.status.code(), Some(0), "{text}");
+        assert!(text.contains("until a server starts (keep_limits)") && text.contains("journal stays"), "{text}");
+    });
+}
+
+#[test]
+fn kept_limits_outlast_a_killed_server_with_a_helper() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("SKIPPED: only root can give privileges up");
+    }
+    limits_outlast(&["--user=nobody"], |machine| {
+        until("frequencies as before", || {
+            machine.read("sys/devices/system/cpu/cpu0/cpufreq/scaling_max_freq") == "2400000"
+                && machine.read("sys/devices/system/cpu/cpu1/cpufreq/scaling_max_freq") == "2400000"
+        });
+        until("the end of the helper", || {
+            let journals = fs::read_dir(machine.path("run/pilotlight/changes")).unwrap().flatten();
+            journals.map(|journal| fs::File::open(journal.path()).unwrap()).all(|journal| journal.try_lock().is_ok())
+        });
+    });
+}
+
 #[test]
 fn hotplug_takes_a_core_offline_only_where_allowed() {
     let machine = Machine::new();

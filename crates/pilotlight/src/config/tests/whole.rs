@@ -119,6 +119,7 @@ budget = "300W"
 domain = "server"
 schedule = "budgets.txt"
 profile = "machine.toml"
+keep_limits = true
 tolerance = 0.2
 
 [fleet]

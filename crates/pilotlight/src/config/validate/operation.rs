@@ -62,6 +62,7 @@ impl Checker<'_> {
             reactors,
             sleep_after: self.sleep_after(draft.server.sleep_after.as_ref()),
             hotplug: draft.server.hotplug,
+            keep_limits: draft.goals.keep_limits,
             roots: draft.roots.clone(),
             policy: self.policy(draft),
             goals: Goals { minimums: self.minimums(&draft.classes), ..self.goals(&draft.goals) },

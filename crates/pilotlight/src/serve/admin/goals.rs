@@ -167,7 +167,7 @@ impl Admin {
         Ok(GoalsResponse {
             policy: policy.name.clone(),
             inner_policy: (policy.name != state.operation.policy.name).then(|| state.operation.policy.name.clone()),
-            help: holder::help(policy, &state.operation).map(str::to_owned),
+            help: holder::help(policy, &state.operation),
             dry_run: request.dry_run,
             goals,
             before_uw,
@@ -321,6 +321,7 @@ impl Admin {
             until_unix_s: in_force.until_s.filter(|_| is_manual),
             next: next.map(|next| ScheduleEntryReport { at_unix_s: next.at_s, budget: next.budget.text() }),
             state: state.monitor.verdict().name().to_owned(),
+            held: holder::reason(&state.active_policy, &state.operation).map(str::to_owned),
             power_uw,
             headroom_uw: headroom(in_force.budget_uw, power_uw),
             floor_uw: self.floor_uw(state, domain, &state.active_policy.name),

@@ -38,7 +38,7 @@ fn until_it_is(file: &Path, wanted: &str) {
 }
 
 fn open_in(roots: &Roots, journal: &Path, wanted: &Wanted, settings: &Settings) -> Option<Arc<dyn Knobs>> {
-    actuate(machine_in(roots, journal, wanted, settings)?, &wanted.cpus)
+    actuate(machine_in((roots, journal), wanted, false, settings)?, &wanted.cpus)
 }
 
 #[test]

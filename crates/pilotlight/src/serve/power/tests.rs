@@ -127,6 +127,33 @@ fn an_implausible_reading_is_a_missing_one() {
 }
 
 #[test]
+fn a_constant_reading_is_a_missing_one_while_the_load_changes_also_without_rapl() {
+    const S: u64 = 1_000_000_000;
+    let (folder, roots) = tree(&CHIP);
+    let mut meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
+    let mut check = Check::of(&meter.sources());
+    let busy = meter.busy.as_mut().expect("a sensor that measures");
+    let mut ticks = (0, 0);
+    let mut read = |now_s: u64, percent: u64| {
+        ticks = (ticks.0 + percent, ticks.1 + 100 - percent);
+        let stat = format!("cpu  0 0 0 0\ncpu0 {} 0 0 {} 0 0 0 0 0 0\n", ticks.0, ticks.1);
+        fs::create_dir_all(folder.path().join("proc")).unwrap();
+        fs::write(folder.path().join("proc/stat"), stat).unwrap();
+        check.note_busy(now_s * S, busy.permille());
+        check.plausible(now_s * S, &[(Scope::Server, Some(231_000_000))], None)[0]
+    };
+    let mut known =
+        |from_s: u64, percent| (from_s..from_s + 60).filter(|&now_s| read(now_s, percent).is_some()).count();
+    assert_eq!([1, 61].map(|now_s| known(now_s, 3)), [60, 60], "idle");
+    let shown = known(121, 90);
+    assert!((4..10).contains(&shown), "stale after a window and its lag: {shown} s");
+    let (_folder, model) = tree(&[("proc/stat", "cpu  0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")]);
+    assert!(
+        open(&SensorChoice::Modelled(None), &model).is_ok_and(|meter| meter.is_none_or(|meter| meter.busy.is_none()))
+    );
+}
+
+#[test]
 fn a_sensor_of_the_server_only_is_checked_by_the_packages_beside_it() {
     let mut check = Check::of(&[source(Scope::Server)]);
     let mut read = |now_ns, beside_uw| check.plausible(now_ns, &[(Scope::Server, Some(100_000_000))], beside_uw)[0];

@@ -139,6 +139,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         policy: PolicyChoice { name: policy.to_owned(), parameters: Vec::new() },
         goals: Goals::default(),
         hotplug: false,
+        keep_limits: false,
         roots: None,
         caps: Vec::new(),
         priorities: Vec::new(),
@@ -396,7 +397,7 @@ fn manual_goals_are_kept_until_the_configuration_changes() {
         (recorder.calls.into_inner().unwrap(), state.operation.goals.clone())
     };
     let nothing = Vec::<String>::new;
-    let held = vec!["goals Some(300000000) []".to_owned(), "policy cpu-bandwidth".to_owned()];
+    let held = vec!["goals Some(300000000) []".to_owned(), "policy rapl-only".to_owned()];
     assert_eq!(apply(&mut state, &goals(300)), (held, goals(300)));
     let budget = Some(BudgetOverride { budget_uw: goals(200).budget_uw, until_s: None });
     state.goal_overrides.budget = budget;

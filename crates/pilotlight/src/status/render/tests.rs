@@ -43,6 +43,7 @@ fn budget() -> BudgetReport {
         until_unix_s: None,
         next: Some(ScheduleEntryReport { at_unix_s: 1_795_456_800, budget: "off".to_owned() }),
         state: "held".to_owned(),
+        held: None,
         power_uw: Some(57_213_000),
         headroom_uw: Some(242_787_000),
         floor_uw: None,

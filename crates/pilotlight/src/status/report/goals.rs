@@ -77,6 +77,9 @@ pub(crate) struct BudgetReport {
     pub(crate) next: Option<ScheduleEntryReport>,
     /// `off`, `not used by the policy`, `not measured`, `settling`, `held`, `exceeded` or `unreachable`.
     pub(crate) state: String,
+    /// By which mechanism a policy around the chosen one holds it, and why.
+    #[serde(default)]
+    pub(crate) held: Option<String>,
     /// Power of the domain; `None` where nothing is known, or too old.
     pub(crate) power_uw: Option<u64>,
     /// Time since the window of that reading ended, in nanoseconds.
