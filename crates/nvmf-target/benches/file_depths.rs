@@ -185,7 +185,7 @@ fn take_turns(load: Box<Load>) -> Box<Load> {
         }
     };
     std::thread::scope(|scope| {
-        let to_there = there.clone();
+        let to_there = there; // dropped at the end, which ends the other thread
         scope.spawn(move || turns(from_here, here));
         to_there.send((load, true)).expect("it waits");
         loop {
