@@ -22,7 +22,7 @@ use pilotlight_nvmf_target::backend::{
     Backend, Channel, Completion, FileBackend, FileOptions, Op, Random, Request, Submitted,
 };
 use pilotlight_nvmf_target::buffer::BufferPool;
-use pilotlight_reactor::clock::{now_ns, thread_cpu_ns};
+use pilotlight_reactor::clock::now_ns;
 use pilotlight_reactor::{Histogram, Inbox};
 use std::os::fd::AsRawFd as _;
 
@@ -145,7 +145,7 @@ struct Polled {
 fn polled(io: &mut dyn Interface, depth: usize, seconds: f64) -> Polled {
     let mut random = Random::new(7);
     let latency = Histogram::default();
-    let (began, cpu) = (now_ns(), thread_cpu_ns());
+    let (began, cpu) = (now_ns(), process_cpu_ns());
     let until = began + (seconds * 1e9) as u64;
     let mut sent = std::collections::VecDeque::with_capacity(depth);
     let mut done = 0_u64;
@@ -163,7 +163,7 @@ fn polled(io: &mut dyn Interface, depth: usize, seconds: f64) -> Polled {
         }
         done += completed as u64;
     }
-    let (elapsed, cpu) = (now - began, thread_cpu_ns() - cpu);
+    let (elapsed, cpu) = (now - began, process_cpu_ns() - cpu);
     let latency = latency.snapshot();
     let us = |q| latency.percentile_ns(q) as f64 / 1e3;
     let per = |ns: u64| ns as f64 / 1e3 / done as f64;
@@ -257,6 +257,12 @@ fn moved(latency: &pilotlight_reactor::HistogramSnapshot, awake: &Histogram) -> 
         p99_us: us(latency.percentile_ns(0.99)),
         awake_us: us(awake.snapshot().percentile_ns(0.5)),
     }
+}
+
+/// With the threads that submit requests to files.
+fn process_cpu_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -253,6 +253,7 @@ impl Aio {
     /// complete, and the rest stays pushed. If the kernel has no resources, all stay pushed.
     pub(crate) fn submit(&mut self) -> Result<(), (u32, i32)> {
         while !self.pushed.is_empty() {
+            // Does not wait: without `by_threads` these are requests to block devices, which fail with EAGAIN instead.
             // SAFETY: the blocks were written by `push`, whose callers guarantee their memory, and are submitted once.
             match unsafe { self.context.submit(&self.pushed) } {
                 Ok(0) => return Ok(()),

@@ -32,7 +32,7 @@ const QUEUED: usize = 4096;
 const SPARE: usize = 2;
 /// Time without a job after which an idle thread beyond [`SPARE`] ends.
 const IDLE_TIME: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Memory of a thread in bytes: the used part of its stack in user space and in the kernel.
+/// Memory charged for a thread in bytes, an estimate of the used part of its stacks in user space and in the kernel.
 const THREAD_BYTES: u64 = 32 << 10;
 
 /// The thread pool. Dropping it runs every accepted job to its end.

@@ -272,7 +272,7 @@ fn threads_transfer_no_reads_and_overwrites() {
     }
     let backend = fresh(&dir, 4096, 256, Limits::default());
     overwrites(&backend);
-    assert!(backend.threads.jobs() > 513, "the file's requests were submitted by threads");
+    assert!(backend.threads.jobs() > backend.medium.faults.works(), "the file's requests were submitted by threads");
 }
 
 /// Writes and reads blocks; fails if threads transfer more than a few.
@@ -383,8 +383,12 @@ fn a_channel_without_a_context_uses_threads() {
         driver.write(round, &[round as u8; 4096]).expect("writes");
         assert_eq!(driver.read(round, 1).expect("reads"), vec![round as u8; 4096]);
     }
-    assert!(backend.medium.is_limited());
     assert_eq!(backend.medium.faults.works(), 40);
+    let began = std::time::Instant::now();
+    while !backend.medium.is_limited() {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "no thread has tried to open the context");
+        std::thread::yield_now();
+    }
 }
 
 /// Requests that block are served up to 64 at once, by threads that start when they are needed.
