@@ -1,11 +1,12 @@
 //! The program as a child process, killed at the end of the test: starts it, reads its output, sends signals.
 
+use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,21 +17,32 @@ use tempfile::TempDir;
 /// Timeout of each operation, well above the usual time on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Servers that may run at once. Most of their time they wait for samples and timers; a polling one uses a core.
-const SERVERS: usize = 4;
+/// Tests that may run servers at once. Most of their time servers wait for samples and timers; a polling one uses a core.
+const TESTS: usize = 4;
 static RUNNING: Mutex<usize> = Mutex::new(0);
 static ENDED: Condvar = Condvar::new();
 
-/// Permission for one more server.
+/// A test's permission to run servers, shared by all that it starts: who has one never waits for another.
 struct Permit;
 
+thread_local! {
+    /// The permit of the test on this thread.
+    static PERMIT: RefCell<Weak<Permit>> = const { RefCell::new(Weak::new()) };
+}
+
 impl Permit {
-    fn wait() -> Self {
-        let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut running =
-            ENDED.wait_while(running, |running| *running >= SERVERS).unwrap_or_else(PoisonError::into_inner);
-        *running += 1;
-        Self
+    fn wait() -> Arc<Self> {
+        PERMIT.with_borrow_mut(|permit| {
+            permit.upgrade().unwrap_or_else(|| {
+                let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut running =
+                    ENDED.wait_while(running, |running| *running >= TESTS).unwrap_or_else(PoisonError::into_inner);
+                *running += 1;
+                let new = Arc::new(Self);
+                *permit = Arc::downgrade(&new);
+                new
+            })
+        })
     }
 }
 
@@ -70,7 +82,7 @@ pub(crate) struct Server {
     _dir: Option<TempDir>,
     log: Receiver<String>,
     message: Value,
-    _permit: Permit,
+    _permit: Arc<Permit>,
 }
 
 impl Server {
