@@ -208,6 +208,15 @@ impl Medium {
         bytes.start..next.min(bytes.end)
     }
 
+    /// The whole slices of `units` guarded units at the beginning of a range, up to the next multiple of `most` bytes; empty if it begins with a
+    /// part of one.
+    pub(super) fn whole_slices(&self, bytes: &Range<u64>, units: u64, most: u64) -> Range<u64> {
+        let slice = units * self.guarded;
+        let end = (bytes.end / slice * slice).min((bytes.start / most + 1) * most);
+        let has_whole = bytes.start.is_multiple_of(slice) && end > bytes.start;
+        bytes.start..if has_whole { end } else { bytes.start }
+    }
+
     // Size.
 
     pub(super) fn follow_size(&self) -> io::Result<()> {

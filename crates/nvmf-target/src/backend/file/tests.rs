@@ -264,6 +264,49 @@ fn shrinking_waits_for_requests_beyond_the_new_end() {
     });
 }
 
+/// A slice costs a thread about as much as a GiB of holes; a shrinking file must still wait for it.
+#[test]
+fn a_large_deallocation_has_few_slices_which_delay_no_write() {
+    let backend = fresh(&on_disk(), 512, 2 << 20, Limits::default());
+    if backend.medium.deallocation() != Deallocation::Punch {
+        return println!("skipped: no holes on the build's disk");
+    }
+    let mut driver = Driver::open(&backend, 32);
+    for lba in [0, 1000, 2048, 1 << 20, (2 << 20) - 3, (2 << 20) - 1] {
+        driver.write(lba, &[7; 512]).expect("writes");
+    }
+    let before = backend.threads.jobs();
+    let stuck = backend.medium.faults.stick_long_jobs();
+    let tag = driver.submit(Op::Deallocate, 0, (2 << 20) - 2, None);
+    driver.write(2049, &[8; 512]).expect("writes to a part that is deallocated");
+    let held = [(64 << 20) - 512, 64 << 20].map(|at| {
+        let hold = backend.medium.try_hold(&(at..at + 512), true);
+        hold.map(|hold| backend.medium.release(hold.expect("within"))).is_none()
+    });
+    assert_eq!(held, [true, false], "the last block of the first slice");
+    drop(stuck);
+    driver.wait(tag).expect("deallocates");
+    let jobs = backend.threads.jobs() - before;
+    assert!(jobs <= 20, "{jobs} jobs for 1 GiB");
+    for lba in [0, 1000, 2048, 2049, 1 << 20, (2 << 20) - 3] {
+        assert_eq!(driver.read(lba, 1).expect("reads"), [0; 512], "block {lba}");
+    }
+    assert_eq!(driver.read((2 << 20) - 1, 1).expect("reads"), [7; 512]);
+}
+
+#[test]
+#[ignore = "prints the time of deallocating 64 GiB"]
+fn time_of_64_gib() {
+    for dir in [Some(on_disk()), on_tmpfs()].into_iter().flatten() {
+        let backend = fresh(&dir, 512, 128 << 20, Limits::default());
+        let mut driver = Driver::open(&backend, 32);
+        let started = std::time::Instant::now();
+        let tags: Vec<_> = (0..8).map(|n| driver.submit(Op::Deallocate, n << 24, 1 << 24, None)).collect();
+        tags.into_iter().for_each(|tag| drop(driver.wait(tag).expect("deallocates")));
+        println!("{:?} {}: {:?} for 64 GiB", backend.medium.way(), dir.path().display(), started.elapsed());
+    }
+}
+
 #[test]
 fn threads_transfer_no_reads_and_overwrites() {
     let dir = on_disk();
