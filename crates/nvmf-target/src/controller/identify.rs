@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
-use crate::command::MAX_ZEROES;
+use crate::command::{MAX_DSM_BLOCKS, MAX_DSM_RANGES, MAX_ZEROES};
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;
 
@@ -177,11 +177,18 @@ fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
 }
 
-/// Dataset Management has no limit. Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit
-/// in bytes not to exceed the block count of a command.
+/// Limits (NVM 4.1.5.2). Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit in bytes not to exceed the block
+/// count of a command.
 fn controller_nvm() -> IdentifyControllerNvm {
     let limit = (MAX_ZEROES / MIN_BUFFER as u32).ilog2() as u8;
-    IdentifyControllerNvm { vsl: limit, wzsl: limit, ..IdentifyControllerNvm::default() }
+    IdentifyControllerNvm {
+        vsl: limit,
+        wzsl: limit,
+        dmrl: MAX_DSM_RANGES as u8,
+        dmrsl: U32::new(MAX_DSM_BLOCKS),
+        dmsl: U64::new(MAX_DSM_BLOCKS.into()),
+        ..IdentifyControllerNvm::default()
+    }
 }
 
 fn active_list(after: u32, out: &mut [u8], env: &AdminEnv) -> Result<(), Status> {
