@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
-use crate::command::{MAX_DSM_BLOCKS, MAX_DSM_RANGES, MAX_ZEROES};
+use crate::command::{DSM_BLOCKS, DSM_RANGES, MAX_ZEROES};
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;
 
@@ -184,9 +184,9 @@ fn controller_nvm() -> IdentifyControllerNvm {
     IdentifyControllerNvm {
         vsl: limit,
         wzsl: limit,
-        dmrl: MAX_DSM_RANGES as u8,
-        dmrsl: U32::new(MAX_DSM_BLOCKS),
-        dmsl: U64::new(MAX_DSM_BLOCKS.into()),
+        dmrl: DSM_RANGES,
+        dmrsl: U32::new(DSM_BLOCKS),
+        dmsl: U64::new(DSM_BLOCKS.into()),
         ..IdentifyControllerNvm::default()
     }
 }

@@ -240,7 +240,7 @@ fn lists_and_descriptors() {
     assert_eq!(identify(&mut controller, 5, 1), (Outcome::SUCCESS, vec![0; 4096]), "no protection information");
     let (_, limits) = identify(&mut controller, 6, 0);
     assert_eq!(limits[..4], [13, 13, 0, 255], "VSL and WZSL: 32 MiB; WUSL: none; DMRL");
-    let most = crate::command::MAX_DSM_BLOCKS;
+    let most = crate::command::DSM_BLOCKS;
     assert_eq!(limits[4..16], [&most.to_le_bytes()[..], &u64::from(most).to_le_bytes()].concat(), "DMRSL, DMSL");
     assert_eq!(identify(&mut controller, 3, 2).0, error(Status::INVALID_NAMESPACE));
     let zoned = Sqe::new(admin::IDENTIFY, 1).with_cdw(10, 5).with_cdw(11, 2 << 24);

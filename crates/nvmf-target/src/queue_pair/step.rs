@@ -9,7 +9,7 @@ use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::backend::Op;
 use crate::buffer::MAX_BUFFER;
-use crate::command::{MAX_DSM_BLOCKS, Range, Work};
+use crate::command::{Range, Work};
 use crate::usage::Operation;
 use crate::views::ViewId;
 
@@ -158,12 +158,9 @@ impl<T: Transport> QueuePair<T> {
         let slot = queue.slots.get(index);
         let blocks = cx.namespaces.geometry(namespace).blocks;
         let Some(table) = slot.buffer.as_deref() else { return self.complete(index, 0, cx) };
-        if done == 0
-            && offset == 0
-            && let Err(status) = check_ranges(table, ranges, blocks)
-        {
-            slot.fail(status.dnr());
-            cx.note_failure(Some(Operation::Deallocate), (namespace, None), status, false);
+        if done == 0 && offset == 0 && !ranges_fit(table, ranges, blocks) {
+            slot.fail(Status::LBA_OUT_OF_RANGE.dnr());
+            cx.note_failure(Some(Operation::Deallocate), (namespace, None), Status::LBA_OUT_OF_RANGE, false);
             return self.complete(index, 0, cx);
         }
         if done == ranges {
@@ -202,38 +199,9 @@ fn dsm_range(table: &[u8], index: u32) -> DsmRange {
     DsmRange::read_from_bytes(&table[at..at + size_of::<DsmRange>()]).unwrap_or_default()
 }
 
-/// Checks ranges to deallocate, before the first is.
-fn check_ranges(table: &[u8], ranges: u32, blocks: u64) -> Result<(), Status> {
-    let mut all = 0;
-    for range in (0..ranges).map(|index| dsm_range(table, index)) {
+fn ranges_fit(table: &[u8], ranges: u32, blocks: u64) -> bool {
+    (0..ranges).map(|index| dsm_range(table, index)).all(|range| {
         let end = range.slba.get().checked_add(u64::from(range.blocks.get()));
-        if end.is_none_or(|end| end > blocks) {
-            return Err(Status::LBA_OUT_OF_RANGE);
-        }
-        all += u64::from(range.blocks.get());
-    }
-    // a range is no longer than all, so DMRSL, which is the same, is kept too
-    if all > u64::from(MAX_DSM_BLOCKS) { Err(Status::COMMAND_SIZE_LIMIT) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use zerocopy::IntoBytes as _;
-
-    use super::*;
-
-    #[test]
-    fn ranges_of_more_blocks_than_dmsl_are_refused() {
-        let check = |blocks: &[u32]| {
-            let range = |&blocks: &u32| DsmRange { blocks: blocks.into(), ..DsmRange::default() };
-            let ranges: Vec<_> = blocks.iter().map(range).collect();
-            check_ranges(ranges.as_bytes(), blocks.len() as u32, 1 << 40)
-        };
-        let most = MAX_DSM_BLOCKS;
-        assert_eq!(check(&[most]), Ok(()));
-        assert_eq!(check(&[most / 2, most / 2]), Ok(()));
-        for over in [&[most + 1][..], &[most / 2, most / 2 + 1], &[u32::MAX; 255]] {
-            assert_eq!(check(over), Err(Status::COMMAND_SIZE_LIMIT), "{over:?}");
-        }
-    }
+        end.is_some_and(|end| end <= blocks)
+    })
 }

@@ -295,19 +295,6 @@ fn a_large_deallocation_has_few_slices_which_delay_no_write() {
 }
 
 #[test]
-#[ignore = "prints the time of deallocating 64 GiB"]
-fn time_of_64_gib() {
-    for dir in [Some(on_disk()), on_tmpfs()].into_iter().flatten() {
-        let backend = fresh(&dir, 512, 128 << 20, Limits::default());
-        let mut driver = Driver::open(&backend, 32);
-        let started = std::time::Instant::now();
-        let tags: Vec<_> = (0..8).map(|n| driver.submit(Op::Deallocate, n << 24, 1 << 24, None)).collect();
-        tags.into_iter().for_each(|tag| drop(driver.wait(tag).expect("deallocates")));
-        println!("{:?} {}: {:?} for 64 GiB", backend.medium.way(), dir.path().display(), started.elapsed());
-    }
-}
-
-#[test]
 fn threads_transfer_no_reads_and_overwrites() {
     let dir = on_disk();
     if !disk_is_direct(&dir) {
