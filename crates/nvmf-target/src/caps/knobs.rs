@@ -63,11 +63,11 @@ fn knob(entry: &Entry) -> Knob {
 impl Knobs for CapKnobs {
     fn knobs(&self) -> Vec<Knob> {
         let machine = self.machine.as_ref().map(|machine| machine.knobs()).unwrap_or_default();
-        machine.into_iter().chain(self.shared.caps.entries().map(knob)).collect()
+        machine.into_iter().chain(self.shared.caps.list(knob)).collect()
     }
 
     fn drives(&self) -> Vec<(u32, u16)> {
-        self.shared.caps.entries().filter_map(|entry| self.drive(entry)).collect()
+        self.shared.caps.entries().filter_map(|entry| self.drive(&entry)).collect()
     }
 
     fn connect(&self, refusals: Refusals, workers: &[u32]) {
@@ -81,13 +81,13 @@ impl Knobs for CapKnobs {
             return self.machine.as_ref().ok_or(Refusal::Unknown)?.set(knob, value);
         };
         let entry = self.shared.caps.entry(at).filter(|entry| !entry.limit.is_retired());
-        self.set_cap(entry.ok_or(Refusal::Unknown)?, Some(value));
+        self.set_cap(&*entry.ok_or(Refusal::Unknown)?, Some(value));
         Ok(())
     }
 
     fn restore(&self) {
-        let set = |entry: &&Entry| entry.limit.cap_of(Setter::Policy).is_some();
-        self.shared.caps.entries().filter(set).for_each(|entry| self.set_cap(entry, None));
+        let set = |entry: &Arc<Entry>| entry.limit.cap_of(Setter::Policy).is_some();
+        self.shared.caps.entries().filter(set).for_each(|entry| self.set_cap(&entry, None));
         if let Some(machine) = &self.machine {
             machine.restore();
         }

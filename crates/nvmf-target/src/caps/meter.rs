@@ -75,7 +75,7 @@ impl Drop for Meter {
 }
 
 fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
-    let mut before: Vec<[u64; 2]> = Vec::new();
+    let mut before: Vec<(Scope, [u64; 2])> = Vec::new(); // by place, which may get another limit
     let mut since_ns = None;
     while !is_ended.load(Relaxed) {
         if !shared.caps.are_metered() {
@@ -86,14 +86,13 @@ fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
         let now_ns = clock::now_ns();
         for (at, entry) in shared.caps.entries().enumerate() {
             let totals = entry.limit.metered().totals();
-            match (before.get_mut(at), since_ns) {
-                (Some(last), Some(since_ns)) => {
-                    let last = std::mem::replace(last, totals);
-                    if !entry.limit.is_retired() {
-                        entry.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
-                    }
-                }
-                _ => before.push(totals),
+            if at == before.len() {
+                before.push((entry.scope, totals));
+                continue;
+            }
+            let (of, last) = std::mem::replace(&mut before[at], (entry.scope, totals));
+            if let Some(since_ns) = since_ns.filter(|_| of == entry.scope && !entry.limit.is_retired()) {
+                entry.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
             }
         }
         since_ns = Some(now_ns);
@@ -101,7 +100,7 @@ fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
     }
 }
 
-fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> {
+fn sources_of(entry: Arc<Entry>) -> impl Iterator<Item = Source> {
     let scope = entry.scope;
     let bytes = QUANTITIES
         .map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })

@@ -49,7 +49,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use arc_swap::ArcSwapOption;
 use pilotlight_plant::Scope;
+use pilotlight_reactor::clock;
 
 pub use bucket::Bucket;
 pub use knobs::CapKnobs;
@@ -71,8 +73,10 @@ pub const SLICES_NS: u64 = 4_000_000;
 pub const RETRY_NS: u64 = 2_000_000;
 /// Expected buckets of a host: keeps slices small while queue pairs connect.
 const HOST_BUCKETS: u32 = 8;
-/// Limits that policies can set. More hosts can connect and be capped by the operator.
+/// Limits that policies can set at once. More hosts can connect and be capped by the operator.
 const MAX_ENTRIES: usize = 4096;
+/// Hosts of which those that are neither connected nor capped by the operator are forgotten.
+const MANY_HOSTS: usize = MAX_ENTRIES / 2;
 
 /// A limit that policies can set.
 #[derive(Debug)]
@@ -96,15 +100,22 @@ pub struct Caps {
     metered: AtomicBool,
     /// Counts changes of caps.
     changes: AtomicU64,
-    /// Filled in order, so that the main core finds a limit without a lock.
-    entries: Box<[OnceLock<Entry>]>,
+    /// Filled in order, so that the main core finds a limit without a lock. The place of a limit that has ended is used again for one of the
+    /// same kind, once policies have been told that it has ended ([`Caps::list`]).
+    entries: Box<[ArcSwapOption<Entry>]>,
     registry: Mutex<Registry>,
 }
 
 #[derive(Debug, Default)]
 struct Registry {
     hosts: HashMap<String, Arc<Limit>>,
+    /// Hosts at which ended ones are looked for.
+    forget_at: usize,
     entries: usize,
+    /// Places of limits that have ended, not yet listed as such.
+    ended: Vec<usize>,
+    /// Places to use again, of namespaces and of hosts.
+    free: [Vec<usize>; 2],
     /// Their readings.
     sources: usize,
     /// Next numbers of namespaces and hosts.
@@ -120,7 +131,7 @@ impl Default for Caps {
             set: AtomicUsize::new(0),
             metered: AtomicBool::new(false),
             changes: AtomicU64::new(0),
-            entries: (0..MAX_ENTRIES).map(|_| OnceLock::new()).collect(),
+            entries: (0..MAX_ENTRIES).map(|_| ArcSwapOption::empty()).collect(),
             registry: Mutex::default(),
         }
     }
@@ -177,10 +188,31 @@ impl Caps {
 
     /// Removes a namespace with its caps.
     pub(crate) fn remove_namespace(&self, limit: &Limit, now_ns: u64) {
+        self.end(&mut self.registry(), limit, now_ns);
+    }
+
+    /// Ends a limit with its caps.
+    fn end(&self, registry: &mut Registry, limit: &Limit, now_ns: u64) {
         limit.retire();
         for setter in [Setter::Operator, Setter::Policy] {
             self.set(limit, setter, None, now_ns);
         }
+        let is_it = |entry: &Arc<Entry>| std::ptr::eq(Arc::as_ptr(&entry.limit), limit);
+        registry.ended.extend(self.entries().position(|entry| is_it(&entry)));
+    }
+
+    /// Forgets hosts that are neither connected nor capped by the operator, if there are many.
+    fn forget_hosts(&self, registry: &mut Registry) {
+        if registry.hosts.len() < registry.forget_at.max(MANY_HOSTS) {
+            return;
+        }
+        // two references, or one: the registry and the entry
+        let is_used = |limit: &Arc<Limit>| Arc::strong_count(limit) > 2 || limit.cap_of(Setter::Operator).is_some();
+        let (used, ended) = std::mem::take(&mut registry.hosts).into_iter().partition(|(_, limit)| is_used(limit));
+        registry.hosts = used;
+        registry.forget_at = 2 * registry.hosts.len();
+        let ended: HashMap<String, Arc<Limit>> = ended;
+        ended.values().for_each(|limit| self.end(registry, limit, clock::now_ns()));
     }
 
     /// The limit of the host named `nqn`.
@@ -189,10 +221,7 @@ impl Caps {
         if let Some(limit) = registry.hosts.get(nqn) {
             return Arc::clone(limit);
         }
-        if registry.hosts.len() >= MAX_ENTRIES {
-            // drop hosts that are neither connected nor capped nor known to policies
-            registry.hosts.retain(|_, limit| Arc::strong_count(limit) > 1 || limit.bytes_per_s().is_some());
-        }
+        self.forget_hosts(&mut registry);
         let limit = Arc::new(Limit::of_host(registry.hosts_numbered));
         limit.add_buckets(HOST_BUCKETS);
         registry.hosts_numbered += 1;
@@ -217,17 +246,35 @@ impl Caps {
     }
 
     fn add_entry(&self, registry: &mut Registry, scope: Scope, limit: &Arc<Limit>, path: Option<&Path>) {
-        let Some(entry) = self.entries.get(registry.entries) else { return };
-        let first_source = registry.sources;
-        registry.entries += 1;
-        registry.sources += metered::count_of(scope);
+        let of_kind = usize::from(matches!(scope, Scope::Host(_)));
+        let freed = registry.free[of_kind].pop();
+        let at = freed.unwrap_or(registry.entries);
+        let Some(place) = self.entries.get(at) else { return };
+        let first_source = place.load().as_ref().map_or(registry.sources, |ended| ended.first_source);
+        if freed.is_none() {
+            registry.entries += 1;
+            registry.sources += metered::count_of(scope);
+        }
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
-        let _ = entry.set(Entry { scope, limit, path, drive: OnceLock::new(), first_source }); // not set yet: the lock is held
+        place.store(Some(Arc::new(Entry { scope, limit, path, drive: OnceLock::new(), first_source })));
     }
 
-    /// Number of limits that policies can set, including those of removed namespaces.
-    pub(crate) fn len(&self) -> usize {
-        self.entries().count()
+    /// What `knob` makes of each limit, for policies. Places that it gets as ended are then free.
+    fn list<T>(&self, knob: impl Fn(&Entry) -> T) -> Vec<T> {
+        let ended = std::mem::take(&mut self.registry().ended);
+        let all = self.entries().map(|entry| knob(&entry)).collect();
+        let mut registry = self.registry();
+        for at in ended {
+            let of_kind = self.entry(at).map(|entry| usize::from(matches!(entry.scope, Scope::Host(_))));
+            of_kind.into_iter().for_each(|of_kind| registry.free[of_kind].push(at));
+        }
+        all
+    }
+
+    /// Number of limits ever added.
+    pub(crate) fn added(&self) -> u64 {
+        let registry = self.registry();
+        u64::from(registry.namespaces) + u64::from(registry.hosts_numbered)
     }
 
     /// The policies' name of this limit.
@@ -235,28 +282,31 @@ impl Caps {
         self.entries().find(|entry| Arc::ptr_eq(&entry.limit, limit)).map(|entry| entry.scope)
     }
 
-    /// Limits that policies can set, by number.
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.iter().map_while(OnceLock::get)
+    /// Limits that policies can set, by number, with those that have ended.
+    fn entries(&self) -> impl Iterator<Item = Arc<Entry>> {
+        self.entries.iter().map_while(ArcSwapOption::load_full)
     }
 
-    /// The namespaces known to policies, with the number of their limit.
-    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (usize, &Arc<Limit>)> {
-        let is_namespace = |(_, entry): &(usize, &Entry)| matches!(entry.scope, Scope::Namespace(_));
-        self.entries().enumerate().filter(is_namespace).map(|(at, entry)| (at, &entry.limit))
+    /// The namespaces known to policies, with their numbers.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (u32, Arc<Limit>)> {
+        self.entries().filter_map(|entry| match entry.scope {
+            Scope::Namespace(number) => Some((number, Arc::clone(&entry.limit))),
+            _ => None,
+        })
     }
 
     /// The limit of a reading, and the reading's index within it.
-    fn entry_of_source(&self, source: usize) -> Option<(&Entry, usize)> {
-        let is_before = |entry: &OnceLock<Entry>| entry.get().is_some_and(|entry| entry.first_source <= source);
+    fn entry_of_source(&self, source: usize) -> Option<(Arc<Entry>, usize)> {
+        let is_before =
+            |place: &ArcSwapOption<Entry>| place.load().as_ref().is_some_and(|entry| entry.first_source <= source);
         let entry = self.entry(self.entries.partition_point(is_before).checked_sub(1)?)?;
         let at = source - entry.first_source;
         (at < metered::count_of(entry.scope)).then_some((entry, at))
     }
 
     /// The limit of this number.
-    fn entry(&self, at: usize) -> Option<&Entry> {
-        self.entries.get(at)?.get()
+    fn entry(&self, at: usize) -> Option<Arc<Entry>> {
+        self.entries.get(at)?.load_full()
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

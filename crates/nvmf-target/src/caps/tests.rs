@@ -350,3 +350,59 @@ fn concurrent_threads_do_not_exceed_the_budget() {
     // the latest of all clocks counts
     assert!(taken <= percent_of(1_000_000_000, 102, S) + LARGEST, "{taken} bytes");
 }
+
+/// Places of ended limits are used again, for the same kind, after policies have been told.
+#[test]
+fn limits_that_come_and_go_leave_room_for_others() {
+    let caps = Caps::default();
+    let stays = Arc::new(Limit::default());
+    caps.add_namespace(&stays, None, 1);
+    let scopes = || caps.list(|entry| (entry.scope, entry.first_source, entry.limit.is_retired()));
+    for round in 0..100_000 {
+        let namespace = Arc::new(Limit::default());
+        caps.add_namespace(&namespace, None, 1);
+        let host = caps.host(&format!("nqn.2024-05.com.example:{round}"));
+        let numbers = [&namespace, &host].map(|limit| caps.number_of(limit));
+        assert!(numbers.iter().all(Option::is_some), "policies can cap the last ones, in round {round}");
+        caps.remove_namespace(&namespace, 0);
+        drop(host);
+        if round % 100 == 0 {
+            scopes();
+        }
+    }
+    assert!(caps.hosts().len() <= 2 * MANY_HOSTS, "{} hosts", caps.hosts().len());
+    let places = scopes();
+    assert!(places.len() <= MANY_HOSTS + 500, "{} places", places.len());
+    let mut source = 0;
+    for (scope, first_source, _) in places {
+        assert_eq!(first_source, source, "{scope:?}");
+        source += metered::count_of(scope);
+    }
+    assert_eq!(caps.number_of(&stays), Some(Scope::Namespace(0)));
+}
+
+#[test]
+fn a_place_has_no_other_limit_before_policies_know() {
+    let caps = Caps::default();
+    let [old, new, newer] = [(); 3].map(|()| Arc::new(Limit::default()));
+    caps.add_namespace(&old, None, 1);
+    caps.remove_namespace(&old, 0);
+    caps.add_namespace(&new, None, 1);
+    let scopes = || caps.list(|entry| (entry.scope, entry.limit.is_retired()));
+    assert_eq!(scopes(), [(Scope::Namespace(0), true), (Scope::Namespace(1), false)]);
+    caps.add_namespace(&newer, None, 1);
+    assert_eq!(scopes(), [(Scope::Namespace(2), false), (Scope::Namespace(1), false)]);
+}
+
+#[test]
+fn connected_and_capped_hosts_are_not_forgotten() {
+    let caps = Caps::default();
+    let connected = caps.host("connected");
+    caps.set(&caps.host("capped"), Setter::Operator, Some(1_000_000), 0);
+    for round in 0..3 * MANY_HOSTS {
+        drop(caps.host(&round.to_string()));
+    }
+    assert!(Arc::ptr_eq(&caps.host("connected"), &connected));
+    assert_eq!(caps.host("capped").cap_of(Setter::Operator), Some(1_000_000));
+    assert!(!caps.hosts().iter().any(|(name, _)| name == "0"));
+}

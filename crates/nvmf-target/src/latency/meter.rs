@@ -48,8 +48,8 @@ impl Drop for LatencyMeter {
 #[derive(Default)]
 struct Before {
     server: Option<HistogramSnapshot>,
-    /// By number of the limit.
-    namespaces: Vec<(usize, HistogramSnapshot)>,
+    /// By number of the namespace.
+    namespaces: Vec<(u32, HistogramSnapshot)>,
 }
 
 fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
@@ -79,17 +79,17 @@ fn measure(shared: &Shared, before: &Before, now_ns: u64) -> Before {
     if let (Some(total), Some(earlier)) = (&total, &before.server) {
         server.note(&total.since(earlier), now_ns);
     }
-    let wanted: Vec<(usize, &Arc<Limit>)> =
+    let wanted: Vec<(u32, Arc<Limit>)> =
         shared.caps.namespaces().filter(|(_, limit)| limit.latency().is_wanted()).collect();
     let mut namespaces = Vec::with_capacity(wanted.len());
-    for (at, limit) in wanted {
+    for (number, limit) in wanted {
         let reading = limit.latency();
         let total = reading.histogram.get_or_init(Histogram::default).snapshot();
-        let earlier = before.namespaces.iter().find(|(known, _)| *known == at);
+        let earlier = before.namespaces.iter().find(|(known, _)| *known == number);
         if let Some((_, earlier)) = earlier.filter(|_| !limit.is_retired()) {
             reading.note(&total.since(earlier), now_ns);
         }
-        namespaces.push((at, total));
+        namespaces.push((number, total));
     }
     Before { server: total, namespaces }
 }

@@ -31,7 +31,7 @@ impl Notices {
     pub(super) fn start(shared: &Arc<Shared>, notice: PlantNotice) -> io::Result<Self> {
         let (notifier, receiver) = Notifier::new();
         let classes = Arc::default();
-        let mut published = Published { classes: Arc::clone(&classes), limits: shared.caps.len() };
+        let mut published = Published { classes: Arc::clone(&classes), added: shared.caps.added() };
         let theirs = Arc::clone(shared);
         let body = move || {
             for () in receiver {
@@ -59,14 +59,15 @@ impl Notices {
 /// The published state.
 struct Published {
     classes: Arc<Mutex<Vec<Option<u8>>>>,
-    limits: usize,
+    /// Limits ever added.
+    added: u64,
 }
 
 impl Published {
     fn update(&mut self, shared: &Shared, notice: &PlantNotice) {
-        let limits = shared.caps.len();
-        if limits != self.limits && retry(|| notice.send()) {
-            self.limits = limits;
+        let added = shared.caps.added();
+        if added != self.added && retry(|| notice.send()) {
+            self.added = added;
         }
         let classes = shared.placement.classes();
         let of = |host: &crate::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
