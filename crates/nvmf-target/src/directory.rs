@@ -3,9 +3,11 @@
 //!
 //! A *place* is the index of a subsystem in its associations and namespaces.
 //!
-//! A place belongs to one NQN for the server's lifetime. A subsystem that is removed and added again gets the same place, so
-//! that requests of its hosts that are still in the backends are waited for (`register.rs`).
+//! A subsystem that is removed and added again gets the same place, so that requests of its hosts that are still in the backends are waited
+//! for (`register.rs`), and its counters go on. Of more than [`KEPT`] removed subsystems the first loses its place to a new one, once nothing
+//! of its hosts is left.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,13 +16,17 @@ use crate::discovery::DiscoveryLog;
 use crate::ids::DISCOVERY;
 use crate::subsystem::Subsystem;
 
-/// Maximum number of subsystems in the server's lifetime: the tables of I/O threads grow with them.
+/// Maximum number of subsystems, with the [`KEPT`] removed ones: the tables of I/O threads grow with them.
 pub(crate) const MAX_PLACES: usize = 16_384;
+/// Removed subsystems that keep their places.
+const KEPT: usize = 256;
 
 /// The subsystems.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     places: Vec<Place>,
+    /// Number of removals.
+    removals: u64,
     reach: Reach,
     log: DiscoveryLog,
 }
@@ -31,7 +37,14 @@ struct Place {
     subsystem: Arc<Subsystem>,
     /// NQNs of the allowed hosts; empty admits any.
     allowed_hosts: Vec<String>,
-    is_removed: bool,
+    /// The number of its removal.
+    removal: Option<u64>,
+}
+
+impl Place {
+    fn is_removed(&self) -> bool {
+        self.removal.is_some()
+    }
 }
 
 /// Addresses and referrals.
@@ -78,7 +91,7 @@ impl Directory {
         let place = |(subsystem, config): (&Arc<Subsystem>, &crate::config::SubsystemConfig)| Place {
             subsystem: Arc::clone(subsystem),
             allowed_hosts: config.allowed_hosts.clone(),
-            is_removed: false,
+            removal: None,
         };
         let reach = Reach {
             endpoints: endpoints.to_vec(),
@@ -86,7 +99,7 @@ impl Directory {
             referrals: config.referrals.clone(),
         };
         let places = identities.iter().zip(&config.subsystems).map(place).collect();
-        let mut directory = Self { places, reach, log: DiscoveryLog::default() };
+        let mut directory = Self { places, removals: 0, reach, log: DiscoveryLog::default() };
         directory.update_log();
         directory
     }
@@ -94,7 +107,7 @@ impl Directory {
     /// The place of the subsystem named `nqn`.
     #[must_use]
     pub fn find(&self, nqn: &str) -> Option<usize> {
-        self.places.iter().position(|place| !place.is_removed && place.subsystem.nqn() == nqn)
+        self.places.iter().position(|place| !place.is_removed() && place.subsystem.nqn() == nqn)
     }
 
     /// The subsystem at this place, even if removed.
@@ -107,6 +120,12 @@ impl Directory {
     #[must_use]
     pub fn allowed_hosts(&self, at: usize) -> Option<&[String]> {
         Some(&self.place(at)?.allowed_hosts)
+    }
+
+    /// The allowed hosts of all subsystems.
+    pub(crate) fn all_allowed_hosts(&self) -> impl Iterator<Item = &str> {
+        let existing = self.places.iter().filter(|place| !place.is_removed());
+        existing.flat_map(|place| &place.allowed_hosts).map(String::as_str)
     }
 
     /// Whether the host may use the subsystem. Any host may use the discovery service, whose log lists only its subsystems.
@@ -123,7 +142,7 @@ impl Directory {
 
     /// The reserved ranges of controller identifiers.
     pub(crate) fn reserved_ids(&self) -> Vec<ControllerIds> {
-        let existing = self.places.iter().filter(|place| !place.is_removed);
+        let existing = self.places.iter().filter(|place| !place.is_removed());
         existing.filter_map(|place| place.subsystem.controller_ids()).collect()
     }
 
@@ -134,18 +153,25 @@ impl Directory {
     }
 
     fn place(&self, at: usize) -> Option<&Place> {
-        self.places.get(at).filter(|place| !place.is_removed)
+        self.places.get(at).filter(|place| !place.is_removed())
     }
 
-    /// The place for a subsystem named `nqn`; `None` if none is left.
-    pub(crate) fn place_for(&self, nqn: &str) -> Option<usize> {
-        let before = self.places.iter().position(|place| place.subsystem.nqn() == nqn);
-        before.or_else(|| (self.places.len() < MAX_PLACES).then_some(self.places.len()))
+    /// The place for a subsystem named `nqn`; `None` if none is left. `used` are places with hosts, also of removed subsystems.
+    pub(crate) fn place_for(&self, nqn: &str, used: &HashSet<usize>) -> Option<usize> {
+        if let Some(before) = self.places.iter().position(|place| place.subsystem.nqn() == nqn) {
+            return Some(before);
+        }
+        let new = Some(self.places.len()).filter(|&at| at < MAX_PLACES);
+        let removed = self.places.iter().enumerate().filter_map(|(at, place)| Some((place.removal?, at)));
+        if removed.clone().count() <= KEPT && new.is_some() {
+            return new;
+        }
+        removed.filter(|(_, at)| !used.contains(at)).min().map(|(_, at)| at).or(new)
     }
 
     /// With this subsystem at place `at` from [`Directory::place_for`].
     pub(crate) fn with(mut self, at: usize, subsystem: Arc<Subsystem>, allowed_hosts: Vec<String>) -> Self {
-        let place = Place { subsystem, allowed_hosts, is_removed: false };
+        let place = Place { subsystem, allowed_hosts, removal: None };
         match self.places.get_mut(at) {
             Some(known) => *known = place,
             None => self.places.push(place),
@@ -156,7 +182,8 @@ impl Directory {
 
     /// Without the subsystem at this place.
     pub(crate) fn without(mut self, at: usize) -> Self {
-        self.places.get_mut(at).into_iter().for_each(|place| place.is_removed = true);
+        self.removals += 1;
+        self.places.get_mut(at).into_iter().for_each(|place| place.removal = Some(self.removals));
         self.update_log();
         self
     }
@@ -185,7 +212,7 @@ impl Directory {
                 Security::Tls => &advertised.tls,
                 Security::Concatenation => &None,
             };
-            for place in self.places.iter().filter(|place| !place.is_removed) {
+            for place in self.places.iter().filter(|place| !place.is_removed()) {
                 log.add(place.subsystem.nqn(), &place.allowed_hosts, *endpoint, advertise.as_ref());
             }
         }
@@ -223,10 +250,29 @@ mod tests {
         let removed = directory(&["a", "b"]).without(0);
         assert_eq!((removed.find("a"), removed.find("b")), (None, Some(1)));
         assert!(!removed.allows(0, "h") && !removed.exists(0) && removed.allows(DISCOVERY, "h"));
-        assert_eq!((removed.place_for("a"), removed.place_for("c")), (Some(0), Some(2)));
+        let place_for = |nqn| removed.place_for(nqn, &HashSet::new());
+        assert_eq!((place_for("a"), place_for("c")), (Some(0), Some(2)));
         let back = removed.with(0, Arc::new(Subsystem::new(&subsystem("a"))), vec!["h".into()]);
         assert_eq!(back.find("a"), Some(0));
         assert!(back.allows(0, "h") && !back.allows(0, "other"));
+    }
+
+    #[test]
+    fn the_subsystem_removed_first_loses_its_place_when_nothing_of_its_hosts_is_left() {
+        let add = |directory: Directory, nqn: &str, used: &HashSet<usize>| {
+            let at = directory.place_for(nqn, used).expect("a place");
+            (directory.with(at, Arc::new(Subsystem::new(&subsystem(nqn))), Vec::new()), at)
+        };
+        let (mut directory, used) = (directory(&["stays"]), HashSet::from([1]));
+        for round in 0..3 * KEPT {
+            let (added, at) = add(directory, &round.to_string(), &used);
+            assert!(at <= KEPT + 1, "place {at} in round {round}");
+            assert!(round == 0 || at > 1, "place {at} in round {round}");
+            directory = added.without(at);
+        }
+        assert_eq!(directory.find("stays"), Some(0));
+        assert_eq!(directory.place_for("0", &used), Some(1), "its hosts are not forgotten");
+        assert_eq!(directory.place_for("new", &HashSet::new()), Some(1), "the first one");
     }
 
     #[test]

@@ -28,7 +28,7 @@
 //!
 //! The register has a lock. It is used only for Connect and for the end of queues and associations.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::association::{Association, Origin};
@@ -176,7 +176,9 @@ impl Register {
 
     /// Sets the reserved ranges of identifiers.
     pub(crate) fn reserve(&self, ranges: Vec<ControllerIds>) {
-        self.lock().reserved = ranges;
+        let mut inner = self.lock();
+        inner.last.retain(|range, _| *range == ControllerIds::ALL || ranges.contains(range));
+        inner.reserved = ranges;
     }
 
     /// Begins an association with a controller identifier of `ids`, or for `None` an unreserved one; `None` if all are in use.
@@ -292,6 +294,13 @@ impl Register {
     #[must_use]
     pub fn hosts(&self) -> usize {
         self.lock().hosts.len()
+    }
+
+    /// The subsystems with a queue, an association, or requests in flight.
+    pub(crate) fn subsystems(&self) -> HashSet<usize> {
+        let inner = self.lock();
+        let of_associations = inner.associations.values().map(|association| &association.host);
+        of_associations.chain(inner.hosts.keys()).map(|host| host.subsystem).collect()
     }
 
     /// Whether there are no associations.

@@ -50,6 +50,12 @@ pub struct Totals {
 }
 
 impl Counters {
+    /// Drops the counters of a subsystem without connections.
+    pub(crate) fn forget_subsystem(&self, at: usize) {
+        self.usage.forget(|(_, subsystem)| subsystem == at);
+        self.by_subsystem.forget(at);
+    }
+
     pub(crate) fn add_read(&self, bytes: u64) {
         add(&self.reads, 1);
         add(&self.read_bytes, bytes);

@@ -10,11 +10,12 @@
 //!
 //! # The properties
 //! - The number of rows is bounded by the configuration: I/O threads, subsystems, listed hosts.
-//! - A host stays listed while the server runs, and removed namespaces keep their cells: counters never decrease.
+//! - A host stays listed while the server runs, and removed namespaces keep their cells: counters never decrease. Only of more than
+//!   [`MANY_LISTED`] hosts those are forgotten that are neither named by the operator any more nor connected.
 //! - Commands of a host on connections from before it was listed are counted with all others.
 //! - Rows and cells are allocated at Connect and when a namespace is added, by the I/O thread that uses them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -194,35 +195,76 @@ impl Rows {
         parts.iter().flat_map(of_part).collect()
     }
 
+    /// Drops the rows of these hosts and subsystems, which have no connections.
+    pub(crate) fn forget(&self, is_it: impl Fn((u32, usize)) -> bool) {
+        self.lock().retain(|&(host, subsystem, _), _| !is_it((host, subsystem)));
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Part, Arc<Chunk>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// Listed hosts above which those are forgotten that need not be listed.
+const MANY_LISTED: usize = 4096;
+
 /// The hosts named by the operator since the start.
 #[derive(Debug, Default)]
-pub struct ListedHosts(Mutex<Vec<String>>);
+pub struct ListedHosts(Mutex<Listed>);
+
+#[derive(Debug, Default)]
+struct Listed {
+    numbers: HashMap<String, u32>,
+    /// By number, from 1; empty for a free one.
+    names: Vec<String>,
+    free: Vec<u32>,
+    /// Hosts at which they are looked through.
+    forget_at: usize,
+}
 
 impl ListedHosts {
     /// Lists a host.
     pub(crate) fn add(&self, nqn: &str) {
-        let mut names = self.lock();
-        if !nqn.is_empty() && !names.iter().any(|name| name == nqn) {
-            names.push(nqn.to_owned());
+        let listed = &mut *self.lock();
+        if nqn.is_empty() || listed.numbers.contains_key(nqn) {
+            return;
         }
+        let number = listed.free.pop().unwrap_or_else(|| {
+            listed.names.push(String::new());
+            listed.names.len() as u32
+        });
+        nqn.clone_into(&mut listed.names[number as usize - 1]);
+        listed.numbers.insert(nqn.to_owned(), number);
+    }
+
+    /// Whether there are so many that some should be forgotten.
+    pub(crate) fn are_many(&self) -> bool {
+        let listed = self.lock();
+        listed.numbers.len() >= listed.forget_at.max(MANY_LISTED)
+    }
+
+    /// Forgets hosts. Their numbers are used again after `forgotten`, which drops their counters.
+    pub(crate) fn forget(&self, is_needed: impl Fn(&str) -> bool, forgotten: impl FnOnce(&HashSet<u32>)) {
+        let listed = &mut *self.lock();
+        let ended: HashSet<u32> =
+            listed.numbers.extract_if(|nqn, _| !is_needed(nqn)).map(|(_, number)| number).collect();
+        listed.forget_at = 2 * listed.numbers.len();
+        ended.iter().for_each(|&number| listed.names[number as usize - 1].clear());
+        forgotten(&ended);
+        listed.free.extend(ended);
     }
 
     /// The number of a host in [`Usage`].
     pub(crate) fn number_of(&self, nqn: &str) -> u32 {
-        self.lock().iter().position(|name| name == nqn).map_or(0, |at| at as u32 + 1)
+        self.lock().numbers.get(nqn).copied().unwrap_or(0)
     }
 
-    /// The names in the order of their numbers, from 1.
+    /// The names by number, from 1; empty for a number without a host.
     pub(crate) fn names(&self) -> Vec<String> {
-        self.lock().clone()
+        self.lock().names.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<String>> {
+    fn lock(&self) -> MutexGuard<'_, Listed> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -265,6 +307,25 @@ mod tests {
         ["a", "b", "", "a"].into_iter().for_each(|name| hosts.add(name));
         assert_eq!(["a", "b", "", "c"].map(|name| hosts.number_of(name)), [1, 2, 0, 0]);
         assert_eq!(hosts.names(), ["a", "b"]);
+    }
+
+    #[test]
+    fn hosts_that_come_and_go_leave_numbers_to_others() {
+        let (hosts, rows) = (ListedHosts::default(), Rows::default());
+        hosts.add("stays");
+        for round in 0..3 * MANY_LISTED {
+            if hosts.are_many() {
+                let forget = |numbers: &HashSet<u32>| rows.forget(|(host, _)| numbers.contains(&host));
+                hosts.forget(|name| name == "stays" || name == "7", forget);
+            }
+            hosts.add(&round.to_string());
+            let number = hosts.number_of(&round.to_string());
+            Row::new(number, 0, std::iter::once(1), &rows).count_data(1, Operation::Read, 1);
+        }
+        assert!(hosts.names().len() <= MANY_LISTED, "{} numbers", hosts.names().len());
+        assert_eq!(["stays", "7", "8"].map(|name| hosts.number_of(name)), [1, 9, 0]);
+        let counted = rows.usages();
+        assert!(counted.iter().all(|usage| usage.counts.requests[0] == 1), "each host has its own");
     }
 
     #[test]

@@ -100,7 +100,7 @@ fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
     }
 }
 
-fn sources_of(entry: Arc<Entry>) -> impl Iterator<Item = Source> {
+fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> + use<> {
     let scope = entry.scope;
     let bytes = QUANTITIES
         .map(|quantity| Source { scope, quantity, window_ns: WINDOW.as_nanos() as u64, lag: LAG })
@@ -111,7 +111,7 @@ fn sources_of(entry: Arc<Entry>) -> impl Iterator<Item = Source> {
 impl Readings for CapReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
-        let limits = self.shared.caps.entries().flat_map(sources_of);
+        let limits = self.shared.caps.entries().flat_map(|entry| sources_of(&entry));
         machine.into_iter().chain(latency::sources_of(Scope::Server)).chain(limits).collect()
     }
 

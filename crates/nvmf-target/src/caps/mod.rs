@@ -206,8 +206,6 @@ impl Caps {
         if registry.hosts.len() < registry.forget_at.max(MANY_HOSTS) {
             return;
         }
-        // two references, or one: the registry and the entry
-        let is_used = |limit: &Arc<Limit>| Arc::strong_count(limit) > 2 || limit.cap_of(Setter::Operator).is_some();
         let (used, ended) = std::mem::take(&mut registry.hosts).into_iter().partition(|(_, limit)| is_used(limit));
         registry.hosts = used;
         registry.forget_at = 2 * registry.hosts.len();
@@ -230,6 +228,11 @@ impl Caps {
         self.add_entry(&mut registry, scope, &limit, None);
         registry.on_host.iter().for_each(Notifier::notify);
         limit
+    }
+
+    /// Whether a host is connected, capped by the operator, or has a priority.
+    pub(crate) fn uses_host(&self, nqn: &str) -> bool {
+        self.registry().hosts.get(nqn).is_some_and(is_used)
     }
 
     /// Sets the bell to ring for each new host.
@@ -312,4 +315,9 @@ impl Caps {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether the limit of a host is referred to by others than the registry and its entry, or is capped by the operator.
+fn is_used(limit: &Arc<Limit>) -> bool {
+    Arc::strong_count(limit) > 2 || limit.cap_of(Setter::Operator).is_some()
 }

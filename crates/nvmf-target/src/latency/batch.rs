@@ -48,7 +48,7 @@ impl LatencyBatch {
         if self.subsystems.len() <= index {
             self.subsystems.resize(index + 1, None);
         }
-        self.subsystems[index].get_or_insert_with(|| counters.by_subsystem.open(index));
+        self.subsystems[index] = Some(counters.by_subsystem.open(index)); // new ones if another subsystem has got the place
     }
 
     /// Adds `count` responses sent in the poll that began at `now_ns`. An arrival at 0 is ignored.

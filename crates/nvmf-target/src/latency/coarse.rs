@@ -107,6 +107,11 @@ impl BySubsystem {
         pair
     }
 
+    /// Drops the histograms of a subsystem without connections.
+    pub(crate) fn forget(&self, subsystem: usize) {
+        self.lock().retain(|(at, _)| *at != subsystem);
+    }
+
     /// A copy of all histograms.
     pub(crate) fn snapshot(&self) -> Vec<(usize, Operation, CoarseSnapshot)> {
         let all = self.lock().clone();

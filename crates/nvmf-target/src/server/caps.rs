@@ -1,5 +1,6 @@
 //! Bandwidth caps of a running server.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use pilotlight_reactor::clock;
@@ -56,6 +57,22 @@ impl Shared {
         }
     }
 
+    /// Lists hosts that the operator names ([`crate::usage`]).
+    pub(super) fn list_hosts(&self, nqns: &[String]) {
+        if self.listed_hosts.are_many() {
+            let directory = Arc::clone(&self.state().directory);
+            let allowed: HashSet<&str> = directory.all_allowed_hosts().collect();
+            self.listed_hosts.forget(
+                |nqn| allowed.contains(nqn) || self.caps.uses_host(nqn),
+                |numbers| {
+                    let is_it = |(host, _)| numbers.contains(&host);
+                    self.counters.iter().for_each(|counters| counters.usage.forget(is_it));
+                },
+            );
+        }
+        nqns.iter().for_each(|nqn| self.listed_hosts.add(nqn));
+    }
+
     /// Removes a namespace.
     pub(super) fn remove_limit(&self, info: &NamespaceInfo) {
         self.caps.remove_namespace(&info.limit, clock::now_ns());
@@ -104,7 +121,7 @@ impl Server {
                 Arc::clone(&namespace.info.limit)
             }
             Capped::Host { nqn } => {
-                self.shared.listed_hosts.add(nqn);
+                self.shared.list_hosts(std::slice::from_ref(nqn));
                 self.shared.host_limit(nqn)
             }
         };

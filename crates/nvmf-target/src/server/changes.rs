@@ -103,14 +103,18 @@ impl Changes {
         if directory.find(&config.nqn).is_some() {
             return Err(ServerError::SubsystemExists(config.nqn.clone()));
         }
-        let at = directory.place_for(&config.nqn).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
+        let used = self.shared.register.subsystems();
+        let at = directory.place_for(&config.nqn, &used).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
+        if directory.subsystem(at).is_some_and(|before| before.nqn() != config.nqn) {
+            self.shared.counters.iter().for_each(|counters| counters.forget_subsystem(at));
+        }
         let subsystem = Arc::new(Subsystem::new(config));
         let entry = Entry { subsystem: Arc::clone(&subsystem), namespaces: BTreeMap::new() };
         self.change_state(|state| match state.subsystems.get_mut(at) {
             Some(known) => *known = entry,
             None => state.subsystems.push(entry),
         });
-        config.allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
+        self.shared.list_hosts(&config.allowed_hosts);
         self.change_directory(|directory| directory.with(at, subsystem, config.allowed_hosts.clone()));
         Ok(())
     }
@@ -138,7 +142,7 @@ impl Changes {
     pub fn set_allowed_hosts(&self, nqn: &str, allowed_hosts: &[String]) -> Result<Draining, ServerError> {
         let _one_at_a_time = self.begin();
         let at = self.index_of(nqn)?;
-        allowed_hosts.iter().for_each(|host| self.shared.listed_hosts.add(host));
+        self.shared.list_hosts(allowed_hosts);
         self.change_directory(|directory| directory.with_allowed_hosts(at, allowed_hosts));
         Ok(self.end_associations(|host| host.subsystem == at && !allows(allowed_hosts, &host.hostnqn)))
     }

@@ -98,11 +98,11 @@ impl Server {
     /// Replaces the priorities of namespaces and hosts, which need not exist yet. Existing connections stay on their I/O
     /// threads; new ones are placed by class.
     pub fn set_priorities(&self, named: Vec<(Capped, u8)>) {
-        for (of, _) in &named {
-            if let Capped::Host { nqn } = of {
-                self.shared.listed_hosts.add(nqn);
-            }
-        }
+        let host = |(of, _): &(Capped, u8)| match of {
+            Capped::Host { nqn } => Some(nqn.clone()),
+            Capped::Namespace { .. } => None,
+        };
+        self.shared.list_hosts(&named.iter().filter_map(host).collect::<Vec<_>>());
         let mut state = self.priorities.state();
         state.named = named;
         self.update_priorities(&mut state);

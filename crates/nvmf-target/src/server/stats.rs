@@ -100,6 +100,11 @@ pub struct NamespaceFailures {
     pub by_operation: [u64; Operation::ALL.len()],
 }
 
+/// The name of this number in [`Usage`].
+fn name_in(hosts: &[String], number: u32) -> Option<String> {
+    hosts.get((number as usize).checked_sub(1)?).filter(|name| !name.is_empty()).cloned()
+}
+
 impl Shared {
     pub(crate) fn thread_stats(&self) -> Vec<TargetThreadStats> {
         let one = |(id, counters): (u32, &Arc<Counters>)| TargetThreadStats {
@@ -123,7 +128,7 @@ impl Shared {
         let named = |((subsystem, nsid, host), counts): ((usize, u32, u32), Counts)| NamespaceUsage {
             nqn: self.name_of(subsystem),
             nsid,
-            host: (host as usize).checked_sub(1).and_then(|at| hosts.get(at).cloned()),
+            host: name_in(&hosts, host),
             counts,
         };
         sums.into_iter().map(named).collect()
@@ -136,7 +141,7 @@ impl Shared {
         let named = |usage: Usage| NamespaceUsage {
             nqn: self.name_of(usage.subsystem),
             nsid: usage.nsid,
-            host: (usage.host as usize).checked_sub(1).and_then(|at| hosts.get(at).cloned()),
+            host: name_in(&hosts, usage.host),
             counts: usage.counts,
         };
         usages.into_iter().map(|of_thread| of_thread.into_iter().map(named).collect()).collect()
@@ -204,7 +209,7 @@ impl Server {
             upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
             refusals: self.shared.refusals.counts().to_vec(),
             usages: self.shared.usages(),
-            listed_hosts: self.shared.listed_hosts.names(),
+            listed_hosts: self.shared.listed_hosts.names().into_iter().filter(|name| !name.is_empty()).collect(),
             by_subsystem: self.shared.by_subsystem(),
         }
     }
