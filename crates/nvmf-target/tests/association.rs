@@ -50,13 +50,18 @@ fn add_second(target: &Target) {
     target.server.add_namespace(NQN, &config).expect("added");
 }
 
-/// Twenty writes to namespace 2, one after another.
+/// Twenty writes and reads of namespace 2, one after another.
 fn use_second(io: &mut Connection) {
     for lba in 0..20 {
         let sqe = Sqe::block_io(io_opcode::WRITE, 2, lba, 1);
         io.execute("write", sqe, &[0x77; BLOCK], &mut []).expect("the other namespace is served");
+        let sqe = Sqe::block_io(io_opcode::READ, 2, lba, 1);
+        io.execute("read", sqe, &[], &mut [0; BLOCK]).expect("the other namespace is served");
     }
 }
+
+/// Commands to the stuck namespace: more than a queue passes over to reach those of another one.
+const MANY: usize = 200;
 
 /// Writes 0x22 where the earlier association's write of 0x11 is in the backend; namespace 2 is served meanwhile.
 fn overwrite(second: &Controller, gate: &Gate) {
@@ -65,12 +70,18 @@ fn overwrite(second: &Controller, gate: &Gate) {
     let by_transfer =
         io.submit(Sqe::block_io(io_opcode::WRITE, 1, 8, 16), &vec![0x22; 16 * BLOCK], 0).expect("submitted");
     let seen = io.submit(Sqe::block_io(io_opcode::READ, 1, 7, 1), &[], BLOCK as u32).expect("submitted");
+    let reads: Vec<u16> = (0..MANY)
+        .map(|_| io.submit(Sqe::block_io(io_opcode::READ, 1, 100, 1), &[], BLOCK as u32).expect("submitted"))
+        .collect();
     use_second(&mut io);
     let early = io.take_completion(0).expect("connected").map(|(completed, _)| completed.cid);
     gate.shut.store(false, SeqCst);
     assert_eq!(early, None, "served before the write of the earlier association");
     let mut data = [0; BLOCK];
     io.wait(seen, "read", &mut data).expect("read");
+    for read in reads {
+        io.wait(read, "read", &mut [0; BLOCK]).expect("read");
+    }
     assert_ne!(data[0], 0, "the old write completes before commands of the new association");
     for cid in [newer, by_transfer] {
         assert!(io.wait(cid, "write", &mut []).expect("answered").status.is_success());

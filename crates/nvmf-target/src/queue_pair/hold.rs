@@ -1,10 +1,14 @@
 //! Commands and their namespaces: what keeps a request from being submitted, and what keeps an index in use.
+//!
+//! A command that waits for earlier requests is in none of the lists of waiting commands, so that it delays no others for as long as a medium
+//! is stuck. All such commands are looked at every [`DRAIN_POLL_NS`].
 
 use super::connect::DRAIN_POLL_NS;
-use super::{QueuePair, Role, Transport};
+use super::io::{Step, needs_memory};
+use super::slots::State;
+use super::{Cx, QueuePair, Role, Transport};
 use crate::association::Association;
 use crate::namespaces::Namespaces;
-use crate::wait::BUSY_RETRY_NS;
 
 /// Whether a request may be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,17 +42,38 @@ fn hold_of(association: &Association, namespaces: &Namespaces, index: u32) -> Ho
 }
 
 impl<T: Transport> QueuePair<T> {
-    /// Retry interval of commands that were busy. Requests of lost queues may take long.
-    pub(super) fn busy_retry_ns(&self) -> u64 {
-        match &self.role {
-            Role::Io(association) if association.is_held() => DRAIN_POLL_NS,
-            _ => BUSY_RETRY_NS,
+    /// Makes the command in `index` wait for earlier requests.
+    #[cold]
+    pub(super) fn hold_back(&mut self, index: u16) -> Step {
+        if let Some(queue) = &mut self.queue {
+            queue.slots.get(index).state = State::Held;
+            self.held_until_ns.get_or_insert(0);
         }
+        Step::Handled
+    }
+
+    /// Lets commands continue whose earlier requests are finished.
+    #[cold]
+    pub(super) fn release_held(&mut self, cx: &mut Cx) {
+        let Some(queue) = &mut self.queue else { return };
+        let mut any = false;
+        for (index, slot) in queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Held) {
+            let target = slot.work.target();
+            if target.is_some_and(|(namespace, _)| self.role.hold(cx.namespaces, namespace) == Hold::Earlier) {
+                any = true;
+                continue;
+            }
+            slot.state = State::Waiting;
+            let list = if needs_memory(slot) { &mut queue.waiting } else { &mut queue.ready };
+            list.push_back(index);
+        }
+        self.held_until_ns = any.then_some(cx.now_ns + DRAIN_POLL_NS);
     }
 
     /// Notes which namespaces its commands refer to.
     pub fn note_references(&mut self, namespaces: &mut Namespaces) {
-        let slots = self.queue.iter_mut().flat_map(|queue| queue.slots.iter_mut());
+        let in_use = self.queue.iter_mut().filter(|queue| queue.slots.in_use() > 0);
+        let slots = in_use.flat_map(|queue| queue.slots.iter_mut());
         let targets = slots.filter_map(|(_, slot)| slot.work.target());
         targets.for_each(|(namespace, _)| namespaces.note_reference(namespace));
     }

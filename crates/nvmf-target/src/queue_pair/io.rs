@@ -158,6 +158,9 @@ impl<T: Transport> QueuePair<T> {
         }
         let budget = self.budget;
         self.was_busy = false;
+        if self.held_until_ns.is_some_and(|until_ns| cx.now_ns >= until_ns) {
+            self.release_held(cx);
+        }
         self.prefetch_reads(cx);
         let Some(queue) = &self.queue else { return false };
         let (mut ready, mut waiting) = (queue.ready.len(), queue.waiting.len());
@@ -280,7 +283,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return false };
         let Some(index) = queue.slots.find(cid) else { return false };
         let slot = queue.slots.get(index);
-        if !matches!(slot.state, State::Waiting | State::Throttled | State::Receiving | State::Parked)
+        if !matches!(slot.state, State::Waiting | State::Throttled | State::Held | State::Receiving | State::Parked)
             || matches!(slot.work, Work::AwaitAbort)
         {
             return false;

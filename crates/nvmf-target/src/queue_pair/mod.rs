@@ -65,7 +65,7 @@ use crate::latency::Arrival;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
 use crate::unfinished::Unfinished;
-use crate::wait::Wait;
+use crate::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
@@ -193,6 +193,8 @@ pub struct QueuePair<T> {
     budget: u32,
     /// A backend was busy when waiting commands were last retried.
     was_busy: bool,
+    /// When commands that wait for earlier requests are looked at again, if there are any.
+    held_until_ns: Option<u64>,
     gate: Gate,
     /// Authentication of a host that has a secret.
     authentication: Option<Box<Authentication>>,
@@ -217,6 +219,7 @@ impl<T: Transport> QueuePair<T> {
             requests: 0,
             budget: BUDGET,
             was_busy: false,
+            held_until_ns: None,
             gate: Gate::Open,
             authentication: None,
             login: Login::new(began_ns, deadline_ns),
@@ -314,6 +317,7 @@ impl<T: Transport> QueuePair<T> {
     #[must_use]
     pub fn has_waiting(&self) -> bool {
         matches!(&self.phase, Phase::Connecting(connecting) if connecting.is_draining())
+            || self.held_until_ns.is_some()
             || self.queue.as_ref().is_some_and(|q| !q.waiting.is_empty() || !q.ready.is_empty())
     }
 
@@ -322,8 +326,8 @@ impl<T: Transport> QueuePair<T> {
     pub fn wait(&self, now_ns: u64) -> Wait {
         match &self.phase {
             Phase::Connecting(connecting) => connecting.wait(now_ns),
-            _ if self.was_busy => Wait::Until(now_ns + self.busy_retry_ns()),
-            _ => Wait::Event,
+            _ if self.was_busy => Wait::Until(now_ns + BUSY_RETRY_NS),
+            _ => self.held_until_ns.map_or(Wait::Event, Wait::Until),
         }
     }
 

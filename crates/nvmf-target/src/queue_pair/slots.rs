@@ -23,6 +23,8 @@ pub enum State {
     Waiting,
     /// Waits for a bandwidth cap.
     Throttled,
+    /// Waits for requests of its host's lost queues.
+    Held,
     /// Waits for data fetched by the transport.
     Receiving,
     /// In the backend.

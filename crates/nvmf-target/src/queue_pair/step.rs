@@ -73,7 +73,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some((namespace, _)) = slot.work.target()
             && self.role.hold(cx.namespaces, namespace) == Hold::Earlier
         {
-            return Step::Busy; // without a buffer
+            return self.hold_back(index); // without a buffer
         }
         if slot.buffer.is_none() {
             let len = slot.len as usize;
@@ -178,8 +178,8 @@ impl<T: Transport> QueuePair<T> {
         };
         slot.work = Work::Deallocate { namespace, ranges, done, offset: offset + part.blocks };
         let step = self.submit(index, Op::Deallocate, part, None, cx);
-        if step == Step::Busy
-            && let Some(queue) = &mut self.queue
+        if let Some(queue) = &mut self.queue
+            && (step == Step::Busy || queue.slots.get(index).state == State::Held)
         {
             // retry the same part
             queue.slots.get(index).work = Work::Deallocate { namespace, ranges, done, offset };

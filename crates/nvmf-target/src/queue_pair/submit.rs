@@ -16,7 +16,8 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
         let hold = self.role.hold(cx.namespaces, range.namespace);
         if hold == Hold::Earlier {
-            return self.keep_waiting(index, buffer, cx);
+            self.keep_waiting(index, buffer, cx);
+            return self.hold_back(index);
         }
         let ended = hold == Hold::Ended;
         let Some(queue) = &mut self.queue else { return Step::Handled };

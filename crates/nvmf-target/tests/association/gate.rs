@@ -153,7 +153,7 @@ pub(crate) fn gated(reactors: u32) -> (Target, Opener) {
 }
 
 pub(crate) fn queue(controller: &Controller, qid: u16) -> Connection {
-    let spec = QueueSpec { qid, depth: 16, max_io: 128 * 1024, buffers: Buffers::PerCommand };
+    let spec = QueueSpec { qid, depth: 512, max_io: 128 * 1024, buffers: Buffers::PerCommand };
     controller.open_queue(&spec).expect("an I/O queue")
 }
 
