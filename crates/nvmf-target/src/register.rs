@@ -78,25 +78,12 @@ impl Host {
 }
 
 impl Register {
-    /// Adds a queue of `host`. Returns `false`, without effect, if the host already has `most` queues.
-    #[must_use]
-    pub fn enter(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
-        let mut inner = self.lock();
-        let queues = inner.hosts.get(host).map_or(0, |host| host.queues.len());
-        if queues >= most as usize {
-            return false;
-        }
-        inner.host(host).queues.push(queue);
-        inner.on_queue.iter().for_each(Notifier::notify);
-        true
-    }
-
     /// Adds a queue of a peer that claims to be `host` and has not authenticated: it does not count for the host.
     pub fn claim(&self, host: &HostKey, queue: ConnAddr) {
         self.lock().host(host).claimed.push(queue);
     }
 
-    /// The claim is proved: as [`Register::enter`] from now on. Returns `false`, without effect, if the host already has `most` queues.
+    /// The claim is proved: the queue counts for the host from now on. Returns `false`, without effect, if the host already has `most` queues.
     #[must_use]
     pub fn prove(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
         let mut inner = self.lock();
@@ -351,6 +338,17 @@ impl Inner {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Register {
+        fn enter(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
+            self.claim(host, queue);
+            let is_proved = self.prove(host, queue, most);
+            if !is_proved {
+                self.leave(host, queue);
+            }
+            is_proved
+        }
+    }
     use crate::lease::Lease;
 
     fn host(id: u8) -> HostKey {

@@ -20,7 +20,7 @@
 //! # The properties
 //! - Nothing is allocated and no lock is taken after [`Aio::new`]; reaping makes no system call, and neither does
 //!   submission by threads, except to wake one.
-//! - Dropping the context waits until the kernel has released every buffer.
+//! - Dropping the context waits until the kernel has released every buffer; its channel has waited for submissions before.
 
 mod context;
 mod submission;

@@ -34,7 +34,7 @@
 //! The kernel does not guarantee that a read sees all or nothing of an overlapping write: reads of the page cache copy
 //! without the inode's lock, overlapping direct requests reach the device in any order and may be split at extents, and a
 //! virtual disk need not be atomic at all. So a request holds guards (see `guard.rs`) for all of its blocks until it has
-//! completed; overlapping requests are [`Submitted::Busy`](super::Submitted::Busy) meanwhile. A table of 2^20 words
+//! completed, or of a larger deallocation for its last block, where blocks are freed as a whole; overlapping requests are [`Submitted::Busy`](super::Submitted::Busy) meanwhile. A table of 2^20 words
 //! serves all blocks; blocks that share a word exclude each other, which is rare.
 //!
 //! # Medium errors

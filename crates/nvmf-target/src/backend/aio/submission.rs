@@ -8,8 +8,8 @@
 //! # The algorithm
 //! The reactor pushes control blocks to a queue and gives a [`Submission`] to a pool of threads. The thread takes blocks from
 //! the queue, at most [`BATCH`] at once, and submits them, until the queue is empty. Completions do not pass through it: the
-//! reactor reads them from the context's ring. What the kernel refuses returns to the reactor. If the queue has not been
-//! empty for [`PATIENCE_NS`], another submission takes part, up to [`MOST`]: so a stuck one keeps at most its batch, and a
+//! reactor reads them from the context's ring. What the kernel refuses returns to the reactor. If nothing has been
+//! taken from a queue for [`PATIENCE_NS`], another submission takes part, up to [`MOST`]: so a stuck one keeps at most its batch, and a
 //! context at most [`MOST`] threads.
 //!
 //! # The properties
@@ -38,6 +38,8 @@ struct Queue {
     pushed: ArrayQueue<u32>,
     /// Submissions queued or running.
     running: AtomicU32,
+    /// Batches taken from it.
+    batches: AtomicU32,
 }
 
 impl Queue {
@@ -55,14 +57,17 @@ impl Queue {
 /// A context's submissions, on the reactor's side.
 pub(super) struct Submissions {
     queue: Arc<Queue>,
-    /// When another one helps if the queue is not empty until then.
+    /// When another one helps if no batch is taken until then.
     help_ns: Option<u64>,
+    /// Batches taken when `help_ns` was set.
+    batches: u32,
 }
 
 impl Submissions {
     pub(super) fn new(context: Arc<Context>) -> Self {
         let pushed = ArrayQueue::new(context.depth());
-        Self { queue: Arc::new(Queue { context, pushed, running: AtomicU32::new(0) }), help_ns: None }
+        let queue = Queue { context, pushed, running: AtomicU32::new(0), batches: AtomicU32::new(0) };
+        Self { queue: Arc::new(queue), help_ns: None, batches: 0 }
     }
 
     pub(super) fn push(&mut self, at: u32) {
@@ -74,6 +79,10 @@ impl Submissions {
         if self.queue.pushed.is_empty() {
             self.help_ns = None;
             return None;
+        }
+        let batches = self.queue.batches.load(Ordering::Relaxed);
+        if std::mem::replace(&mut self.batches, batches) != batches {
+            self.help_ns = None;
         }
         let help_ns = *self.help_ns.get_or_insert(now_ns + PATIENCE_NS);
         fence(Ordering::SeqCst);
@@ -129,6 +138,7 @@ impl Submission {
             if count == 0 {
                 return;
             }
+            self.queue.batches.fetch_add(1, Ordering::Relaxed);
             self.submit(&batch[..count], refuse);
         }
     }

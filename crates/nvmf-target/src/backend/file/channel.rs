@@ -274,8 +274,8 @@ impl FileChannel {
         }))
     }
 
-    /// The first slice of a range, and what is held of it. Of a larger slice, which has whole pages, that is the last block, for which a
-    /// shrinking file waits. The kernel frees pages as a whole, so each block of it reads as before or as zeroes.
+    /// The first slice of a range, and what is held of it. Of a larger slice, which has whole pages, or blocks of a device, that is the
+    /// last block, for which a shrinking file waits. They are freed as a whole, so each block of it reads as before or as zeroes.
     fn first_slice(&self, op: Op, rest: &Range<u64>) -> (Range<u64>, Range<u64>) {
         let slice = self.medium.first_slice(rest, SLICE_UNITS);
         let whole = self.medium.whole_slices(rest, SLICE_UNITS, DEALLOCATED);

@@ -42,6 +42,9 @@ pub(super) enum Deallocation {
     Nothing,
 }
 
+/// Size of a huge page of tmpfs, of which a part is freed by clearing it.
+const HUGE_PAGE: u64 = 2 << 20;
+
 /// Properties found when the file was opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
@@ -208,12 +211,13 @@ impl Medium {
         bytes.start..next.min(bytes.end)
     }
 
-    /// The whole slices of `units` guarded units at the beginning of a range, up to the next multiple of `most` bytes; empty if it begins with a
-    /// part of one.
+    /// The whole slices of `units` guarded units, or of [`HUGE_PAGE`] bytes, at the beginning of a range, up to the next multiple of `most` bytes;
+    /// empty if it begins with a part of one, or if the medium could free a part of a block.
     pub(super) fn whole_slices(&self, bytes: &Range<u64>, units: u64, most: u64) -> Range<u64> {
-        let slice = units * self.guarded;
+        let slice = (units * self.guarded).next_multiple_of(HUGE_PAGE);
         let end = (bytes.end / slice * slice).min((bytes.start / most + 1) * most);
-        let has_whole = bytes.start.is_multiple_of(slice) && end > bytes.start;
+        let frees_blocks = !self.traits.block_device || self.traits.unit == self.traits.block_size as usize;
+        let has_whole = frees_blocks && bytes.start.is_multiple_of(slice) && end > bytes.start;
         bytes.start..if has_whole { end } else { bytes.start }
     }
 

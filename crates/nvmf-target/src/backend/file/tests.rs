@@ -459,4 +459,17 @@ fn memory_is_charged_to_the_budget() {
     (0..64).for_each(|lba| driver.write(lba, &[1; 4096]).expect("writes"));
     drop((driver, backend));
     assert_eq!(budget.used(), 0);
+    let backend = open(&budget);
+    if backend.medium.way() != Way::Aio {
+        return println!("skipped: the build's disk has no AIO");
+    }
+    let sizes = [false, true].map(|at_once| {
+        if at_once {
+            backend.medium.faults.open_at_once();
+        }
+        let before = budget.used();
+        let _channel = backend.open_channel(256).expect("opens");
+        budget.used() - before
+    });
+    assert!(sizes[1] > sizes[0] + 256 * 64, "a context is charged: {sizes:?}");
 }
