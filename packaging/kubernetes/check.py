@@ -25,6 +25,15 @@ for document in documents("pilotlight.yaml") + documents("experiment.yaml"):
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
     print(f"{document['kind']}: valid for Kubernetes {kubernetes_validate.latest_version()}")
 
+# The policy selects the server's pods and admits their ports only.
+kinds = {one["kind"]: one["spec"] for one in documents("pilotlight.yaml") if "spec" in one}
+policy, pod = kinds["NetworkPolicy"], kinds["StatefulSet"]["template"]
+[container] = pod["spec"]["containers"]
+[rule] = policy["ingress"]
+assert policy["podSelector"]["matchLabels"] == pod["metadata"]["labels"], policy
+assert policy["policyTypes"] == ["Ingress", "Egress"] and policy["egress"] == [], policy
+assert [port["port"] for port in rule["ports"]] == [port["containerPort"] for port in container["ports"]], rule
+
 # Each pod of the Job has its share: as many shares as completions, and the index, which Kubernetes counts from 0, plus 1.
 [job] = [one for one in documents("experiment.yaml") if one["kind"] == "Job"]
 [container] = job["spec"]["template"]["spec"]["containers"]

@@ -112,7 +112,10 @@ systemctl start pilotlight.service
 NQN=nqn.2024-05.org.example:pilotlight
 connect "$NQN" # at once: Type=notify
 PID=$(shown pilotlight.service MainPID)
-[[ $(ps -o user= -p "$PID" 2>/dev/null || stat -c %U "/proc/$PID") != root ]] || fail 'it runs as root'
+is "the unit's user" "$(shown pilotlight.service User)" pilotlight-files
+for user in root pilotlight; do
+  [[ $(stat -c %u "/proc/$PID") != "$(id -u "$user")" ]] || fail "it runs as $user, which has other rights"
+done
 
 step "write and read $DEVICE"
 write_and_verify "$DEVICE" 0

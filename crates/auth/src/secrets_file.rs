@@ -76,7 +76,7 @@ pub enum Cause {
     #[error("is longer than {MAX_BYTES} bytes: is it a file of secrets?")]
     TooLong,
     /// Not text.
-    #[error("is not text: put one secret a line into it")]
+    #[error("is not text")]
     NotText,
     /// A line is wrong.
     #[error("line {0}: {1}")]
@@ -126,11 +126,22 @@ pub fn load_by(
     credentials: Option<&Path>,
     open: impl FnOnce(&Path) -> io::Result<OwnedFd>,
 ) -> Result<BTreeMap<String, HostSecrets>, FileError> {
-    let parsed = read(path, credentials, open).and_then(|bytes| {
-        let text = std::str::from_utf8(&bytes).map_err(|_| Cause::NotText)?;
-        parse(text).map_err(|(line, error)| Cause::Line(line, error))
-    });
-    parsed.map_err(|cause| FileError { path: path.to_owned(), cause })
+    let text = read_by(path, credentials, open)?;
+    parse(&text).map_err(|(line, error)| FileError { path: path.to_owned(), cause: Cause::Line(line, error) })
+}
+
+/// The text of a file that is kept secret, of any form.
+///
+/// # Errors
+/// The file cannot be read, is not kept secret, or is not text.
+pub fn read_by(
+    path: &Path,
+    credentials: Option<&Path>,
+    open: impl FnOnce(&Path) -> io::Result<OwnedFd>,
+) -> Result<Zeroizing<String>, FileError> {
+    let text = read(path, credentials, open)
+        .and_then(|bytes| Ok(Zeroizing::new(std::str::from_utf8(&bytes).map_err(|_| Cause::NotText)?.to_owned())));
+    text.map_err(|cause| FileError { path: path.to_owned(), cause })
 }
 
 /// Parses the text of a file of the secrets of several hosts.

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use pilotlight_auth::{Config, Group, HashFunction, Initiator, Policy, Secret, SecretLen, SequenceNumbers, Step};
 use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::raw::{RawPeer, Reply};
-use pilotlight_host::{ConnectOptions, Controller, Handshake};
+use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
-use pilotlight_nvme::command::opcode::admin;
+use pilotlight_nvme::command::opcode::{admin, io};
 use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::backend::BackendSpec;
@@ -188,6 +188,43 @@ fn whoever_claims_to_be_a_host_takes_nothing_that_it_needs() {
         assert!(matches!(peer.read_pdu(), Ok(Reply::Pdu(_))));
     }
     the_honest_host_is_served(&server);
+}
+
+/// The honest host connects, authenticates, and reads over an I/O queue.
+fn log_in(server: &Server) -> Controller {
+    let mut controller = Controller::connect(honest(server.local_addrs()[0])).expect("authenticated");
+    controller.set_queue_count(1).expect("an I/O queue");
+    let spec = QueueSpec { qid: 1, depth: 4, max_io: 4096, buffers: Buffers::PerCommand };
+    let mut queue = controller.open_queue(&spec).expect("an authenticated I/O queue");
+    queue.execute("Read", Sqe::block_io(io::READ, 1, 0, 1), &[], &mut [0; 4096]).expect("data");
+    controller
+}
+
+/// Its attackers know its NQN and identifier. One has gone, one holds a connection that is not authenticated, and one whose exchange has
+/// failed does not close its connection.
+#[test]
+fn a_host_reconnects_while_associations_of_attackers_last() {
+    let server = server(&Limits::default());
+    let first = log_in(&server);
+    let claim = || claimed(&server).expect("connected as the host");
+    let stays = claim();
+    let peer = stays.stream().local_addr().expect("an address");
+    let held = || server.associations().iter().find(|one| one.peer == peer).map(|one| one.cntlid);
+    let cntlid = held().expect("an association that is not authenticated");
+    drop(first);
+    drop(claim());
+    log_in(&server);
+    assert_eq!(held(), Some(cntlid), "it has lasted");
+    // an ended association lasts as long as its connection, which the target closes after a time: on a slow machine before the login has ended
+    servers::eventually("a login while an ended association lasts", || {
+        servers::eventually("one association", || server.stats().associations == 1);
+        let mut failed = claim();
+        send(&mut failed, &[0xff; 16]).expect("taken");
+        receive(&mut failed).expect("the reason");
+        let _host = log_in(&server);
+        server.stats().associations == 3
+    });
+    assert_eq!(held(), Some(cntlid), "it has lasted");
 }
 
 /// An admin queue that an attacker has connected as [`HOST`]; `None` if the connection is refused.

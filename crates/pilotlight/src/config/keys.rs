@@ -150,11 +150,11 @@ section! {
         ca_file: text, "", "required with `https`", Restart;
         /// PEM file of the certificate of this server for etcd.
         cert_file: text, "", "none", Restart;
-        /// PEM file of its key.
+        /// PEM file of its key, which other users may not access.
         key_file: text, "", "none", Restart;
         /// User of etcd.
         user: text, "", "none", Restart;
-        /// File of the user's password.
+        /// File of the user's password, which other users may not access.
         password_file: text, "", "none", Restart;
     }
 }

@@ -172,6 +172,18 @@ fn promtool_reads_the_alerts_and_their_tests_pass() {
 }
 
 #[test]
+fn the_units_share_no_user() {
+    let user = |unit: &str| {
+        let text = read(&format!("systemd/{unit}.service"));
+        text.lines().find_map(|line| line.strip_prefix("User=")).unwrap_or(unit).to_owned() // systemd's default is the unit's name
+    };
+    assert_ne!(user("pilotlight"), user("pilotlight-devices"));
+    let users = read("systemd/sysusers.conf");
+    let is_static = |user: &str| users.lines().any(|line| line.split_whitespace().nth(1) == Some(user));
+    assert!(is_static(&user("pilotlight-devices")) && !is_static(&user("pilotlight")), "{users}");
+}
+
+#[test]
 fn manifests_follow_their_schemas() {
     // .ci/run installs the packages there
     let installed = packaging("../target/packaging-python/bin/python");

@@ -1,5 +1,7 @@
 //! The section `[fleet]`.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 use crate::config::Fleet;
 
@@ -66,9 +68,29 @@ fn what_is_missing_or_wrong_is_named() {
         ("cert_file = \"etcd-cert.pem\"", "needs `key_file` too"),
         ("user = \"a\"", "needs `password_file` too"),
         ("password_file = \"etcd-password\"", "needs `user` too"),
-        ("password_file = \"none\"\nuser = \"a\"", "no such file"),
+        ("password_file = \"none\"\nuser = \"a\"", "cannot be read: No such file"),
     ] {
         let refused = output(&format!("{WHOLE}{more}"));
         assert!(refused.contains(expected), "{expected}: {refused}");
     }
+}
+
+#[test]
+fn key_and_password_that_others_may_read_are_refused() {
+    let config_dir = ConfigDir::new();
+    let tls = "ca_file = \"etcd-ca.pem\"\ncert_file = \"etcd-cert.pem\"\nkey_file = \"etcd-key.pem\"\n";
+    let text = WHOLE.replace("http:", "https:") + tls + "user = \"a\"\npassword_file = \"etcd-password\"\n";
+    for (key, name) in [("key_file", "etcd-key.pem"), ("password_file", "etcd-password")] {
+        let path = config_dir.path().join(name);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(config_dir.load(&file(&text)).is_err(), "{key}");
+        let refused = config_dir.output(&file(&text));
+        let why = format!("{name}: is accessible to other users (mode 0640): chmod 600");
+        assert!(refused.contains(&format!("{key} = ")) && refused.contains(&why), "{refused}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    for name in ["etcd-ca.pem", "etcd-cert.pem"] {
+        fs::set_permissions(config_dir.path().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    assert!(config_dir.load(&file(&text)).is_ok(), "certificates are public");
 }

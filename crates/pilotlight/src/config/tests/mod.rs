@@ -54,7 +54,7 @@ impl ConfigDir {
         fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
         write_secrets(&dir.path().join("secrets"));
         for name in ["etcd-ca.pem", "etcd-cert.pem", "etcd-key.pem", "etcd-password"] {
-            fs::write(dir.path().join(name), format!("{name}\n")).unwrap();
+            write_secret(&dir.path().join(name), &format!("{name}\n"));
         }
         fs::write(dir.path().join("machine.toml"), include_str!("../../../../../profiles/pass-xeon-gold-6430.toml"))
             .unwrap();
@@ -144,6 +144,11 @@ fn write_secrets(path: &Path) {
         host.as_str(),
         controller.as_str()
     );
+    write_secret(path, &text);
+}
+
+/// Writes a file that only its owner may access.
+fn write_secret(path: &Path, text: &str) {
     let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path).unwrap();
     file.write_all(text.as_bytes()).unwrap();
 }

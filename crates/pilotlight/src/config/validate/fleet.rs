@@ -4,11 +4,13 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
+use pilotlight_auth::secrets_file;
 use pilotlight_fleet::documents::is_name;
 use pilotlight_policy::fleet::{Work, estimate};
 use pilotlight_policy::pass::profile::Profile;
 
 use super::Checker;
+use super::security::{credentials, open_secret};
 use crate::config::keys;
 use crate::config::operation::{Etcd, Fleet};
 use crate::config::power::{BUDGETS_UW, parse_budget};
@@ -125,8 +127,8 @@ impl Checker<'_> {
     fn etcd_tls(&mut self, written: &keys::Fleet) -> (Option<String>, Option<(String, String)>) {
         let base = self.base;
         let mut pem = |text: Option<&Text>| self.parsed(text, |file| read(&base.join(file)));
-        let (ca, cert, key) =
-            (pem(written.ca_file.as_ref()), pem(written.cert_file.as_ref()), pem(written.key_file.as_ref()));
+        let (ca, cert) = (pem(written.ca_file.as_ref()), pem(written.cert_file.as_ref()));
+        let key = self.parsed(written.key_file.as_ref(), |file| read_secret(&base.join(file)));
         let alone = match (&written.cert_file, &written.key_file) {
             (Some(text), None) => Some((text, "key_file")),
             (None, Some(text)) => Some((text, "cert_file")),
@@ -151,7 +153,7 @@ impl Checker<'_> {
 
     fn etcd_user(&mut self, written: &keys::Fleet) -> Option<(String, String)> {
         let base = self.base;
-        let password = self.parsed(written.password_file.as_ref(), |file| read(&base.join(file)));
+        let password = self.parsed(written.password_file.as_ref(), |file| read_secret(&base.join(file)));
         match (&written.user, &written.password_file) {
             (Some(user), Some(file)) => {
                 if written.etcd.iter().any(|text| text.value.starts_with("http://")) {
@@ -175,4 +177,10 @@ impl Checker<'_> {
 
 fn read(path: &Path) -> Result<String, String> {
     read_text(path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))
+}
+
+/// A file that other users may not access.
+fn read_secret(path: &Path) -> Result<String, String> {
+    let text = secrets_file::read_by(path, credentials().as_deref(), open_secret);
+    text.map(|text| text.to_string()).map_err(|error| error.to_string())
 }

@@ -1,6 +1,8 @@
 //! Checks of `[security]`: secrets of hosts, and what exchanges with them allow.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use pilotlight_auth::tls::ConfiguredPsk;
@@ -153,10 +155,13 @@ struct Secrets {
     tls_keys: BTreeMap<String, ConfiguredPsk>,
 }
 
+/// Opens a file of secrets, as `secrets_file` and the files of etcd are.
+pub(super) fn open_secret(path: &Path) -> io::Result<OwnedFd> {
+    open_text_with(path, || secrets_file::open_file(path))
+}
+
 fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
-    let loaded =
-        secrets_file::load_by(path, credentials, |path| open_text_with(path, || secrets_file::open_file(path)))
-            .map_err(|error| error.to_string())?;
+    let loaded = secrets_file::load_by(path, credentials, open_secret).map_err(|error| error.to_string())?;
     let mut secrets = Secrets::default();
     for (nqn, secrets_file::HostSecrets { host, controller, tls }) in loaded {
         match (host, controller) {
