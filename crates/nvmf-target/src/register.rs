@@ -388,6 +388,7 @@ mod tests {
         let register = Register::default();
         register.claim(&host(1), queue(0, 0));
         let claimed = begin(&register, 1, queue(0, 0));
+        assert!(register.attach(&claimed, queue(0, 3)), "which no queue does today before the proof");
         register.terminate(&claimed);
         assert!(claimed.has_ended() && !register.is_draining(&host(1)));
         assert!(register.prove(&host(1), queue(0, 0), 1), "a proof that comes too late");
