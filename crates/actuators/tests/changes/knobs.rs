@@ -115,6 +115,31 @@ fn wake_ups_of_a_drive_are_limited_and_restored() {
 }
 
 #[test]
+fn a_limit_that_firmware_locks_is_missing() {
+    for file in [LIMIT, SHORT_TERM] {
+        let machine = Machine::new();
+        machine.write(&format!("{file}.locked"), "");
+        let before = machine.tree();
+        let (knobs, missing) = find(&machine, &Wanted::default());
+        assert!(knobs.list().iter().all(|knob| knob.kind != Kind::LimitUw), "it opens, and refuses each value");
+        let missing = missing.iter().find(|missing| missing.what == "power limit of intel-rapl:0").unwrap();
+        assert!(missing.why.contains("firmware"), "{missing:?}");
+        assert_eq!(machine.tree(), before);
+    }
+}
+
+#[test]
+fn limits_that_another_process_varies_are_not_written_back() {
+    let machine = Machine::new();
+    let (mut other, _) = find(&machine, &Wanted::default());
+    other.set(KnobId(0), Some(40_000_000)).unwrap();
+    let (kernel, pictures) = machine.kernel().watched();
+    let changes = Changes::begin_on(&machine.path("run/2.jsonl"), machine.roots(), kernel).unwrap();
+    let (knobs, _) = Knobs::find_with(&machine.roots(), &Wanted::default(), changes);
+    assert!(knobs.list().iter().any(|knob| knob.kind == Kind::LimitUw) && pictures.lock().unwrap().is_empty());
+}
+
+#[test]
 fn every_package_is_limited_for_all_its_windows() {
     let machine = Machine::new();
     let second = "sys/class/powercap/intel-rapl:1";
