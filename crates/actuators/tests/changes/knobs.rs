@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use pilotlight_actuators::Knobs;
-use pilotlight_actuators::changes::{Changes, Error, Options, restore_with};
+use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
 use pilotlight_actuators::knobs::{Missing, Wanted};
 use pilotlight_plant::{CoreId, Kind, KnobId, Scope, Values};
 use proptest::prelude::*;
@@ -126,6 +126,24 @@ fn a_limit_that_firmware_locks_is_missing() {
         assert!(missing.why.contains("firmware"), "{missing:?}");
         assert_eq!(machine.tree(), before);
     }
+}
+
+#[test]
+fn a_kept_limit_that_somebody_has_changed_is_said_to_be_theirs() {
+    let machine = Machine::new();
+    let mut changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    changes.keep_limits();
+    let mark = changes.mark();
+    let limit = Change::PowerLimit { zone: "intel-rapl:0".into(), short_term: true, power_uw: 40_000_000 };
+    changes.make(&limit).unwrap();
+    machine.write(SHORT_TERM, "50000000\n");
+    let Err(Error::NotBack(all)) = changes.restore_to(mark, Options { leaves_limits: true, ..Options::default() })
+    else {
+        panic!("both stay")
+    };
+    let outcome = |file| all.iter().find(|back| back.setting.ends_with(file)).map(|back| &back.outcome);
+    assert_eq!(outcome(LIMIT), Some(&Outcome::Left), "{all:?}");
+    assert_eq!(outcome(SHORT_TERM), Some(&Outcome::ChangedElsewhere), "the next server leaves it too");
 }
 
 #[test]
