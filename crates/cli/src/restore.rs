@@ -31,7 +31,7 @@ unless --force is given; so are power limits of a server with `keep_limits`, whi
 the present settings, remove the journal. Links and other files are refused.
 
 Exit codes:
-  0  everything is restored, or there was nothing to restore
+  0  everything but kept power limits is restored, or there was nothing to restore
   1  a setting could not be restored; its journal is kept
   2  the command line was refused";
 

@@ -17,7 +17,7 @@
 //! as standard input. The helper reads the configuration itself, restores what a killed server has left, and then answers requests
 //! ([`message`]): it opens only files that the configuration names ([`named`]), only where nobody but root can change which files these
 //! are ([`walk`]), and sets only knobs of the machine. Then the server changes its user ([`surrender`]). When its end of the socket is
-//! closed, also by SIGKILL, the helper restores all settings and ends.
+//! closed, the helper restores all settings, after SIGKILL all but limits that `keep_limits` keeps, and ends.
 //!
 //! **Properties.** No thread of the server keeps a capability. Whoever takes the server over can open what the configuration names, and
 //! set knobs to values that policies can set; nothing else of root's rights. A malformed request ends the helper. Before the privileges are
@@ -48,7 +48,7 @@ use rustix::thread::{CapabilitySet, capabilities};
 use tracing::{info, warn};
 
 pub(crate) use account::Account;
-pub(crate) use client::{finish, serving};
+pub(crate) use client::{Finish, finish, serving};
 pub(crate) use helper::run as run_helper;
 pub(crate) use knobs::machine;
 
@@ -94,12 +94,12 @@ pub(crate) fn start(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<Privile
 }
 
 impl Privileged {
-    /// Gives the privileges up, in all threads. Warns if goals cannot be kept in `state_file` then.
+    /// Gives the privileges up, in all threads; the result is kept until the server's end. Warns if goals cannot be kept in `state_file` then.
     ///
     /// # Errors
     /// The system refuses, or a thread still has privileges: the server must not serve then.
-    pub(crate) fn surrender(self, state_file: Option<&Path>) -> anyhow::Result<()> {
-        let Some(account) = self.0 else { return Ok(()) };
+    pub(crate) fn surrender(self, state_file: Option<&Path>) -> anyhow::Result<Finish> {
+        let Some(account) = self.0 else { return Ok(Finish) };
         surrender::surrender(&account)?;
         if let Some(folder) = state_file.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty())
             && access(folder, Access::WRITE_OK).is_err()
@@ -111,7 +111,7 @@ impl Privileged {
             );
         }
         info!("privileges given up: the server runs as user {} ({}:{})", account.name, account.uid, account.gid);
-        Ok(())
+        Ok(Finish)
     }
 }
 
@@ -148,4 +148,42 @@ fn spawn() -> io::Result<Client> {
     command.process_group(0); // a terminal's Ctrl-C is for the server
     command.spawn()?;
     Ok(Client::new(ours))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What the helper says when its server has ended by itself.
+    pub(crate) const RESTORES: &str = "the helper restores all settings";
+    const CHILD: &str = "PILOTLIGHT_TEST_FINISHES";
+
+    /// Gives this process a helper, once. It says on standard error how its server has ended.
+    pub(crate) fn connect_to_helper() {
+        let (ours, theirs) = channel::pair().unwrap();
+        channel::send(&theirs, &message::Reply::Ready { knobs: 0 }.encode(), None).unwrap();
+        std::thread::spawn(move || {
+            while let Ok(Some(_)) = channel::receive::<8>(&theirs) {}
+            eprintln!("{RESTORES}");
+        });
+        Client::new(ours).connect(Vec::new).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_ends_with_an_error_lets_the_helper_finish() {
+        if std::env::var_os(CHILD).is_some() {
+            connect_to_helper();
+            let serve = || -> anyhow::Result<()> {
+                let _finish = Privileged(None).surrender(None)?;
+                bail!("an error")
+            };
+            assert!(serve().is_err());
+            std::process::exit(0);
+        }
+        let name = "privileges::tests::a_server_that_ends_with_an_error_lets_the_helper_finish";
+        let mut child = Command::new(env::current_exe().unwrap());
+        let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && said.contains(RESTORES), "{said}");
+    }
 }

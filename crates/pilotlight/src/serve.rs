@@ -91,7 +91,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let page = loaded.operation.page.as_ref().map(Prepared::new).transpose()?;
     let meter = server::open_meter(&loaded.operation)?;
     privileges::serving(); // while only root could have changed what is noted
-    privileged.surrender(loaded.operation.state_file.as_deref())?;
+    let finish = privileged.surrender(loaded.operation.state_file.as_deref())?;
     seccomp::start(loaded.operation.seccomp)?;
     let (operation, overrides) = with_overrides(&loaded.operation); // a file of the server's user
     server::check_meter(meter.as_ref(), &operation)?;
@@ -116,7 +116,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
     let (server, config) = admin.close();
     let exit = stop(server, &config);
-    privileges::finish();
+    drop(finish); // while the exit is still forced
     drop(forced_exit);
     Ok(exit)
 }
@@ -195,7 +195,7 @@ fn run_until_stopped(
         let dividing = dividing.transpose().context("cannot start a thread that divides energy among hosts")?;
         let reloading = handle_signals(scope, || signals.next(), || reload(args, machine, admin, announcer));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
-        notify::stopping(admin.drain_timeout() + forced_exit::GRACE);
+        notify::stopping(admin.drain_timeout() + forced_exit::GRACE + forced_exit::RESTORE);
         let forced_exit = ForcedExit::arm(admin.drain_timeout() + forced_exit::GRACE, forced_exit::leave);
         if let (Some(control), Some(answering)) = (control, answering) {
             control.stop();

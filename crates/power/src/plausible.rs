@@ -4,7 +4,7 @@
 //! sensor's own window, beyond the errors of both, is refused. A reading that stays the same while the packages' mean has moved by more than
 //! both errors, and stays so for a window and the lag, is stale until it changes.
 //!
-//! Where the packages are not measured, the load decides instead: a reading that stays the same from a mean of at most an eighth of all CPU time
+//! Where the packages are not measured, or no longer, the load decides instead: a reading that stays the same from a mean of at most an eighth of all CPU time
 //! to one of at least half is stale. CPU time, because it includes the work for network and drives, whatever their number and kind. The distance
 //! is large on purpose: between the two no machine draws the same to a step of its sensor, while less load can change power by less than
 //! a step, and under a power limit not at all. At constant load, idle too, no reading is stale.
@@ -182,10 +182,15 @@ impl Plausibility {
         if uw + error_uw(uw) + error_uw(least_uw) < least_uw {
             return Err(Refused::BelowPackages { uw, packages_uw: least_uw });
         }
-        let Some(same) = self.same else { return Ok(uw) };
+        let Some(same) = &mut self.same else { return Ok(uw) };
         if let Some(packages_uw @ (low, high)) = same.packages_uw {
-            let is_stale = high - low > error_uw(uw) + error_uw(high);
-            return if is_stale { Err(Refused::Constant { uw, packages_uw }) } else { Ok(uw) };
+            if high - low > error_uw(uw) + error_uw(high) {
+                return Err(Refused::Constant { uw, packages_uw });
+            }
+            if !self.packages_uw.means.is_empty() {
+                same.busy_permille = None; // they decide until now; where they are no longer measured, the load does from now on
+                return Ok(uw);
+            }
         }
         let is_stale = |&(low, high): &(u64, u64)| low <= IDLE_PERMILLE && high >= BUSY_PERMILLE;
         same.busy_permille.filter(is_stale).map_or(Ok(uw), |busy_permille| Err(Refused::Unloaded { uw, busy_permille }))
@@ -295,5 +300,14 @@ mod tests {
             of.note_busy(now_s * S, Some(if now_s < 20 { 0 } else { 1_000 }));
             assert_eq!(of.check(now_s * S, 90 * W), Ok(90 * W), "a limit of the packages keeps their power constant");
         }
+        let mut check = |now_s: u64, busy| {
+            of.note_packages(now_s * S, None);
+            of.note_busy(now_s * S, Some(busy));
+            of.check(now_s * S, 90 * W)
+        };
+        assert!((40..50).all(|now_s| check(now_s, 1_000).is_ok()), "no longer measured: the load counts from then on");
+        assert!(
+            (50..60).any(|now_s| check(now_s, 0) == Err(Refused::Unloaded { uw: 90 * W, busy_permille: (0, 1_000) }))
+        );
     }
 }

@@ -237,6 +237,21 @@ impl Changes {
         self.at_end = Options { leaves_limits: true, ..Options::default() };
     }
 
+    /// Writes the value back that a file has, unless another process varies it.
+    ///
+    /// # Errors
+    /// The kernel lets nobody write it, or not this process.
+    pub(crate) fn write_back(&mut self, path: &Path) -> std::io::Result<()> {
+        let setting = Setting::File { path: path.to_owned(), accept: Accept::Exact };
+        let Ok(_turn) = journal::turn(&self.path) else { return Ok(()) };
+        if self.check_free(&setting).is_err() {
+            return Ok(());
+        }
+        let Ok(value) = setting.read(self.kernel.as_mut()) else { return Ok(()) };
+        let denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+        setting.set(self.kernel.as_mut(), &value).err().filter(denied).map_or(Ok(()), Err)
+    }
+
     /// The kernel.
     pub(crate) fn kernel(&mut self) -> &mut dyn Kernel {
         self.kernel.as_mut()

@@ -114,8 +114,8 @@ pub(super) fn restore_entry(entry: &Entry, roots: &Roots, options: Options, kern
     let foreign = !setting.drifts() && done.as_ref().is_some_and(|done| !setting.same(&found, done));
     let outcome = match (setting.same(&found, before), foreign && !options.force, options.dry_run) {
         (true, ..) => Outcome::Unchanged,
-        _ if entry.outlasts && options.leaves_limits => Outcome::Left,
         (_, true, _) => Outcome::ChangedElsewhere,
+        _ if entry.outlasts && options.leaves_limits => Outcome::Left,
         (.., true) => Outcome::DryRun,
         _ => set(entry, kernel).map_or_else(Outcome::Failed, |()| Outcome::Restored),
     };

@@ -94,7 +94,7 @@ struct Found {
 }
 
 impl Knobs {
-    /// Looks for knobs; returns those of this machine and the missing ones. Changes nothing.
+    /// Looks for knobs; returns those of this machine and the missing ones. Changes nothing: power limits are written back as they are.
     ///
     /// # Errors
     /// An earlier process was killed ([`Error::LeftBehind`]): its changes must be restored first.
@@ -105,7 +105,9 @@ impl Knobs {
     /// [`Knobs::find`] with unused changes.
     #[must_use]
     pub fn find_with(roots: &Roots, wanted: &Wanted, mut changes: Changes) -> (Self, Vec<Missing>) {
-        let Found { entries, resources, missing } = Found::on(roots, changes.kernel(), wanted);
+        let mut found = Found::on(roots, changes.kernel(), wanted);
+        power_limit::drop_locked(roots, &mut changes, &mut found);
+        let Found { entries, resources, missing } = found;
         (Self { entries, resources, changes, offline: Vec::new(), workers: Vec::new() }, missing)
     }
 
@@ -203,7 +205,7 @@ impl Resource {
     }
 }
 
-/// The knobs of this machine as in [`Knobs::find`], also while another process sets them. Changes nothing.
+/// The knobs of this machine as in [`Knobs::find`], also while another process sets them. Writes nothing, so that locked limits are among them.
 #[must_use]
 pub fn list(roots: &Roots, wanted: &Wanted) -> Vec<Knob> {
     Found::on(roots, &mut Linux, wanted).entries.into_iter().map(|one| one.knob).collect()

@@ -6,8 +6,8 @@ use std::fs;
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource, number, writable};
-use crate::changes::{LONG_TERM, SHORT_TERM};
+use super::{Found, Missing, Resource, number, writable};
+use crate::changes::{Changes, LONG_TERM, SHORT_TERM};
 
 /// RAPL's unit on known machines: 1/8 W.
 const STEP_UW: u64 = 125_000;
@@ -35,6 +35,24 @@ pub(super) fn find(roots: &Roots, found: &mut Found) {
             Err(why) => found.misses(format!("power limit of {zone}"), why),
         }
     }
+}
+
+/// Drops the limits that firmware has locked: their files open for writing, and refuse each value, also the one that they have.
+pub(super) fn drop_locked(roots: &Roots, changes: &mut Changes, found: &mut Found) {
+    let Found { entries, resources, missing } = found;
+    entries.retain(|one| {
+        let Resource::PowerLimit { zone } = &resources[one.resource] else { return true };
+        let folder = roots.sys.join("class/powercap").join(zone);
+        let refused = [LONG_TERM, SHORT_TERM].map(|file| folder.join(file)).into_iter().find_map(|file| {
+            let why = changes.write_back(&file).err()?;
+            Some(format!(
+                "cannot write {}: {why}; firmware (BIOS) locks it, or the run has no right to",
+                file.display()
+            ))
+        });
+        missing.extend(refused.clone().map(|why| Missing { what: format!("power limit of {zone}"), why }));
+        refused.is_none()
+    });
 }
 
 /// The limit of a zone; `None` if it is not a package.

@@ -357,6 +357,9 @@ impl Kernel for Fake {
     fn write(&mut self, path: &Path, text: &str) -> io::Result<()> {
         let name = path.file_name().unwrap().to_str().unwrap();
         let old = fs::read_to_string(path)?;
+        if path.with_file_name(format!("{name}.locked")).exists() {
+            return Err(io::Error::from_raw_os_error(13)); // opened as others are
+        }
         let new = written(name, &old, text)?;
         if crosses(path, name, &new)? {
             return Err(invalid());

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
 use pilotlight_actuators::Knobs;
-use pilotlight_actuators::changes::{Changes, Error, Options, restore_with};
+use pilotlight_actuators::changes::{Change, Changes, Error, Options, Outcome, restore_with};
 use pilotlight_actuators::knobs::{Missing, Wanted};
 use pilotlight_plant::{CoreId, Kind, KnobId, Scope, Values};
 use proptest::prelude::*;
@@ -112,6 +112,49 @@ fn wake_ups_of_a_drive_are_limited_and_restored() {
         restore_with(&machine.journal(), &machine.roots(), Options::default(), machine.kernel().as_mut()).unwrap();
         assert_eq!(machine.read(TOLERANCE).trim(), found, "restored");
     }
+}
+
+#[test]
+fn a_limit_that_firmware_locks_is_missing() {
+    for file in [LIMIT, SHORT_TERM] {
+        let machine = Machine::new();
+        machine.write(&format!("{file}.locked"), "");
+        let before = machine.tree();
+        let (knobs, missing) = find(&machine, &Wanted::default());
+        assert!(knobs.list().iter().all(|knob| knob.kind != Kind::LimitUw), "it opens, and refuses each value");
+        let missing = missing.iter().find(|missing| missing.what == "power limit of intel-rapl:0").unwrap();
+        assert!(missing.why.contains("firmware"), "{missing:?}");
+        assert_eq!(machine.tree(), before);
+    }
+}
+
+#[test]
+fn a_kept_limit_that_somebody_has_changed_is_said_to_be_theirs() {
+    let machine = Machine::new();
+    let mut changes = Changes::begin_on(&machine.journal(), machine.roots(), machine.kernel()).unwrap();
+    changes.keep_limits();
+    let mark = changes.mark();
+    let limit = Change::PowerLimit { zone: "intel-rapl:0".into(), short_term: true, power_uw: 40_000_000 };
+    changes.make(&limit).unwrap();
+    machine.write(SHORT_TERM, "50000000\n");
+    let Err(Error::NotBack(all)) = changes.restore_to(mark, Options { leaves_limits: true, ..Options::default() })
+    else {
+        panic!("both stay")
+    };
+    let outcome = |file| all.iter().find(|back| back.setting.ends_with(file)).map(|back| &back.outcome);
+    assert_eq!(outcome(LIMIT), Some(&Outcome::Left), "{all:?}");
+    assert_eq!(outcome(SHORT_TERM), Some(&Outcome::ChangedElsewhere), "the next server leaves it too");
+}
+
+#[test]
+fn limits_that_another_process_varies_are_not_written_back() {
+    let machine = Machine::new();
+    let (mut other, _) = find(&machine, &Wanted::default());
+    other.set(KnobId(0), Some(40_000_000)).unwrap();
+    let (kernel, pictures) = machine.kernel().watched();
+    let changes = Changes::begin_on(&machine.path("run/2.jsonl"), machine.roots(), kernel).unwrap();
+    let (knobs, _) = Knobs::find_with(&machine.roots(), &Wanted::default(), changes);
+    assert!(knobs.list().iter().any(|knob| knob.kind == Kind::LimitUw) && pictures.lock().unwrap().is_empty());
 }
 
 #[test]

@@ -31,7 +31,10 @@ pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
 fn budget(section: &mut Section, has_limits: bool, has_quota: bool) {
     let item = "budget";
     let (policy, found) = match (has_limits, has_quota) {
-        (true, _) => ("rapl-only", "held by the RAPL limits (rapl-only), the best mechanism without a profile"),
+        (true, _) => (
+            "rapl-only",
+            "held by the RAPL limits (rapl-only), the best mechanism without a profile, unless firmware locks them",
+        ),
         (false, true) => ("cpu-bandwidth", "held by the CPU quota (cpu-bandwidth), as no RAPL limit can be set"),
         (false, false) => {
             let reason = Reason {
@@ -72,7 +75,7 @@ fn power_limits(section: &mut Section, facts: &Facts) -> bool {
     }
     let list: Vec<String> = limits.iter().map(|(name, _, uw)| format!("{name} {} W", *uw as f64 / 1e6)).collect();
     if writable {
-        section.ok(item, list.join(", "), value);
+        section.ok(item, list.join(", ") + "; only a server that starts can tell whether firmware locks them", value);
         return true;
     }
     let reason = Reason { why: "the limits are root's to write", costs, remedy: &[AS_ROOT] };

@@ -43,6 +43,16 @@ pub(crate) fn serving() {
     }
 }
 
+/// A server that ends by itself, however, calls [`finish`].
+#[must_use]
+pub(crate) struct Finish;
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        finish();
+    }
+}
+
 /// Lets the helper restore all settings and end, and waits until it has.
 pub(crate) fn finish() {
     let Some(helper) = helper() else { return };

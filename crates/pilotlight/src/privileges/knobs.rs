@@ -5,7 +5,7 @@ use pilotlight_reactor::Machine;
 
 use super::client::{Helper, helper};
 use crate::config::Loaded;
-use crate::serve::knobs::{KnobAccess, Settings, look as list};
+use crate::serve::knobs::{KnobAccess, Settings, found};
 
 /// A machine whose knobs the helper sets.
 struct RemoteMachine {
@@ -19,10 +19,10 @@ pub(crate) fn machine(settings: &Settings) -> Option<Box<dyn Machine>> {
     Some(Box::new(RemoteMachine { helper, settings: settings.clone() }))
 }
 
-/// The knobs that the helper will find.
+/// The knobs that the helper has found.
 pub(super) fn look(loaded: &Loaded) -> impl FnOnce() -> Vec<Knob> {
     let access = KnobAccess::of(&loaded.operation);
-    move || list(&loaded.config, &loaded.operation.reactors.cores, &access)
+    move || found(&loaded.config, &loaded.operation.reactors.cores, &access)
 }
 
 impl Machine for RemoteMachine {

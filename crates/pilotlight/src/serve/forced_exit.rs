@@ -11,6 +11,7 @@ use std::time::Duration;
 use tracing::error;
 
 use crate::exit::Exit;
+use crate::privileges;
 
 /// Time beyond the drain timeout: more than a stop can take (`pilotlight_nvmf_target::Server::stop`).
 pub(super) const GRACE: Duration = Duration::from_secs(5);
@@ -34,11 +35,18 @@ impl ForcedExit {
     }
 }
 
-/// Leaves with the exit code of a stop with work unfinished.
+/// Time for the helper process to restore the machine; it may be in the call that does not return.
+pub(super) const RESTORE: Duration = Duration::from_secs(1);
+
+/// Leaves with the exit code of a stop with work unfinished. Nobody has killed the server, so no power limit stays.
 pub(super) fn leave() {
+    let exit = || std::process::exit(i32::from(Exit::Undrained.code()));
     error!("the stop is held up, most likely by a change of a namespace that does not end; leaving without a flush");
     crate::log::flush();
-    std::process::exit(i32::from(Exit::Undrained.code()));
+    if let Ok(_forced_exit) = ForcedExit::arm(RESTORE, exit) {
+        privileges::finish();
+    }
+    exit();
 }
 
 #[cfg(test)]
@@ -54,6 +62,7 @@ mod tests {
     fn the_reason_is_in_the_log_before_the_program_leaves() {
         if std::env::var_os(CHILD).is_some() {
             crate::log::start(0).unwrap();
+            privileges::tests::connect_to_helper();
             leave();
         }
         let name = "serve::forced_exit::tests::the_reason_is_in_the_log_before_the_program_leaves";
@@ -62,6 +71,7 @@ mod tests {
         let log = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{log}");
         assert!(log.contains("ERROR") && log.contains("the stop is held up"), "{log}");
+        assert!(log.contains(privileges::tests::RESTORES), "it was not killed: {log}");
     }
 
     #[test]

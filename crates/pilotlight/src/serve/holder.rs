@@ -69,23 +69,29 @@ pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Optio
 /// Lets the first decide that this machine can have; which one that is.
 ///
 /// # Errors
-/// Why the last candidate cannot be activated; then nothing has changed.
+/// Why none can be activated, of each; then nothing has changed.
 pub(super) fn activate_first(
     candidates: &[PolicyChoice],
     operation: &Operation,
     set: impl Fn(&PolicyChoice) -> Result<(), String>,
 ) -> Result<PolicyChoice, String> {
-    let mut why = String::new();
+    let mut why = Vec::new();
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
             Ok(()) => {
-                log_active(choice, candidates, operation, (&why, at));
+                log_active(choice, candidates, operation, (&joined(why), at));
                 return Ok(choice.clone());
             }
-            Err(error) => why = error,
+            Err(error) => why.push(error),
         }
     }
-    Err(why)
+    Err(joined(why))
+}
+
+/// Reasons of several candidates, each once.
+pub(super) fn joined(mut reasons: Vec<String>) -> String {
+    reasons.dedup();
+    reasons.join("; ")
 }
 
 fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], operation: &Operation, (why, at): (&str, usize)) {
@@ -241,6 +247,6 @@ mod tests {
             assert!(chosen.0 == name && chosen.1.contains(why), "{chosen:?}");
         }
         let none = without(&["rapl-only", "cpu-bandwidth", "pass", "static"]);
-        assert_eq!(none.map(|choice| choice.name), Err("static".to_owned()));
+        assert_eq!(none.map(|choice| choice.name), Err("rapl-only; cpu-bandwidth; pass; static".to_owned()));
     }
 }

@@ -140,10 +140,20 @@ impl KnobAccess {
     }
 }
 
-/// The knobs for the reactors on these CPUs. Nothing is changed.
+/// The knobs for the reactors on these CPUs. Nothing is written.
 pub(crate) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
+    list(&reach.roots, &wanted_by(config, cores, reach))
+}
+
+/// The knobs that [`machine`] finds.
+pub(crate) fn found(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
+    let found = Found::find(&reach.roots, &changes::fresh_in(&reach.journals), &wanted_by(config, cores, reach));
+    found.map_or_else(|_| Vec::new(), |(found, _)| found.list())
+}
+
+fn wanted_by(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Wanted {
     let drives = drives(&reach.roots, config).into_iter().filter_map(|(_, drive)| drive.ok()).collect();
-    list(&reach.roots, &Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) })
+    Wanted { hotplug: reach.hotplug.clone(), ..wanted(cores, drives) }
 }
 
 /// Starts setting knobs for the reactors on these CPUs, and for the drives of the namespaces ([`machine`]).

@@ -13,7 +13,7 @@ use std::time::Duration;
 use pilotlight_plant::{Cost, Depth, PowerProfile, ProfileError, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::cputime::Busy;
 use pilotlight_power::live::{Live, LiveReading, Value};
-use pilotlight_power::plausible::Plausibility;
+use pilotlight_power::plausible::{Plausibility, Refused};
 use pilotlight_power::{Domain, Kind, Open, Origin, Part, Roots, Sensor, hwmon, modelled, rapl};
 use pilotlight_reactor::{ReadingBoard, Readings, clock, keep_off};
 use tracing::{info, warn};
@@ -33,6 +33,10 @@ use published::{Published, Publisher, Spent};
 const WINDOW: Duration = Duration::from_millis(500);
 /// The driver of the firmware's power meter (acpi_power_meter), which measures the whole system.
 const FIRMWARE: &str = "power_meter";
+/// Readings in a row after which a source is good again, so that one at the edge does not fill the log.
+const GOOD_AGAIN: u8 = 10;
+/// A platform zone can be of less than all packages; it is then refused at each reading.
+const CPU_ONLY: &str = "; where it measures only a part, `domain = \"cpu\"` in [goals] has budgets be of the packages";
 /// The zone of the whole machine.
 pub(crate) const SYSTEM: &str = "system";
 /// What is said where no source is of the whole server.
@@ -58,8 +62,8 @@ pub(crate) struct Meter {
 struct Check {
     /// Of each source.
     of: Vec<Plausibility>,
-    /// The last reading was refused.
-    refuses: bool,
+    /// How many good readings of each source in a row have its next refusal logged.
+    until_logged: Vec<u8>,
 }
 
 /// A sensor that is read periodically, until this is dropped.
@@ -275,7 +279,7 @@ impl Meter {
 impl Check {
     fn of(sources: &[Source]) -> Self {
         let check = |source: &Source| Plausibility::new(source.window_ns, source.lag.ns());
-        Self { of: sources.iter().map(check).collect(), refuses: false }
+        Self { of: sources.iter().map(check).collect(), until_logged: vec![0; sources.len()] }
     }
 
     /// The part of all CPU time that was in use since the last call, in thousandths.
@@ -283,25 +287,36 @@ impl Check {
         self.of.iter_mut().for_each(|check| check.note_busy(now_ns, permille));
     }
 
-    /// The powers of these sources that are plausible. `beside_uw` is the packages' power by another sensor.
-    fn plausible(&mut self, now_ns: u64, read: &[(Scope, Option<u64>)], beside_uw: Option<u64>) -> Vec<Option<u64>> {
+    /// The powers of these sources that are plausible, and what is to be logged. `beside_uw` is the packages' power by another sensor.
+    fn plausible(
+        &mut self,
+        now_ns: u64,
+        read: &[(Scope, Option<u64>)],
+        beside_uw: Option<u64>,
+    ) -> (Vec<Option<u64>>, Vec<String>) {
         let packages: Option<u64> = read.iter().filter(|(scope, _)| is_package(*scope)).map(|(_, uw)| *uw).sum();
         let has_packages = read.iter().any(|(scope, _)| is_package(*scope));
         let packages_uw = if has_packages { packages } else { beside_uw };
-        let mut refusals = Vec::new();
-        let checked = self.of.iter_mut().zip(read).map(|(check, (scope, uw))| {
+        let mut said = Vec::new();
+        let checked = self.of.iter_mut().zip(&mut self.until_logged).zip(read);
+        let checked = checked.map(|((check, until_logged), (scope, uw))| {
             if !is_package(*scope) {
                 check.note_packages(now_ns, packages_uw);
             }
-            check.check(now_ns, (*uw)?).map_err(|why| refusals.push((*scope, why))).ok()
+            let checked = check.check(now_ns, (*uw)?);
+            match &checked {
+                Ok(_) => *until_logged = until_logged.saturating_sub(1),
+                Err(why) => {
+                    if std::mem::replace(until_logged, GOOD_AGAIN) == 0 {
+                        let help =
+                            if has_packages && matches!(why, Refused::BelowPackages { .. }) { CPU_ONLY } else { "" };
+                        said.push(format!("power of {scope:?} is not used: {why}{help}"));
+                    }
+                }
+            }
+            checked.ok()
         });
-        let checked = checked.collect();
-        refusals
-            .iter()
-            .filter(|_| !self.refuses)
-            .for_each(|(scope, why)| warn!("power of {scope:?} is not used: {why}"));
-        self.refuses = !refusals.is_empty();
-        checked
+        (checked.collect(), said)
     }
 }
 
@@ -339,7 +354,9 @@ fn put(
         (*scope, uw.map(|uw| uw as u64))
     });
     let read: Vec<_> = read.collect();
-    for (id, value) in (0..).map(ReadingId).zip(check.plausible(ended_ns, &read, beside_uw)) {
+    let (plausible, said) = check.plausible(ended_ns, &read, beside_uw);
+    said.iter().for_each(|said| warn!("{said}"));
+    for (id, value) in (0..).map(ReadingId).zip(plausible) {
         board.put(id, Window { ended_ns, value });
         if let Some(uw) = value {
             publisher.add(usize::from(id.0), uw, elapsed_ns);

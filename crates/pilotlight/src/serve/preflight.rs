@@ -136,10 +136,13 @@ fn no_holder(
     let candidates = holder::candidates(&operation, domain);
     let (_, around) = candidates.split_last()?;
     let refused: Vec<Problem> = around.iter().map_while(check).collect();
-    let first = refused.first().filter(|_| refused.len() == around.len())?;
-    let what =
-        format!("nothing holds the budget: policy {} does not use it, and {}", operation.policy.name, first.what);
-    Some(Problem { help: first.help.clone(), ..Problem::of_machine(what).into_warning() })
+    if refused.is_empty() || refused.len() < around.len() {
+        return None;
+    }
+    let (why, help): (Vec<_>, Vec<_>) = refused.into_iter().map(|problem| (problem.what, problem.help)).unzip();
+    let (name, why) = (&operation.policy.name, holder::joined(why));
+    let what = format!("nothing holds the budget: policy {name} does not use it, and {why}");
+    Some(Problem { help: help.concat(), ..Problem::of_machine(what).into_warning() })
 }
 
 /// Namespaces without a file, opened all together and closed again: they take address space and no memory, because nothing
@@ -198,14 +201,21 @@ mod tests {
     fn a_budget_that_no_policy_can_hold_is_reported() {
         let mut operation = operation("static");
         let refused = |names: &'static [&'static str]| {
-            let why = |choice: &PolicyChoice| Problem::of_machine(format!("{} needs a test", choice.name));
+            let why = |choice: &PolicyChoice| {
+                let name = &choice.name;
+                Problem::of_machine(format!("{name} needs a test")).help(format!("help for {name}"))
+            };
             move |choice: &PolicyChoice| names.contains(&&*choice.name).then(|| why(choice))
         };
         let none = refused(&["rapl-only", "cpu-bandwidth", "pass"]);
         assert!(no_holder(&operation, BudgetDomain::Server, none).is_none(), "there is no budget");
         operation.goals.budget_uw = Some(1);
         let problem = no_holder(&operation, BudgetDomain::Server, none).unwrap();
-        assert!(!problem.is_error() && problem.what.contains("rapl-only needs a test"), "{problem:?}");
+        assert!(
+            !problem.is_error() && problem.what.contains("rapl-only needs a test; cpu-bandwidth needs"),
+            "{problem:?}"
+        );
+        assert_eq!(problem.help, ["help for rapl-only", "help for cpu-bandwidth", "help for pass"]);
         assert!(
             no_holder(&operation, BudgetDomain::Server, refused(&["rapl-only", "cpu-bandwidth"])).is_none(),
             "pass"

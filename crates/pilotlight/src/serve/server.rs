@@ -54,7 +54,6 @@ impl ClampedGoals {
 pub(super) fn open_meter(operation: &Operation) -> anyhow::Result<Option<Meter>> {
     let reach = KnobAccess::of(operation);
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
-    check_meter(meter.as_ref(), operation)?;
     if meter.is_none() {
         power::log_missing_sensor(&operation.sensor, &reach.roots);
     }
@@ -288,6 +287,17 @@ impl Running for MeteredServer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_budget_in_force_needs_a_sensor() {
+        let mut operation = crate::serve::reload::tests::operation("static");
+        operation.sensor = crate::config::SensorChoice::None;
+        operation.goals.budget_uw = Some(1);
+        let meter = open_meter(&operation).expect("a state file can have the budget off");
+        assert!(check_meter(meter.as_ref(), &operation).is_err());
+        operation.goals.budget_uw = None;
+        assert!(check_meter(meter.as_ref(), &operation).is_ok());
+    }
 
     #[test]
     fn a_share_is_below_any_budget_and_changes_nothing_else() {

@@ -31,6 +31,6 @@ fn systemd_is_notified_of_start_watchdog_reload_and_stop() {
     assert!(until(&socket, "RELOADING=1").contains("MONOTONIC_USEC="));
     until(&socket, "READY=1");
     server.signal("TERM");
-    assert!(until(&socket, "STOPPING=1").contains("EXTEND_TIMEOUT_USEC=8000000"), "three seconds and five more");
+    assert!(until(&socket, "STOPPING=1").contains("EXTEND_TIMEOUT_USEC=9000000"), "three seconds and six more");
     assert_eq!(server.exit_code(), Some(0));
 }

@@ -13,6 +13,7 @@ use crate::config::Fleet;
 use crate::policies::BudgetDomain;
 use crate::serve::budget;
 use crate::serve::fleet::Counters;
+use crate::serve::running::Running;
 use crate::serve::state::State;
 use crate::status::report::FleetReport;
 
@@ -62,10 +63,9 @@ impl Admin {
         self.fleet.bottleneck.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last window of power: when it began, and microwatts.
+    /// The last window of power that others may see, as it leaves the machine: when it began, and microwatts.
     pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
-        let domain = budget::domain(wanted, &self.server.sources());
-        self.server.window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
+        seen(&*self.server, wanted)
     }
 
     /// The sensor, or that power is modelled and with which profile.
@@ -103,5 +103,21 @@ impl Admin {
             expiries: state.expiries,
             failure: state.failure,
         })
+    }
+}
+
+fn seen(server: &dyn Running, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
+    let domain = budget::domain(wanted, &server.sources());
+    server.published_window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::reload::tests::Recorder;
+
+    #[test]
+    fn a_rack_sees_published_power_only() {
+        assert_eq!(seen(&Recorder::default(), None), Some((1, 3)), "not the window of policies, which is finer");
     }
 }

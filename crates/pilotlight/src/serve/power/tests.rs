@@ -118,12 +118,34 @@ fn an_implausible_reading_is_a_missing_one() {
     let mut check = Check::of(&scopes.map(source));
     let mut read = |now_ns, uw: [u64; 3]| {
         let read: Vec<_> = scopes.into_iter().zip(uw.map(|watts| Some(watts * W))).collect();
-        check.plausible(now_ns, &read, None)
+        check.plausible(now_ns, &read, None).0
     };
     assert_eq!(read(0, [100, 90, 300]), [100, 90, 300].map(|watts| Some(watts * W)));
     assert_eq!(read(1_000, [100, 90, 0]), [Some(100 * W), Some(90 * W), None], "0 W of the server");
     assert_eq!(read(2_000, [100, 90, 120]), [Some(100 * W), Some(90 * W), None], "less than the packages");
     assert_eq!(read(3_000, [0, 90, 120]), [None, Some(90 * W), Some(120 * W)], "0 W of a package");
+}
+
+#[test]
+fn each_source_says_once_why_it_is_not_used_until_it_is_good_for_some_time() {
+    let scopes = [Scope::Package(0), Scope::Server];
+    let mut check = Check::of(&scopes.map(source));
+    let mut now_ns = 0;
+    let mut said = |watts: [u64; 2]| {
+        now_ns += 1_000;
+        let read: Vec<_> = scopes.into_iter().zip(watts.map(|watts| Some(watts * 1_000_000))).collect();
+        check.plausible(now_ns, &read, None).1
+    };
+    assert_eq!(said([0, 300]), ["power of Package(0) is not used: it reads 0 W"]);
+    assert_eq!(said([0, 0]), ["power of Server is not used: it reads 0 W"], "the other one is refused already");
+    for at_edge in [100, 0, 100, 0] {
+        assert!(said([at_edge, at_edge * 3]).is_empty(), "one good reading is not enough");
+    }
+    for watts in 0..u64::from(GOOD_AGAIN) {
+        assert!(said([100, 300 + watts]).is_empty());
+    }
+    let below = said([100, 40]);
+    assert!(below.len() == 1 && below[0].contains("`domain = \"cpu\"`"), "a platform zone of a part: {below:?}");
 }
 
 #[test]
@@ -140,7 +162,7 @@ fn a_constant_reading_is_a_missing_one_while_the_load_changes_also_without_rapl(
         fs::create_dir_all(folder.path().join("proc")).unwrap();
         fs::write(folder.path().join("proc/stat"), stat).unwrap();
         check.note_busy(now_s * S, busy.permille());
-        check.plausible(now_s * S, &[(Scope::Server, Some(231_000_000))], None)[0]
+        check.plausible(now_s * S, &[(Scope::Server, Some(231_000_000))], None).0[0]
     };
     let mut known =
         |from_s: u64, percent| (from_s..from_s + 60).filter(|&now_s| read(now_s, percent).is_some()).count();
@@ -156,7 +178,7 @@ fn a_constant_reading_is_a_missing_one_while_the_load_changes_also_without_rapl(
 #[test]
 fn a_sensor_of_the_server_only_is_checked_by_the_packages_beside_it() {
     let mut check = Check::of(&[source(Scope::Server)]);
-    let mut read = |now_ns, beside_uw| check.plausible(now_ns, &[(Scope::Server, Some(100_000_000))], beside_uw)[0];
+    let mut read = |now_ns, beside_uw| check.plausible(now_ns, &[(Scope::Server, Some(100_000_000))], beside_uw).0[0];
     assert_eq!([0, 1_000, 2_000].map(|now_ns| read(now_ns, Some(200_000_000))), [Some(100_000_000), None, None]);
     let zones = [zone(0, "package-0"), zone(1, "package-1")].concat();
     let files: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
