@@ -7,7 +7,7 @@ mod places;
 
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::pin::pin;
 use std::sync::Arc;
@@ -217,10 +217,13 @@ fn user_at(stream: BorrowedFd<'_>) -> String {
     )
 }
 
-/// Properties of connections of one address.
+/// Properties of connections of one address; of an IPv6 host, which has as many as it likes, the network of 64 bits.
 fn source(address: IpAddr) -> Arc<str> {
-    let address = address.to_canonical();
-    if address.is_loopback() { "loopback".into() } else { address.to_string().into() }
+    match address.to_canonical() {
+        address if address.is_loopback() => "loopback".into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !0 << 64).to_string().into(),
+        address => address.to_string().into(),
+    }
 }
 
 async fn serve(

@@ -12,6 +12,7 @@ mod helper;
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use anyhow::Context as _;
 use libc::c_long;
@@ -57,6 +58,13 @@ pub(crate) fn start_in_helper(configured: Option<Seccomp>) -> anyhow::Result<()>
     unless_missing(configured, install_list(configured.unwrap_or(Seccomp::Kill), helper::ALLOWED.iter()))
 }
 
+/// Whether this process may have a filter, and so cannot change its user for an open(2).
+pub(crate) fn is_installed() -> bool {
+    INSTALLED.load(Relaxed)
+}
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
 fn unless_missing(configured: Option<Seccomp>, result: anyhow::Result<()>) -> anyhow::Result<()> {
     match (configured, result) {
         (None, Err(error)) => {
@@ -81,6 +89,7 @@ fn install_list<'a>(seccomp: Seccomp, allowed: impl Iterator<Item = &'a c_long>)
         Seccomp::Log => SeccompAction::Log,
         Seccomp::Off => return Ok(()),
     };
+    INSTALLED.store(true, Relaxed); // before: another thread may be about to make a call
     let program = program(otherwise, allowed).context("the seccomp filter")?;
     apply_filter_all_threads(&program)
         .context("cannot install a seccomp filter; if this kernel has none, set [security] seccomp = \"off\"")

@@ -95,6 +95,8 @@ fn addresses_of_this_machine_are_one_source() {
     assert_eq!(of("127.0.0.1"), of("::1"));
     assert_eq!(of("192.0.2.1"), of("::ffff:192.0.2.1"));
     assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:0:0:2"), "one host may have all of them");
+    assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
 }
 
 #[test]

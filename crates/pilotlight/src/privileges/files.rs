@@ -23,6 +23,7 @@ use super::client::helper;
 use super::message::Purpose;
 use super::surrender;
 use super::walk::{self, WalkError};
+use crate::seccomp;
 
 thread_local! {
     /// Of this thread, as the checks of a configuration open files in many places.
@@ -42,10 +43,10 @@ impl Drop for LimitGuard {
     }
 }
 
-/// Until the end of the result, root opens files in this thread as described above. `None` for a user that is not known: then only those
-/// that nobody but root can replace.
+/// Until the end of the result, root opens files in this thread as described above. `None` for a user that is not known, and any behind a
+/// seccomp filter, which does not let root become another user: then only those that nobody but root can replace.
 pub(crate) fn as_user(account: Option<Account>) -> LimitGuard {
-    LimitGuard(LIMIT.replace(Some(account)))
+    LimitGuard(LIMIT.replace(Some(account.filter(|_| !seccomp::is_installed()))))
 }
 
 /// The limit of this thread, if this is root.

@@ -144,6 +144,21 @@ fn a_server_serves_and_reloads_what_only_root_can_open() {
     assert!(!place.path("control.sock").exists());
 }
 
+/// Behind its seccomp filter root cannot become the user for a check.
+#[test]
+fn a_reload_that_adds_a_user_does_not_end_the_server() {
+    let Some(place) = Place::new() else { return };
+    let disk = format!("file:{}", place.disk("disk").display());
+    let file = place.configure("", &[&disk]);
+    let mut server = Server::start(&["--config", &file]);
+    place.configure("user = \"nobody\"\ngroup = \"65534\"", &[&disk]);
+    server.signal("HUP");
+    server.expect_log("security");
+    server.request(&["namespace", "list"]);
+    server.signal("TERM");
+    assert_eq!(server.exit_code(), Some(0));
+}
+
 /// A loop device on a file, until it is dropped.
 struct Loop(String);
 
