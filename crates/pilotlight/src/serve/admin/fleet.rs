@@ -63,9 +63,15 @@ impl Admin {
         self.fleet.bottleneck.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last window of power that others may see, as it leaves the machine: when it began, and microwatts.
-    pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
-        seen(&*self.server, wanted)
+    /// The last window of power, for decisions here: when it began, and microwatts.
+    pub(in crate::serve) fn power_under_share(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
+        let domain = budget::domain(wanted, &self.server.sources());
+        self.server.window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
+    }
+
+    /// The last power that the rack may see, in microwatts.
+    pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<u64> {
+        published_uw(&*self.server, wanted)
     }
 
     /// The sensor, or that power is modelled and with which profile.
@@ -106,9 +112,9 @@ impl Admin {
     }
 }
 
-fn seen(server: &dyn Running, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
+fn published_uw(server: &dyn Running, wanted: Option<BudgetDomain>) -> Option<u64> {
     let domain = budget::domain(wanted, &server.sources());
-    server.published_window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
+    server.published_window(domain).map(|(.., power_uw)| power_uw)
 }
 
 #[cfg(test)]
@@ -118,6 +124,6 @@ mod tests {
 
     #[test]
     fn a_rack_sees_published_power_only() {
-        assert_eq!(seen(&Recorder::default(), None), Some((1, 3)), "not the window of policies, which is finer");
+        assert_eq!(published_uw(&Recorder::default(), None), Some(3), "not the window of policies, which is finer");
     }
 }
