@@ -165,8 +165,8 @@ impl Target for Server {
     fn report(&mut self) -> Report {
         let now_ns = clock::now_ns();
         let admin = &self.admin;
-        let window = admin.power_under_share(self.domain);
-        let measured_uw = admin.power_for_rack(self.domain);
+        let window = admin.power_for_rack(self.domain);
+        let measured_uw = window.map(|(_, power_uw)| power_uw);
         // a window from before the share says nothing about it
         let under_share_uw = window.filter(|(began_ns, _)| *began_ns >= self.since_ns).map(|(_, power_uw)| power_uw);
         self.seen_uw = under_share_uw.map(|power_uw| (power_uw, self.share_uw)).or(self.seen_uw);

@@ -13,7 +13,6 @@ use crate::config::Fleet;
 use crate::policies::BudgetDomain;
 use crate::serve::budget;
 use crate::serve::fleet::Counters;
-use crate::serve::running::Running;
 use crate::serve::state::State;
 use crate::status::report::FleetReport;
 
@@ -63,15 +62,10 @@ impl Admin {
         self.fleet.bottleneck.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The last window of power, for decisions here: when it began, and microwatts.
-    pub(in crate::serve) fn power_under_share(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
+    /// The last window of power: when it began, and microwatts.
+    pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<(u64, u64)> {
         let domain = budget::domain(wanted, &self.server.sources());
         self.server.window(domain).map(|(began_ns, _, power_uw)| (began_ns, power_uw))
-    }
-
-    /// The last power that the rack may see, in microwatts.
-    pub(in crate::serve) fn power_for_rack(&self, wanted: Option<BudgetDomain>) -> Option<u64> {
-        published_uw(&*self.server, wanted)
     }
 
     /// The sensor, or that power is modelled and with which profile.
@@ -109,21 +103,5 @@ impl Admin {
             expiries: state.expiries,
             failure: state.failure,
         })
-    }
-}
-
-fn published_uw(server: &dyn Running, wanted: Option<BudgetDomain>) -> Option<u64> {
-    let domain = budget::domain(wanted, &server.sources());
-    server.published_window(domain).map(|(.., power_uw)| power_uw)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::serve::reload::tests::Recorder;
-
-    #[test]
-    fn a_rack_sees_published_power_only() {
-        assert_eq!(published_uw(&Recorder::default(), None), Some(3), "not the window of policies, which is finer");
     }
 }

@@ -112,9 +112,6 @@ impl Running for Recorder {
     fn power(&self) -> Option<PowerReport> {
         None
     }
-    fn published_window(&self, _domain: BudgetDomain) -> Option<(u64, u64, u64)> {
-        Some((1, 2, 3))
-    }
     fn view(&self) -> View {
         View::new()
     }
