@@ -124,6 +124,9 @@ struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Time after which a server confirms that it is within its share.
+const SETTLES_S: f64 = 3.0;
+
 impl Watch {
     fn start(mut rack: Rack, power: Vec<Arc<AtomicU64>>) -> Self {
         let (samples, stop): (Arc<Mutex<Vec<Sample>>>, Arc<AtomicBool>) = (Arc::default(), Arc::default());
@@ -144,21 +147,26 @@ impl Watch {
         Self { samples, stop, thread: Some(thread::spawn(body)) }
     }
 
-    /// That bounds were within the budget, or fell to it after it was lowered; and that power, once the servers had it within the bounds, was
+    /// That bounds were within the budget, or fell to it after it was lowered; and that power, once it had come to rest within the bounds, was
     /// at most 2 % above them. A sample's power was read between its bounds and the next ones.
     fn check(&self) {
         self.check_grants();
         let samples = self.samples.lock().unwrap();
+        let mut within_since_s = None;
         let mut has_begun = false;
         for pair in samples.windows(2) {
             let (at_s, _, bounds_uw, drawn_uw, _) = pair[0];
             let most_uw = bounds_uw.max(pair[1].2) * 102 / 100;
-            has_begun |= drawn_uw <= most_uw;
+            // policies begin with their lowest limits, and then go beyond the share for a moment
+            let since_s = (drawn_uw <= most_uw).then(|| within_since_s.unwrap_or(at_s));
+            within_since_s = since_s;
+            has_begun |= since_s.is_some_and(|since_s| at_s - since_s >= SETTLES_S);
             assert!(
                 drawn_uw <= most_uw || !has_begun,
                 "power of {drawn_uw} uW at {at_s:.3} s, grants of {bounds_uw} uW"
             );
         }
+        assert!(has_begun, "power has not come to rest within the bounds");
     }
 
     /// The first of these alone: a quarter of the short lease is too little for power to come to rest.
