@@ -156,8 +156,8 @@ impl Directory {
         self.places.get(at).filter(|place| !place.is_removed())
     }
 
-    /// The place for a subsystem named `nqn`; `None` if none is left. `used` are places with hosts, also of removed subsystems.
-    pub(crate) fn place_for(&self, nqn: &str, used: &HashSet<usize>) -> Option<usize> {
+    /// The place for a subsystem named `nqn`; `None` if none is left. `used` tells the places with hosts, also of removed subsystems.
+    pub(crate) fn place_for(&self, nqn: &str, used: impl FnOnce() -> HashSet<usize>) -> Option<usize> {
         if let Some(before) = self.places.iter().position(|place| place.subsystem.nqn() == nqn) {
             return Some(before);
         }
@@ -166,6 +166,7 @@ impl Directory {
         if removed.clone().count() <= KEPT && new.is_some() {
             return new;
         }
+        let used = used();
         removed.filter(|(_, at)| !used.contains(at)).min().map(|(_, at)| at).or(new)
     }
 
@@ -250,7 +251,7 @@ mod tests {
         let removed = directory(&["a", "b"]).without(0);
         assert_eq!((removed.find("a"), removed.find("b")), (None, Some(1)));
         assert!(!removed.allows(0, "h") && !removed.exists(0) && removed.allows(DISCOVERY, "h"));
-        let place_for = |nqn| removed.place_for(nqn, &HashSet::new());
+        let place_for = |nqn| removed.place_for(nqn, HashSet::new);
         assert_eq!((place_for("a"), place_for("c")), (Some(0), Some(2)));
         let back = removed.with(0, Arc::new(Subsystem::new(&subsystem("a"))), vec!["h".into()]);
         assert_eq!(back.find("a"), Some(0));
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn the_subsystem_removed_first_loses_its_place_when_nothing_of_its_hosts_is_left() {
         let add = |directory: Directory, nqn: &str, used: &HashSet<usize>| {
-            let at = directory.place_for(nqn, used).expect("a place");
+            let at = directory.place_for(nqn, || used.clone()).expect("a place");
             (directory.with(at, Arc::new(Subsystem::new(&subsystem(nqn))), Vec::new()), at)
         };
         let (mut directory, used) = (directory(&["stays"]), HashSet::from([1]));
@@ -271,8 +272,8 @@ mod tests {
             directory = added.without(at);
         }
         assert_eq!(directory.find("stays"), Some(0));
-        assert_eq!(directory.place_for("0", &used), Some(1), "its hosts are not forgotten");
-        assert_eq!(directory.place_for("new", &HashSet::new()), Some(1), "the first one");
+        assert_eq!(directory.place_for("0", || used.clone()), Some(1), "its hosts are not forgotten");
+        assert_eq!(directory.place_for("new", HashSet::new), Some(1), "the first one");
     }
 
     #[test]

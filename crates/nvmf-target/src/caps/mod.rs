@@ -108,7 +108,7 @@ pub struct Caps {
 
 #[derive(Debug, Default)]
 struct Registry {
-    hosts: HashMap<String, Arc<Limit>>,
+    hosts: HashMap<String, HostLimit>,
     /// Hosts at which ended ones are looked for.
     forget_at: usize,
     entries: usize,
@@ -123,6 +123,21 @@ struct Registry {
     hosts_numbered: u32,
     /// Rung for each new host.
     on_host: Option<Notifier>,
+}
+
+/// The limit of a host, and its place if it has one.
+#[derive(Debug)]
+struct HostLimit {
+    limit: Arc<Limit>,
+    place: Option<usize>,
+}
+
+impl HostLimit {
+    /// Whether others than the registry and the place refer to it, or the operator caps it.
+    fn is_used(&self) -> bool {
+        let own = 1 + usize::from(self.place.is_some());
+        Arc::strong_count(&self.limit) > own || self.limit.cap_of(Setter::Operator).is_some()
+    }
 }
 
 impl Default for Caps {
@@ -188,17 +203,17 @@ impl Caps {
 
     /// Removes a namespace with its caps.
     pub(crate) fn remove_namespace(&self, limit: &Limit, now_ns: u64) {
-        self.end(&mut self.registry(), limit, now_ns);
+        self.end(limit, now_ns);
+        let place = self.entries().position(|entry| std::ptr::eq(Arc::as_ptr(&entry.limit), limit));
+        self.registry().ended.extend(place);
     }
 
     /// Ends a limit with its caps.
-    fn end(&self, registry: &mut Registry, limit: &Limit, now_ns: u64) {
+    fn end(&self, limit: &Limit, now_ns: u64) {
         limit.retire();
         for setter in [Setter::Operator, Setter::Policy] {
             self.set(limit, setter, None, now_ns);
         }
-        let is_it = |entry: &Arc<Entry>| std::ptr::eq(Arc::as_ptr(&entry.limit), limit);
-        registry.ended.extend(self.entries().position(|entry| is_it(&entry)));
     }
 
     /// Forgets hosts that are neither connected nor capped by the operator, if there are many.
@@ -206,33 +221,34 @@ impl Caps {
         if registry.hosts.len() < registry.forget_at.max(MANY_HOSTS) {
             return;
         }
-        let (used, ended) = std::mem::take(&mut registry.hosts).into_iter().partition(|(_, limit)| is_used(limit));
-        registry.hosts = used;
+        let now_ns = clock::now_ns();
+        for (_, host) in registry.hosts.extract_if(|_, host| !host.is_used()) {
+            self.end(&host.limit, now_ns);
+            registry.ended.extend(host.place);
+        }
         registry.forget_at = 2 * registry.hosts.len();
-        let ended: HashMap<String, Arc<Limit>> = ended;
-        ended.values().for_each(|limit| self.end(registry, limit, clock::now_ns()));
     }
 
     /// The limit of the host named `nqn`.
     pub(crate) fn host(&self, nqn: &str) -> Arc<Limit> {
         let mut registry = self.registry();
-        if let Some(limit) = registry.hosts.get(nqn) {
-            return Arc::clone(limit);
+        if let Some(host) = registry.hosts.get(nqn) {
+            return Arc::clone(&host.limit);
         }
         self.forget_hosts(&mut registry);
         let limit = Arc::new(Limit::of_host(registry.hosts_numbered));
         limit.add_buckets(HOST_BUCKETS);
         registry.hosts_numbered += 1;
-        registry.hosts.insert(nqn.to_owned(), Arc::clone(&limit));
         let scope = Scope::Host(limit.number());
-        self.add_entry(&mut registry, scope, &limit, None);
+        let place = self.add_entry(&mut registry, scope, &limit, None);
+        registry.hosts.insert(nqn.to_owned(), HostLimit { limit: Arc::clone(&limit), place });
         registry.on_host.iter().for_each(Notifier::notify);
         limit
     }
 
     /// Whether a host is connected, capped by the operator, or has a priority.
     pub(crate) fn uses_host(&self, nqn: &str) -> bool {
-        self.registry().hosts.get(nqn).is_some_and(is_used)
+        self.registry().hosts.get(nqn).is_some_and(HostLimit::is_used)
     }
 
     /// Sets the bell to ring for each new host.
@@ -243,16 +259,24 @@ impl Caps {
     /// The hosts that were connected or capped, by name.
     pub(crate) fn hosts(&self) -> Vec<(String, Arc<Limit>)> {
         let registry = self.registry();
-        let mut hosts: Vec<_> = registry.hosts.iter().map(|(nqn, limit)| (nqn.clone(), Arc::clone(limit))).collect();
+        let mut hosts: Vec<_> =
+            registry.hosts.iter().map(|(nqn, host)| (nqn.clone(), Arc::clone(&host.limit))).collect();
         hosts.sort_by(|a, b| a.0.cmp(&b.0));
         hosts
     }
 
-    fn add_entry(&self, registry: &mut Registry, scope: Scope, limit: &Arc<Limit>, path: Option<&Path>) {
+    /// Returns the place of the new entry, if one is left.
+    fn add_entry(
+        &self,
+        registry: &mut Registry,
+        scope: Scope,
+        limit: &Arc<Limit>,
+        path: Option<&Path>,
+    ) -> Option<usize> {
         let of_kind = usize::from(matches!(scope, Scope::Host(_)));
         let freed = registry.free[of_kind].pop();
         let at = freed.unwrap_or(registry.entries);
-        let Some(place) = self.entries.get(at) else { return };
+        let place = self.entries.get(at)?;
         let first_source = place.load().as_ref().map_or(registry.sources, |ended| ended.first_source);
         if freed.is_none() {
             registry.entries += 1;
@@ -260,6 +284,7 @@ impl Caps {
         }
         let (limit, path) = (Arc::clone(limit), path.map(Path::to_owned));
         place.store(Some(Arc::new(Entry { scope, limit, path, drive: OnceLock::new(), first_source })));
+        Some(at)
     }
 
     /// What `knob` makes of each limit, for policies. Places that it gets as ended are then free.
@@ -315,9 +340,4 @@ impl Caps {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         self.registry.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether the limit of a host is referred to by others than the registry and its entry, or is capped by the operator.
-fn is_used(limit: &Arc<Limit>) -> bool {
-    Arc::strong_count(limit) > 2 || limit.cap_of(Setter::Operator).is_some()
 }

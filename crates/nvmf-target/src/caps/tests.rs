@@ -406,3 +406,17 @@ fn connected_and_capped_hosts_are_not_forgotten() {
     assert_eq!(caps.host("capped").cap_of(Setter::Operator), Some(1_000_000));
     assert!(!caps.hosts().iter().any(|(name, _)| name == "0"));
 }
+
+#[test]
+fn a_connected_host_without_a_place_is_not_forgotten() {
+    let caps = Caps::default();
+    for _ in 0..MAX_ENTRIES {
+        caps.add_namespace(&Arc::new(Limit::default()), None, 1);
+    }
+    let connected = caps.host("connected");
+    assert_eq!(caps.number_of(&connected), None, "policies do not know it");
+    for round in 0..3 * MANY_HOSTS {
+        drop(caps.host(&round.to_string()));
+    }
+    assert!(Arc::ptr_eq(&caps.host("connected"), &connected));
+}

@@ -1,7 +1,8 @@
 //! Commands and their namespaces: what keeps a request from being submitted, and what keeps an index in use.
 //!
 //! A command that waits for earlier requests is in none of the lists of waiting commands, so that it delays no others for as long as a medium
-//! is stuck. All such commands are looked at every [`DRAIN_POLL_NS`].
+//! is stuck. All such commands are looked at after [`DRAIN_POLL_NS`], and while none may continue in pauses up to [`LONGEST_PAUSE_NS`]: a look is
+//! at every slot.
 
 use super::connect::DRAIN_POLL_NS;
 use super::io::{Step, needs_memory};
@@ -9,6 +10,9 @@ use super::slots::State;
 use super::{Cx, QueuePair, Role, Transport};
 use crate::association::Association;
 use crate::namespaces::Namespaces;
+
+/// Longest pause between two looks at commands that wait for earlier requests.
+const LONGEST_PAUSE_NS: u64 = 16 * DRAIN_POLL_NS;
 
 /// Whether a request may be submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,18 +60,20 @@ impl<T: Transport> QueuePair<T> {
     #[cold]
     pub(super) fn release_held(&mut self, cx: &mut Cx) {
         let Some(queue) = &mut self.queue else { return };
-        let mut any = false;
+        let (mut any, mut pause_ns) = (false, (2 * self.held_pause_ns).clamp(DRAIN_POLL_NS, LONGEST_PAUSE_NS));
         for (index, slot) in queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Held) {
             let target = slot.work.target();
             if target.is_some_and(|(namespace, _)| self.role.hold(cx.namespaces, namespace) == Hold::Earlier) {
                 any = true;
                 continue;
             }
+            pause_ns = DRAIN_POLL_NS;
             slot.state = State::Waiting;
             let list = if needs_memory(slot) { &mut queue.waiting } else { &mut queue.ready };
             list.push_back(index);
         }
-        self.held_until_ns = any.then_some(cx.now_ns + DRAIN_POLL_NS);
+        self.held_until_ns = any.then_some(cx.now_ns + pause_ns);
+        self.held_pause_ns = if any { pause_ns } else { 0 };
     }
 
     /// Notes which namespaces its commands refer to.

@@ -193,8 +193,9 @@ pub struct QueuePair<T> {
     budget: u32,
     /// A backend was busy when waiting commands were last retried.
     was_busy: bool,
-    /// When commands that wait for earlier requests are looked at again, if there are any.
+    /// When commands that wait for earlier requests are looked at again, if there are any, and the pause after that.
     held_until_ns: Option<u64>,
+    held_pause_ns: u64,
     gate: Gate,
     /// Authentication of a host that has a secret.
     authentication: Option<Box<Authentication>>,
@@ -220,6 +221,7 @@ impl<T: Transport> QueuePair<T> {
             budget: BUDGET,
             was_busy: false,
             held_until_ns: None,
+            held_pause_ns: 0,
             gate: Gate::Open,
             authentication: None,
             login: Login::new(began_ns, deadline_ns),

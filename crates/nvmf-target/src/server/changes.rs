@@ -103,8 +103,8 @@ impl Changes {
         if directory.find(&config.nqn).is_some() {
             return Err(ServerError::SubsystemExists(config.nqn.clone()));
         }
-        let used = self.shared.register.subsystems();
-        let at = directory.place_for(&config.nqn, &used).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
+        let used = || self.shared.register.subsystems();
+        let at = directory.place_for(&config.nqn, used).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
         if directory.subsystem(at).is_some_and(|before| before.nqn() != config.nqn) {
             self.shared.counters.iter().for_each(|counters| counters.forget_subsystem(at));
         }

@@ -28,11 +28,6 @@ use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// Memory of a slot: its state, its places in five queues, and its reply.
 const SLOT_BYTES: u64 = (size_of::<Slot>() + 5 * size_of::<u32>() + size_of::<Reply>() + size_of::<usize>()) as u64;
-/// Guarded units per slice of zeroing, and of a deallocation's parts beside larger slices.
-const SLICE_UNITS: u64 = 2048;
-/// Bytes of a larger slice of a deallocation, which takes about as long: file systems free extents. Those can be small, and writes to the file
-/// wait in the kernel until a slice is freed.
-const DEALLOCATED: u64 = 64 << 20;
 
 /// A request in flight.
 #[derive(Debug, Default)]
@@ -259,7 +254,7 @@ impl FileChannel {
             Op::Deallocate => (true, false),
         };
         let rest = self.slots[slot as usize].rest.clone();
-        let (bytes, held) = self.first_slice(op, &rest);
+        let (bytes, held) = self.medium.slice(&rest, op == Op::Deallocate);
         if self.slots[slot as usize].hold.is_none() {
             match self.medium.try_hold(&held, true)? {
                 Ok(hold) => self.slots[slot as usize].hold = Some(hold),
@@ -272,17 +267,6 @@ impl FileChannel {
         } else {
             Work::Zero { bytes, deallocate, durable }
         }))
-    }
-
-    /// The first slice of a range, and what is held of it. Of a larger slice, which has whole pages, or blocks of a device, that is the
-    /// last block, for which a shrinking file waits. They are freed as a whole, so each block of it reads as before or as zeroes.
-    fn first_slice(&self, op: Op, rest: &Range<u64>) -> (Range<u64>, Range<u64>) {
-        let slice = self.medium.first_slice(rest, SLICE_UNITS);
-        let whole = self.medium.whole_slices(rest, SLICE_UNITS, DEALLOCATED);
-        if op != Op::Deallocate || whole.end <= slice.end {
-            return (slice.clone(), slice);
-        }
-        (whole.clone(), whole.end - self.medium.block_size() as u64..whole.end)
     }
 
     fn request(&mut self, slot: u32) -> &mut Request {
@@ -357,7 +341,7 @@ impl FileChannel {
         let op = self.request(slot).op;
         if is_long(op) && result.is_ok() {
             let rest = self.slots[slot as usize].rest.clone();
-            let rest = self.first_slice(op, &rest).0.end..rest.end;
+            let rest = self.medium.slice(&rest, op == Op::Deallocate).0.end..rest.end;
             self.slots[slot as usize].rest = rest.clone();
             if !rest.is_empty() {
                 if let Some(hold) = self.slots[slot as usize].hold.take() {

@@ -42,6 +42,11 @@ pub(super) enum Deallocation {
     Nothing,
 }
 
+/// Guarded units per slice of zeroing, and of a deallocation's parts beside larger slices.
+const SLICE_UNITS: u64 = 2048;
+/// Bytes of a larger slice of a deallocation, which takes about as long: file systems free extents. Those can be small, and writes to the file
+/// wait in the kernel until a slice is freed.
+const DEALLOCATED: u64 = 64 << 20;
 /// Size of a huge page of tmpfs, of which a part is freed by clearing it.
 const HUGE_PAGE: u64 = 2 << 20;
 
@@ -204,21 +209,20 @@ impl Medium {
         self.guards.release(hold);
     }
 
-    /// The first slice of a range: up to the next multiple of `units` guarded units.
-    pub(super) fn first_slice(&self, bytes: &Range<u64>, units: u64) -> Range<u64> {
-        let slice = units * self.guarded;
-        let next = (bytes.start / slice + 1) * slice;
-        bytes.start..next.min(bytes.end)
-    }
-
-    /// The whole slices of `units` guarded units, or of [`HUGE_PAGE`] bytes, at the beginning of a range, up to the next multiple of `most` bytes;
-    /// empty if it begins with a part of one, or if the medium could free a part of a block.
-    pub(super) fn whole_slices(&self, bytes: &Range<u64>, units: u64, most: u64) -> Range<u64> {
-        let slice = (units * self.guarded).next_multiple_of(HUGE_PAGE);
-        let end = (bytes.end / slice * slice).min((bytes.start / most + 1) * most);
+    /// The first slice of a range to zero or to deallocate, and what is held of it. Of a larger slice of a deallocation that is the last block,
+    /// for which a shrinking file waits: whole pages of files and blocks of devices are freed as a whole, so each block of it reads as before
+    /// or as zeroes.
+    pub(super) fn slice(&self, bytes: &Range<u64>, deallocates: bool) -> (Range<u64>, Range<u64>) {
+        let up_to = |multiple: u64| (bytes.start / multiple + 1) * multiple;
+        let small = SLICE_UNITS * self.guarded;
+        let slice = bytes.start..up_to(small).min(bytes.end);
+        let whole = small.next_multiple_of(HUGE_PAGE);
+        let end = (bytes.end / whole * whole).min(up_to(DEALLOCATED));
         let frees_blocks = !self.traits.block_device || self.traits.unit == self.traits.block_size as usize;
-        let has_whole = frees_blocks && bytes.start.is_multiple_of(slice) && end > bytes.start;
-        bytes.start..if has_whole { end } else { bytes.start }
+        if deallocates && frees_blocks && bytes.start.is_multiple_of(whole) && end > slice.end {
+            return (bytes.start..end, end - self.block_size() as u64..end);
+        }
+        (slice.clone(), slice)
     }
 
     // Size.
