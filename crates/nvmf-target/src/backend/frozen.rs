@@ -223,7 +223,7 @@ impl Medium {
                 let pieces = request.data(size).chunks_exact(size);
                 blocks.zip(pieces).for_each(|(lba, piece)| self.set(lba, Some(piece.into())));
             }
-            Op::WriteZeroes { .. } | Op::Deallocate => blocks.for_each(|lba| self.set(lba, None)),
+            Op::WriteZeroes { .. } | Op::Deallocate | Op::Clear => blocks.for_each(|lba| self.set(lba, None)),
         }
     }
 

@@ -450,7 +450,7 @@ impl Channel for MemoryChannel {
             }
             Op::Flush => submitted(request, Ok(())),
             Op::WriteZeroes { deallocate, .. } => self.submit_zero(request, deallocate),
-            Op::Deallocate => self.submit_zero(request, true),
+            Op::Deallocate | Op::Clear => self.submit_zero(request, true),
         }
     }
 

@@ -160,6 +160,9 @@ pub enum Op {
     },
     /// The content of the blocks is no longer needed.
     Deallocate,
+    /// As [`Op::Deallocate`], where [`Geometry::deallocated_reads_zero`] is set; their space is freed only if they cannot read as zeroes
+    /// without that. Never writes zeroes.
+    Clear,
 }
 
 /// A request to a channel. The range has been checked against [`Geometry::blocks`] by the caller.

@@ -206,7 +206,7 @@ impl TrackedChannel {
         let trims = self.tracker.trims() && !whole; // background work punches later
         let request = &mut self.held(slot).request;
         let op = match request.op {
-            Op::Deallocate if trims => Op::WriteZeroes { fua: false, deallocate: false },
+            Op::Deallocate if trims => Op::Clear,
             Op::WriteZeroes { fua, .. } if trims => Op::WriteZeroes { fua, deallocate: false },
             op => op,
         };

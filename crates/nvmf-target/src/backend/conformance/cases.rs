@@ -84,8 +84,9 @@ pub(super) fn zeroes(subject: &Subject<'_>, block_size: u32) {
         Op::WriteZeroes { fua: false, deallocate: true },
         Op::WriteZeroes { fua: true, deallocate: true },
         Op::Deallocate,
+        Op::Clear,
     ];
-    for op in ops {
+    for op in ops.into_iter().filter(|&op| op != Op::Clear || reads_zero) {
         for (start, blocks) in [(0_usize, 32_usize), (3, 1), (1, 9), (7, 2), (8, 8), (5, 21)] {
             let data = pattern(3, 32 * size);
             ok(driver.write(0, &data));
@@ -306,7 +307,7 @@ impl Model {
             0..8 => Op::Read,
             8..16 => Op::Write { fua: random.one_in(8) },
             16 => Op::Flush,
-            17 if self.reads_zero => Op::Deallocate,
+            17 if self.reads_zero => [Op::Deallocate, Op::Clear][random.below(2) as usize],
             _ => Op::WriteZeroes { fua: random.one_in(8), deallocate: random.one_in(2) },
         };
         let most = match op {
@@ -338,7 +339,7 @@ impl Model {
                 None
             }
             Op::Write { .. } | Op::Flush => None,
-            Op::Deallocate | Op::WriteZeroes { .. } => {
+            Op::Deallocate | Op::Clear | Op::WriteZeroes { .. } => {
                 self.image[range].fill(0);
                 None
             }

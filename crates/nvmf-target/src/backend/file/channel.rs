@@ -165,7 +165,7 @@ impl FileChannel {
     }
 
     fn submit_zero(&mut self, request: Request) -> Submitted {
-        let no_op = request.op == Op::Deallocate && self.medium.deallocation() == Deallocation::Nothing;
+        let no_op = is_deallocation(request.op) && self.medium.deallocation() == Deallocation::Nothing;
         if no_op || request.blocks == 0 {
             return Submitted::Done(request.complete(Ok(())));
         }
@@ -251,10 +251,10 @@ impl FileChannel {
             Op::Write { fua } => return Some(Ok(Work::Write { offset: bytes.start, len, durable: fua })),
             Op::Flush => return Some(Ok(Work::Flush(self.medium.now()))),
             Op::WriteZeroes { fua, deallocate } => (deallocate, fua),
-            Op::Deallocate => (true, false),
+            Op::Deallocate | Op::Clear => (true, false),
         };
         let rest = self.slots[slot as usize].rest.clone();
-        let (bytes, held) = self.medium.slice(&rest, op == Op::Deallocate);
+        let (bytes, held) = self.medium.slice(&rest, is_deallocation(op));
         if self.slots[slot as usize].hold.is_none() {
             match self.medium.try_hold(&held, true)? {
                 Ok(hold) => self.slots[slot as usize].hold = Some(hold),
@@ -262,8 +262,8 @@ impl FileChannel {
             }
         }
         let durable = fua && bytes.end == rest.end;
-        Some(Ok(if op == Op::Deallocate {
-            Work::Deallocate { bytes }
+        Some(Ok(if is_deallocation(op) {
+            Work::Deallocate { bytes, keep: op == Op::Clear }
         } else {
             Work::Zero { bytes, deallocate, durable }
         }))
@@ -341,7 +341,7 @@ impl FileChannel {
         let op = self.request(slot).op;
         if is_long(op) && result.is_ok() {
             let rest = self.slots[slot as usize].rest.clone();
-            let rest = self.medium.slice(&rest, op == Op::Deallocate).0.end..rest.end;
+            let rest = self.medium.slice(&rest, is_deallocation(op)).0.end..rest.end;
             self.slots[slot as usize].rest = rest.clone();
             if !rest.is_empty() {
                 if let Some(hold) = self.slots[slot as usize].hold.take() {
@@ -414,7 +414,7 @@ impl Channel for FileChannel {
         match request.op {
             Op::Read | Op::Write { .. } => self.submit_data(request),
             Op::Flush => self.submit_flush(request),
-            Op::WriteZeroes { .. } | Op::Deallocate => self.submit_zero(request),
+            Op::WriteZeroes { .. } | Op::Deallocate | Op::Clear => self.submit_zero(request),
         }
     }
 
@@ -504,7 +504,12 @@ impl Drop for FileChannel {
 
 /// Whether an operation is long work of threads.
 fn is_long(op: Op) -> bool {
-    matches!(op, Op::WriteZeroes { .. } | Op::Deallocate)
+    matches!(op, Op::WriteZeroes { .. }) || is_deallocation(op)
+}
+
+/// Whether an operation never writes zeroes.
+fn is_deallocation(op: Op) -> bool {
+    matches!(op, Op::Deallocate | Op::Clear)
 }
 
 fn no_memory() -> io::Error {

@@ -147,8 +147,8 @@ fn deallocation_fails_where_holes_have_become_unsupported() {
     let mut driver = Driver::open(&backend, 4);
     assert_eq!(run(&mut driver, Op::Write { fua: false }), Ok(()));
     backend.medium.faults.fail_fallocate(libc::EOPNOTSUPP);
-    for _ in 0..2 {
-        assert_eq!(run(&mut driver, Op::Deallocate), Err(IoError::Unsupported));
+    for op in [Op::Deallocate, Op::Clear, Op::Deallocate] {
+        assert_eq!(run(&mut driver, op), Err(IoError::Unsupported));
         assert_eq!(driver.read(3, 1).expect("reads"), vec![7; 4096], "zeroes were written");
     }
     assert_eq!(run(&mut driver, Op::WriteZeroes { fua: false, deallocate: true }), Ok(()));

@@ -393,8 +393,11 @@ impl Medium {
         Ok(())
     }
 
-    /// Frees the space of a range.
-    pub(super) fn deallocate(&self, bytes: &Range<u64>) -> Result<(), IoError> {
+    /// Frees the space of a range; with `keep` only if it cannot read as zeroes without that.
+    pub(super) fn deallocate(&self, bytes: &Range<u64>, keep: bool) -> Result<(), IoError> {
+        if keep && self.fallocate(&self.zeroes_range, FallocateFlags::ZERO_RANGE, bytes)? {
+            return Ok(());
+        }
         match self.traits.deallocation {
             Deallocation::Punch => self.punch(bytes),
             Deallocation::Discard => match discard(&self.file, bytes) {

@@ -37,6 +37,7 @@ pub(super) enum Work {
     },
     Deallocate {
         bytes: Range<u64>,
+        keep: bool,
     },
 }
 
@@ -149,7 +150,7 @@ impl SlotWork {
                 let zeroed = medium.zero(&bytes, deallocate);
                 zeroed.and_then(|()| if durable { medium.sync(medium.now()) } else { Ok(()) })
             }
-            Work::Deallocate { bytes } => medium.deallocate(&bytes),
+            Work::Deallocate { bytes, keep } => medium.deallocate(&bytes, keep),
         };
         // Before the reply, after which the channel submits the next slice.
         drop(self.permit);

@@ -117,6 +117,20 @@ fn freed_ranges_read_as_zeroes_until_they_are_trimmed() {
     }
 }
 
+/// tmpfs frees ranges and does not zero them.
+#[test]
+fn background_trimming_writes_no_zeroes_where_the_medium_cannot_zero_ranges() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: no /dev/shm") };
+    let backend = open(folder.path(), 1 << 20, &Tracking { sums: None, trim: true });
+    let mut driver = Driver::open(&backend, 4);
+    (0..8).for_each(|part| driver.write(part * 32, &vec![1; 4096 * 32]).expect("works"));
+    let before = backend.allocated_bytes().expect("a number");
+    driver.run(Op::Deallocate, 0, 200, None).expect("works");
+    let freed = before - backend.allocated_bytes().expect("a number");
+    assert_eq!(freed, 200 * 4096, "of {before} bytes");
+    assert_eq!(driver.read(180, 30).expect("works"), [vec![0; 4096 * 20], vec![1; 4096 * 10]].concat());
+}
+
 #[test]
 fn tracking_is_parsed_and_displayed() {
     for text in ["checked", "checked=/a/b.sums", "trim", "checked,trim", "checked=x,trim"] {
