@@ -13,8 +13,13 @@ const WRITE: Op = Op::Write { fua: false };
 fn open(folder: &Path, bytes: u64, tracking: &Tracking) -> TrackedBackend {
     let path = folder.join("disk");
     let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes) };
-    let inner = Arc::new(open_freed(&options));
-    TrackedBackend::open(inner, &path, tracking, &crate::backend::DirectOpener).expect("it opens")
+    let inner: Arc<dyn Backend> = Arc::new(open_freed(&options));
+    loop {
+        match TrackedBackend::open(inner.clone(), &path, tracking, &crate::backend::DirectOpener) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::yield_now(), // as below
+            other => return other.expect("it opens"),
+        }
+    }
 }
 
 /// Opens a file that was closed before: its lock lives on in children that other tests are starting, until they execute.
