@@ -71,6 +71,8 @@ pub(crate) struct Reactor {
     pub(crate) quiet: usize,
     /// Indices of the I/O threads that this round polls; the room is kept.
     pub(crate) due: Vec<u32>,
+    /// Index of the I/O thread with which a round begins.
+    pub(crate) resume: usize,
     /// I/O threads that found the ring of their new core full.
     pub(crate) unsent: Vec<(ThreadId, CoreId)>,
     pub(crate) sleep: Option<Depth>,
@@ -100,6 +102,7 @@ impl Reactor {
             watch: Watch::default(),
             quiet: 0,
             due: Vec::new(),
+            resume: 0,
             unsent: Vec::new(),
             sleep: None,
             woken: None,

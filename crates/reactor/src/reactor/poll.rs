@@ -7,8 +7,12 @@
 //! watched (`watch.rs`) is *quiet*. With many quiet ones, a round begins with one system call for all descriptors, and polls those that are
 //! active and those that need a poll (`needs_poll`). Otherwise each is polled, which is cheaper if few are quiet or many have work.
 //!
+//! Under a flood a poll can take half a millisecond and a round several. So the director (main core) steps between polls, and a round ends
+//! before its end if an event has arrived, such as the order to hand an I/O thread over; the next one begins with the I/O thread after.
+//!
 //! # Properties
-//! - An I/O thread whose descriptor is readable when a round begins is polled in that round.
+//! - An I/O thread whose descriptor is readable when a round begins is polled in that round, or first in those after it if an event ends it.
+//! - Between the arrival of an event, or the director's next step, and its handling there is at most one poll with work.
 //! - All time is accounted: the time of the system call is idle time, in equal parts for every I/O thread here.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -71,13 +75,24 @@ impl Reactor {
     /// Polls the I/O threads that are due, or each.
     fn poll_due(&mut self, each: bool, now: &mut u64) -> bool {
         let (mut busy, mut finished, mut unwatched) = (false, false, None);
-        for index in 0..if each { self.slots.len() } else { self.due.len() } {
+        let count = if each { self.slots.len() } else { self.due.len() };
+        let resume = self.resume;
+        let first = if each { resume } else { self.due.partition_point(|&at| (at as usize) < resume) };
+        for index in first..first + count {
+            let index = if index < count { index } else { (index - count) % count };
             let at = if each { index } else { self.due[index] as usize };
             let polled = self.poll_one(at, each, now);
             busy |= polled.busy;
             finished |= polled.finished;
             if self.slots[at].empty_polls >= EMPTY_POLLS {
                 unwatched = Some(at);
+            }
+            if let Some(director) = &mut self.director {
+                director.step(*now);
+            }
+            if polled.busy && !self.inbox.is_empty() {
+                self.resume = at + 1;
+                break;
             }
         }
         if let Some(at) = unwatched.filter(|_| self.slots.len() >= MANY_QUIET) {

@@ -9,6 +9,7 @@ use super::*;
 use crate::cells::ThreadCell;
 use crate::io_thread::{IoThread, Polled};
 
+mod flood;
 mod quiet;
 
 /// Counts its polls, and in the end its drop.
