@@ -75,15 +75,16 @@ impl PowerProfile {
         Ok(Self { name, source, cores, cpu_uw })
     }
 
-    /// Power of one logical core at `depth` above deep sleep, in microwatts: an equal share of all cores together. States between the
-    /// measured ones have the power of the nearest measured one.
+    /// Power of one logical core at `depth` above deep sleep, in microwatts: an equal share of all cores together. A wait in the kernel has
+    /// the power of shallow sleep for whatever reason it began: how deep the kernel lets the core sleep is not known, so this is an upper
+    /// bound.
     #[must_use]
     pub fn core_uw(&self, depth: Depth) -> u64 {
         let StatePower { poll, shallow, deep } = self.cpu_uw;
         let all = match depth {
             Depth::Poll => poll,
-            Depth::MonitorWait | Depth::SoftwareWait => shallow,
-            Depth::ServerSleep | Depth::Offline => deep,
+            Depth::MonitorWait | Depth::SoftwareWait | Depth::ServerSleep => shallow,
+            Depth::Offline => deep,
         };
         (all - deep) / u64::from(self.cores)
     }
@@ -101,7 +102,14 @@ mod tests {
         // Table 2: 48 polling cores draw 244 W, in C-1 134 W, in C-N 52 W.
         assert_eq!(profile.core_uw(Depth::Poll), (244_000_000 - 52_000_000) / 48);
         assert_eq!(profile.core_uw(Depth::MonitorWait), (134_000_000 - 52_000_000) / 48);
-        assert_eq!(profile.core_uw(Depth::ServerSleep), 0);
+        assert_eq!(profile.core_uw(Depth::Offline), 0);
+    }
+
+    /// Policies that wait in the same system call have the same power at the same times.
+    #[test]
+    fn a_wait_in_the_kernel_has_one_price() {
+        let profile = PowerProfile::parse(SANDMAN).unwrap();
+        assert_eq!(profile.core_uw(Depth::ServerSleep), profile.core_uw(Depth::SoftwareWait));
     }
 
     #[test]

@@ -239,7 +239,8 @@ mod tests {
         assert_eq!(modelled_uw(2_000, [0; 3], 1_000, &profile), 2 * poll, "two cores that poll");
         let half = modelled_uw(500, [500, 0, 0], 1_000, &profile);
         assert_eq!(half, (poll + profile.core_uw(Depth::MonitorWait)) / 2);
-        assert_eq!(modelled_uw(0, [0, 0, 1_000], 1_000, &profile), 0, "deep sleep is where it counts from");
+        let kernel = [[0, 1_000, 0], [0, 0, 1_000]].map(|asleep_ns| modelled_uw(0, asleep_ns, 1_000, &profile));
+        assert_eq!(kernel, [profile.core_uw(Depth::MonitorWait); 2], "a wait in the kernel has one price");
     }
 
     #[test]
