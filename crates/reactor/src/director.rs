@@ -336,11 +336,13 @@ impl Director {
 
     fn tick(&mut self, now_ns: u64) {
         let tick_ns = self.wants.tick_ns.unwrap_or(NEVER);
+        let is_early = now_ns < self.tick_due_ns;
         add(&self.cell.ticks, 1);
-        self.cell.lateness.record(now_ns - self.tick_due_ns, 1);
+        self.cell.lateness.record(now_ns.saturating_sub(self.tick_due_ns), 1);
         self.collect_counts();
         self.collected_ns = now_ns;
         let elapsed_ns = now_ns - self.last_tick_ns;
+        let elapsed_ns = if is_early { elapsed_ns.max(tick_ns) } else { elapsed_ns };
         self.last_tick_ns = now_ns;
         self.tick_due_ns = next_due(self.tick_due_ns, tick_ns, now_ns);
         if self.counts.is_empty() && now_ns < self.next.needed_ns {
@@ -433,5 +435,5 @@ impl Director {
 /// The first time after `now_ns` that is a whole number of periods after `due_ns`, so that lateness does not accumulate.
 fn next_due(due_ns: u64, every_ns: u64, now_ns: u64) -> u64 {
     let every_ns = every_ns.max(1);
-    due_ns + ((now_ns - due_ns) / every_ns + 1) * every_ns
+    if now_ns < due_ns { now_ns + every_ns } else { due_ns + ((now_ns - due_ns) / every_ns + 1) * every_ns }
 }

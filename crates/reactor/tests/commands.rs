@@ -194,6 +194,26 @@ fn an_interval_that_ended_during_a_sleep_is_quiet() {
     assert_eq!(received.intervals_before.load(SeqCst), 0, "the interval that has ended was quiet");
 }
 
+/// A wait that ended only to report the request before it would be a second one for each.
+#[test]
+fn a_request_is_reported_without_another_wake_up() {
+    let (runtime, probe_state) = waiting_thread(0, 0);
+    let (received, policy) = quiet_policy(NEVER, 60_000_000_000, CompletionMode::Poll);
+    runtime.set_policy(policy).expect("supported");
+    let asleep = || runtime.stats().reactors[0].state == CoreState::Asleep(Depth::ServerSleep);
+    eventually("a sleep", asleep);
+    let wakes = || runtime.stats().reactors[0].asleep[2].wakes;
+    let before = wakes();
+    for request in 1..=20 {
+        arrives(&probe_state);
+        eventually("the request is reported and the server asleep", || {
+            received.requests.load(SeqCst) == request && asleep()
+        });
+    }
+    let ended = wakes() - before;
+    assert!((20..30).contains(&ended), "{ended} waits ended for 20 requests");
+}
+
 fn arrives(probe_state: &ProbeState) {
     probe_state.waiting.store(1, SeqCst);
     rustix::io::write(probe_state.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");

@@ -1,15 +1,15 @@
 //! Sleep of the whole server, and its effect on ticks.
 //!
-//! Ticks stop with the main core and continue afterwards: no tick contains the time of a sleep. Requests that were polled just before are in the
-//! first tick after it. A long sleep is interrupted once, for a tick with them.
+//! Ticks stop with the main core and continue afterwards: no tick contains the time of a sleep. The last requests before it are reported by an
+//! early tick, which counts as a whole one: a wait that ended for that alone would cost more than the request. A long sleep is interrupted
+//! once if workers wait in an instruction, to let them sleep deeper.
 
 use pilotlight_plant::{CoreState, Depth, NEVER};
 
 use super::{Director, QuietTime};
 use crate::event::Event;
 
-/// Limit of a short sleep, in nanoseconds: it may begin before the policy has received the last requests, and workers keep waiting in an
-/// instruction.
+/// Limit of a short sleep, in nanoseconds, in which workers keep waiting in an instruction.
 const SHORT_NS: u64 = 10_000_000;
 
 impl Director {
@@ -18,7 +18,6 @@ impl Director {
     pub(crate) fn is_quiet(&self, now_ns: u64, request_ns: u64) -> bool {
         let quiet_for_ns = now_ns.saturating_sub(request_ns);
         self.awake_ns().is_some_and(|awake_ns| quiet_for_ns >= awake_ns)
-            && (quiet_for_ns < SHORT_NS || self.has_reported(request_ns))
             && self.due_ns() > now_ns
             && self.has_no_pending_work()
             && self.topology.workers().all(|core| self.state(core) != CoreState::Awake)
@@ -34,9 +33,15 @@ impl Director {
         }
     }
 
-    /// Whether the policy has received the requests that were polled until `request_ns`.
-    pub(super) fn has_reported(&self, request_ns: u64) -> bool {
-        self.wants.tick_ns.is_none() || self.collected_ns >= request_ns
+    /// Reports the requests that were polled until `request_ns` to the policy, if it has not received them. Returns whether the server may
+    /// still sleep.
+    pub(crate) fn report(&mut self, now_ns: u64, request_ns: u64) -> bool {
+        if self.wants.tick_ns.is_none() || self.collected_ns >= request_ns {
+            return true;
+        }
+        self.tick(now_ns);
+        self.set_due();
+        self.is_quiet(now_ns, request_ns)
     }
 
     /// Whether the main core may wait in the kernel for its own I/O threads: the policy wants no ticks.
@@ -54,8 +59,8 @@ impl Director {
         if self.wants.tick_ns.is_some() { self.next.needed_ns } else { self.next.needed_ns.max(self.interval_due_ns) }
     }
 
-    /// Called before the main core waits in the kernel, as the last one; returns the end of the wait. A long sleep is interrupted once: the
-    /// policy gets the last requests, and workers sleep deeper.
+    /// Called before the main core waits in the kernel, as the last one; returns the end of the wait. A long sleep is interrupted once, for
+    /// workers to sleep deeper.
     pub(crate) fn before_sleep(&mut self, now_ns: u64, request_ns: u64) -> u64 {
         self.asleep_since_ns = now_ns;
         let long_ns = request_ns.saturating_add(SHORT_NS);
@@ -64,8 +69,7 @@ impl Director {
             return self.due_ns();
         }
         let shallow = |core| self.state(core) == CoreState::Asleep(Depth::MonitorWait);
-        let interrupted = !self.has_reported(request_ns) || self.topology.workers().any(shallow);
-        if interrupted { self.due_ns().min(long_ns) } else { self.due_ns() }
+        if self.topology.workers().any(shallow) { self.due_ns().min(long_ns) } else { self.due_ns() }
     }
 
     /// Moves cores that wait in an instruction, which keeps them scheduled, into the kernel.

@@ -41,30 +41,34 @@ impl Reactor {
         }
     }
 
-    fn choose_rest(&self, now: u64) -> Rest {
+    fn choose_rest(&mut self, now: u64) -> Rest {
         if !self.unsent.is_empty() || !self.watch.is_settled() {
             return Rest::Poll;
         }
         let interrupts = |slot: &Slot| slot.completions == CompletionMode::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
-        let pause = || match self.pause_ns(now) {
-            0 => Rest::Poll,
-            ns => Rest::Pause { until_ns: now.saturating_add(ns) },
-        };
-        if let Some(director) = &self.director {
-            let depth = if director.is_quiet(now, self.last_request_ns) {
+        if let Some(director) = &mut self.director {
+            let request_ns = self.last_request_ns;
+            let depth = if director.is_quiet(now, request_ns) && director.report(now, request_ns) {
                 Depth::ServerSleep
             } else if interrupts && director.may_wait() {
                 Depth::SoftwareWait
             } else {
-                return pause();
+                return self.choose_pause(now);
             };
             return Rest::Kernel { depth, until_ns: director.due_ns() };
         }
         match self.sleep {
             Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
             _ if interrupts => Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX },
-            _ => pause(),
+            _ => self.choose_pause(now),
+        }
+    }
+
+    fn choose_pause(&self, now: u64) -> Rest {
+        match self.pause_ns(now) {
+            0 => Rest::Poll,
+            ns => Rest::Pause { until_ns: now.saturating_add(ns) },
         }
     }
 
