@@ -31,7 +31,7 @@ const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
 /// Every policy; `sandman` with different guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 51] = [
+const POLICIES: [(&str, Settings); 53] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -44,7 +44,7 @@ const POLICIES: [(&str, Settings); 51] = [
     ("dynamic", &[INTERVAL, ("sleep", "monitor"), ("load_limit", "0")]),
     ("dynamic", &[INTERVAL, ("thread_load", "core"), ("load_limit", "5"), ("core_limit", "40")]),
     ("sandman", &[COARSE, PRINTED]),
-    ("sandman", &[COARSE, ("guards", "recommended")]),
+    ("sandman", &[COARSE, ("guards", "recommended"), ("settle", "never")]),
     (
         "sandman",
         &[COARSE, PRINTED, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")],
@@ -70,6 +70,8 @@ const POLICIES: [(&str, Settings); 51] = [
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
+    ("sandman", &[COARSE, ("guards", "recommended"), ("settle", "50us")]),
+    ("sandman", &[COARSE, PRINTED, ("settle", "50us"), ("relieve", "true"), ("main_takes_active", "false")]),
     ("pacer", &[INTERVAL, ("idle_after", "250us"), ("after_writes", "800us"), WINDOW, FEW, ("background", "false")]),
     (
         "pacer",
@@ -103,15 +105,18 @@ const POLICIES: [(&str, Settings); 51] = [
     ("cpu-jailing", &[INTERVAL, LESS]),
     ("cpu-jailing", &[FINE, LESS, ("inner", "dynamic"), ("inner_interval", "250us")]),
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "dynamic"), ("inner_interval", "10us")]),
-    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_coarse_interval", "1ms")]),
+    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_settle", "1ms")]),
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "hybrid-poll"), ("inner_interval", "100us")]),
     ("rapl-only", &[INTERVAL, LESS, ("inner", "governor"), ("inner_interval", "500us")]),
     ("thunderbolt", &[INTERVAL, LESS, ("inner_interval", "250us")]),
     ("thunderbolt", &[INTERVAL, LESS, ("rates", "artifact"), ("inner_interval", "10us")]),
     ("pass", &[INTERVAL, LESS, SAMPLE]),
     ("pass", &[FINE, LESS, ("sample_interval", "10us"), ("domain", "cpu"), ("start", "full")]),
-    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "250us")]),
-    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_coarse_interval", "1ms"), ("start", "full")]),
+    (
+        "pass",
+        &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_settle", "never"), ("inner_coarse_interval", "250us")],
+    ),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_settle", "1ms"), ("start", "full")]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "dynamic"), ("inner_interval", "10us")]),
     ("pacer", &[INTERVAL, IDLE, WINDOW, FEW, STABLE, ("baseline_interval", "3ms")]),
     (
@@ -134,7 +139,7 @@ const POLICIES: [(&str, Settings); 51] = [
     ("ssd-apst", &[]),
 ];
 /// Policies that put unneeded cores to sleep, with intervals longer than the delay of a slow plant.
-const GATHERING: Range<usize> = 7..22;
+const GATHERING: Range<usize> = 7..24;
 /// `sandman` with pairs of siblings.
 const PAIRING: Range<usize> = 11..18;
 
@@ -145,7 +150,7 @@ fn policy(which: usize) -> Box<dyn Policy> {
 
 /// Ticks in an interval of a policy.
 fn interval_ticks(which: usize) -> u64 {
-    let is_interval = |(key, _): &&(&str, &str)| key.ends_with("interval");
+    let is_interval = |(key, _): &&(&str, &str)| key.ends_with("interval") || *key == "settle";
     let shortest = POLICIES[which].1.iter().filter(is_interval).map(|(_, value)| *value);
     match shortest.min_by_key(|value| (value.len(), *value)) {
         Some("10us") => 1,

@@ -24,6 +24,7 @@ use pilotlight_plant::{Command, CoreId, CoreState, Sample, SleepGoal, ThreadId, 
 
 use super::parameters::Parameters;
 use super::select::{Cores, Selection, whole_core};
+use super::settle::MARGIN_PPM;
 use crate::load::share;
 
 /// The target home of each I/O thread.
@@ -44,6 +45,34 @@ pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -
     if parameters.relieve {
         layout.relieve_busy_cores();
     }
+    layout.empty_idle_workers();
+    if parameters.siblings {
+        layout.fill_pairs();
+    }
+    Plan { homes: layout.homes }
+}
+
+/// The plan of a check ([`super::settle`]): threads without a request go to the main core, busy cores give threads
+/// away by the loads of `mean`, and otherwise idle workers are emptied by those of `most`, unless that is left out.
+pub(super) fn give_back(
+    most: Option<&Sample<'_>>,
+    mean: &Sample<'_>,
+    topology: &Topology,
+    parameters: &Parameters,
+) -> Plan {
+    let mut layout = Layout::new(mean, topology, parameters);
+    layout.gather_quiet_threads();
+    if parameters.relieve {
+        let before = layout.homes.clone();
+        layout.relieve_busy_cores();
+        if layout.homes != before {
+            return Plan { homes: layout.homes };
+        }
+    }
+    let Some(most) = most else { return Plan { homes: layout.homes } };
+    let mut layout = Layout::new(most, topology, parameters);
+    layout.take_ppm = layout.take_ppm.saturating_sub(MARGIN_PPM);
+    layout.gather_quiet_threads();
     layout.empty_idle_workers();
     if parameters.siblings {
         layout.fill_pairs();
@@ -76,6 +105,8 @@ struct Layout<'a> {
     topology: &'a Topology,
     idle_ppm: u64,
     healthy_ppm: u64,
+    /// Load up to which a core takes threads: the healthy threshold, or less.
+    take_ppm: u64,
     main_takes_active: bool,
     siblings: bool,
     homes: Vec<CoreId>,
@@ -129,6 +160,7 @@ impl<'a> Layout<'a> {
             topology,
             idle_ppm: u64::from(parameters.idle_ppm),
             healthy_ppm: u64::from(parameters.healthy_ppm),
+            take_ppm: u64::from(parameters.healthy_ppm),
             main_takes_active: parameters.main_takes_active,
             siblings: parameters.siblings,
             homes: sample.threads.iter().map(|thread| thread.home).collect(),
@@ -247,7 +279,7 @@ impl<'a> Layout<'a> {
     }
 
     fn can_take(&self, core: CoreId, thread: usize) -> bool {
-        self.load(core) + self.threads[thread] <= self.healthy_ppm
+        self.load(core) + self.threads[thread] <= self.take_ppm
     }
 
     fn largest_first(&self, core: CoreId) -> Vec<usize> {

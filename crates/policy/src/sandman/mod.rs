@@ -9,7 +9,7 @@
 //! **Algorithm.** Every coarse interval (1 s) threads are gathered on the fewest cores that can carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with its recent ones; a thread that has surged gets a whole
 //! sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy relies on its own commands:
-//! [`plant_state`]. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
+//! [`plant_state`]. With `settle`, checks at shorter intervals replace the coarse ones, and give cores back soon after a burst: `settle.rs`. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
 //! arrives, and allows the whole server to sleep.
 //!
 //! **Interpretations** of the paper, beside those at the top of [`consolidate`], [`detector`] and [`select`]. Where there is a parameter,
@@ -36,6 +36,7 @@ pub mod detector;
 pub mod parameters;
 pub mod plant_state;
 pub mod select;
+mod settle;
 mod table;
 
 use pilotlight_plant::{
@@ -51,6 +52,7 @@ use by_load::ByLoad;
 use detector::Detector;
 use plant_state::PlantState;
 use select::{Cores, whole_core};
+use settle::Settle;
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "sandman";
@@ -89,8 +91,9 @@ struct Running {
     surged: Vec<ThreadId>,
     /// Workers that threads left in this tick; empty between ticks.
     left: Vec<CoreId>,
-    /// When intervals end.
+    /// When intervals end: checks, or else coarse intervals.
     schedule: Schedule,
+    settle: Settle,
     /// When the next interval is needed: never if the last sample showed every thread on the main core and all workers asleep,
     /// and nothing was commanded since.
     due_ns: u64,
@@ -159,10 +162,20 @@ impl Running {
         }
         self.left.clear();
         if out.len() > before {
+            self.settle.hold(now_ns, parameters.settle_ns);
             self.woke = true;
             self.due_ns = self.due_ns.min(self.schedule.at_or_after(now_ns));
         }
         moved
+    }
+
+    /// The plan of a coarse interval, or of a check.
+    fn plan(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> consolidate::Plan {
+        let topology = self.plant_state.topology();
+        match parameters.settle_ns {
+            u64::MAX => consolidate::plan(sample, topology, parameters),
+            _ => self.settle.check(sample, topology, parameters),
+        }
     }
 
     /// Puts workers without threads to sleep; they can be woken again for others.
@@ -204,7 +217,7 @@ impl Policy for Sandman {
         Wants {
             tick_ns: Some(self.parameters.fine_interval_ns),
             tick_busy: self.parameters.detect == Detect::Load,
-            interval_ns: Some(self.parameters.coarse_interval_ns),
+            interval_ns: Some(self.parameters.interval_ns()),
             ..Wants::default()
         }
     }
@@ -235,8 +248,9 @@ impl Policy for Sandman {
             goal,
             surged: Vec::with_capacity(threads),
             left: Vec::with_capacity(threads),
-            schedule: Schedule { start_ns: start.now_ns, period_ns: self.parameters.coarse_interval_ns },
-            due_ns: start.now_ns.saturating_add(self.parameters.coarse_interval_ns),
+            schedule: Schedule { start_ns: start.now_ns, period_ns: self.parameters.interval_ns() },
+            settle: Settle::default(),
+            due_ns: start.now_ns.saturating_add(self.parameters.interval_ns()),
             woke: false,
             exhausted: false,
             gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(RequestGap::new),
@@ -266,11 +280,14 @@ impl Policy for Sandman {
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
+        if running.due_ns == NEVER && sample.threads.iter().all(|thread| thread.requests == 0) {
+            return running.next(); // a plant may skip it
+        }
         if let Some(gap) = &mut running.gap {
             gap.on_interval(sample);
         }
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
-        let plan = consolidate::plan(sample, running.plant_state.topology(), &self.parameters);
+        let plan = running.plan(sample, &self.parameters);
         let before = out.len();
         consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
         for command in &out[before..] {
@@ -281,7 +298,11 @@ impl Policy for Sandman {
         // Only a sample decides: a command can still be refused or be pending.
         let woke = std::mem::take(&mut running.woke);
         running.exhausted = false;
-        let is_at_rest = !woke && out.len() == before && running.plant_state.is_at_rest();
+        let is_pending = woke || running.settle.is_held(sample.now_ns);
+        let is_at_rest = !is_pending && out.len() == before && running.plant_state.is_at_rest();
+        if is_at_rest {
+            running.settle.rest();
+        }
         running.due_ns = if is_at_rest { NEVER } else { running.schedule.after(sample.now_ns) };
         running.next()
     }

@@ -57,6 +57,8 @@ pub struct Parameters {
     pub relieve: bool,
     /// Contents of the window after a sleep of the whole server.
     pub after_sleep: AfterSleep,
+    /// Time between two checks, which replace consolidations; `u64::MAX` for none.
+    pub settle_ns: u64,
 }
 
 /// How bursts are detected (Figure 11(a)).
@@ -140,13 +142,14 @@ impl Parameters {
             reuse_awake: false,
             relieve: false,
             after_sleep: AfterSleep::Empty,
+            settle_ns: u64::MAX,
         }
     }
 }
 
 /// The recommended guards (reasons in README.md). The first six were chosen on the accuracy of detection alone and are frozen; the
 /// others govern the reaction to a detection.
-pub const RECOMMENDED: [(&str, &str); 9] = [
+pub const RECOMMENDED: [(&str, &str); 10] = [
     ("window", "256"),
     ("spread", "deviation"),
     ("average", "32"),
@@ -156,6 +159,7 @@ pub const RECOMMENDED: [(&str, &str); 9] = [
     ("exempt_alone", "true"),
     ("reuse_awake", "true"),
     ("relieve", "true"),
+    ("settle", "2ms"),
 ];
 
 impl Parameters {
@@ -201,11 +205,20 @@ impl Parameters {
             let message = "coarse_interval must not be shorter than fine_interval";
             return Err(ParameterError::Conflict(message.to_owned()));
         }
+        if self.settle_ns < self.fine_interval_ns {
+            return Err(ParameterError::Conflict("settle must not be shorter than fine_interval".to_owned()));
+        }
         if self.min_samples > self.window {
             let message = "min_samples must not be above window: nothing would ever be detected";
             return Err(ParameterError::Conflict(message.to_owned()));
         }
         Ok(())
+    }
+
+    /// Time between two intervals.
+    #[must_use]
+    pub fn interval_ns(&self) -> u64 {
+        if self.settle_ns == u64::MAX { self.coarse_interval_ns } else { self.settle_ns }
     }
 
     /// How a whole core is selected.

@@ -5,7 +5,7 @@ use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
 
 /// All of them.
-pub(super) const TABLE: [Parameter<Parameters>; 25] = [
+pub(super) const TABLE: [Parameter<Parameters>; 26] = [
     Parameter {
         key: "variant",
         meaning: "sets guards, main_takes_active, main_gives_active, sleep_at_once and server_sleep, before other parameters: as recommended \
@@ -189,7 +189,23 @@ pub(super) const TABLE: [Parameter<Parameters>; 25] = [
         get: |p| if p.after_sleep == AfterSleep::Empty { "empty" } else { "zeros" }.to_owned(),
         set: |p, v| put(&mut p.after_sleep, after_sleep(v)),
     },
+    Parameter {
+        key: "settle",
+        meaning: "guard: time between two checks that replace the coarse interval and give cores back soon after a burst, by loads \
+                  averaged over about eight of them (paper: never)",
+        allowed: "a time such as 2ms, or never",
+        get: |p| never_text(p.settle_ns),
+        set: |p, v| put(&mut p.settle_ns, never(v)),
+    },
 ];
+
+fn never(value: &str) -> Option<u64> {
+    if value == "never" { Some(u64::MAX) } else { text::duration(value).filter(|&ns| ns > 0) }
+}
+
+fn never_text(ns: u64) -> String {
+    if ns == u64::MAX { "never".to_owned() } else { text::format_duration(ns) }
+}
 
 fn wake_within(value: &str) -> Option<u64> {
     match value {
