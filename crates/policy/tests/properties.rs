@@ -44,7 +44,7 @@ const POLICIES: [(&str, Settings); 53] = [
     ("dynamic", &[INTERVAL, ("sleep", "monitor"), ("load_limit", "0")]),
     ("dynamic", &[INTERVAL, ("thread_load", "core"), ("load_limit", "5"), ("core_limit", "40")]),
     ("sandman", &[COARSE, PRINTED]),
-    ("sandman", &[COARSE, ("guards", "recommended"), ("settle", "never")]),
+    ("sandman", &[COARSE, ("guards", "recommended"), ("give_back_interval", "never")]),
     (
         "sandman",
         &[COARSE, PRINTED, ("spread", "deviation"), ("confirm", "2/3"), ("window", "8"), ("reuse_awake", "true")],
@@ -70,8 +70,11 @@ const POLICIES: [(&str, Settings); 53] = [
     ("sandman", &[COARSE, PRINTED, ("sleep", "software"), ("detect", "load")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false")]),
     ("sandman", &[COARSE, PRINTED, ("siblings", "false"), ("detect", "load"), ("relieve", "true")]),
-    ("sandman", &[COARSE, ("guards", "recommended"), ("settle", "50us")]),
-    ("sandman", &[COARSE, PRINTED, ("settle", "50us"), ("relieve", "true"), ("main_takes_active", "false")]),
+    ("sandman", &[COARSE, ("guards", "recommended"), ("give_back_interval", "50us")]),
+    (
+        "sandman",
+        &[COARSE, PRINTED, ("give_back_interval", "50us"), ("relieve", "true"), ("main_takes_active", "false")],
+    ),
     ("pacer", &[INTERVAL, ("idle_after", "250us"), ("after_writes", "800us"), WINDOW, FEW, ("background", "false")]),
     (
         "pacer",
@@ -105,7 +108,7 @@ const POLICIES: [(&str, Settings); 53] = [
     ("cpu-jailing", &[INTERVAL, LESS]),
     ("cpu-jailing", &[FINE, LESS, ("inner", "dynamic"), ("inner_interval", "250us")]),
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "dynamic"), ("inner_interval", "10us")]),
-    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_settle", "1ms")]),
+    ("cpu-jailing", &[INTERVAL, LESS, ("inner", "sandman"), ("inner_give_back_interval", "1ms")]),
     ("cpu-jailing", &[INTERVAL, LESS, ("inner", "hybrid-poll"), ("inner_interval", "100us")]),
     ("rapl-only", &[INTERVAL, LESS, ("inner", "governor"), ("inner_interval", "500us")]),
     ("thunderbolt", &[INTERVAL, LESS, ("inner_interval", "250us")]),
@@ -114,9 +117,16 @@ const POLICIES: [(&str, Settings); 53] = [
     ("pass", &[FINE, LESS, ("sample_interval", "10us"), ("domain", "cpu"), ("start", "full")]),
     (
         "pass",
-        &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_settle", "never"), ("inner_coarse_interval", "250us")],
+        &[
+            INTERVAL,
+            LESS,
+            SAMPLE,
+            ("inner", "sandman"),
+            ("inner_give_back_interval", "never"),
+            ("inner_coarse_interval", "250us"),
+        ],
     ),
-    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_settle", "1ms"), ("start", "full")]),
+    ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "sandman"), ("inner_give_back_interval", "1ms"), ("start", "full")]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "dynamic"), ("inner_interval", "10us")]),
     ("pacer", &[INTERVAL, IDLE, WINDOW, FEW, STABLE, ("baseline_interval", "3ms")]),
     (
@@ -150,7 +160,7 @@ fn policy(which: usize) -> Box<dyn Policy> {
 
 /// Ticks in an interval of a policy.
 fn interval_ticks(which: usize) -> u64 {
-    let is_interval = |(key, _): &&(&str, &str)| key.ends_with("interval") || *key == "settle";
+    let is_interval = |(key, _): &&(&str, &str)| key.ends_with("interval");
     let shortest = POLICIES[which].1.iter().filter(is_interval).map(|(_, value)| *value);
     match shortest.min_by_key(|value| (value.len(), *value)) {
         Some("10us") => 1,

@@ -22,9 +22,9 @@
 
 use pilotlight_plant::{Command, CoreId, CoreState, Sample, SleepGoal, ThreadId, Topology};
 
+use super::give_back::MARGIN_PPM;
 use super::parameters::Parameters;
 use super::select::{Cores, Selection, whole_core};
-use super::settle::MARGIN_PPM;
 use crate::load::share;
 
 /// The target home of each I/O thread.
@@ -52,7 +52,7 @@ pub fn plan(sample: &Sample<'_>, topology: &Topology, parameters: &Parameters) -
     Plan { homes: layout.homes }
 }
 
-/// The plan of a check ([`super::settle`]): threads without a request go to the main core, busy cores give threads
+/// The plan of a check ([`super::give_back`]): threads without a request go to the main core, busy cores give threads
 /// away by the loads of `mean`, and otherwise idle workers are emptied by those of `most`, unless that is left out.
 pub(super) fn give_back(
     most: Option<&Sample<'_>>,

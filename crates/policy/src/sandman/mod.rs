@@ -9,7 +9,7 @@
 //! **Algorithm.** Every coarse interval (1 s) threads are gathered on the fewest cores that can carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with its recent ones; a thread that has surged gets a whole
 //! sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy relies on its own commands:
-//! [`plant_state`]. With `settle`, checks at shorter intervals replace the coarse ones, and give cores back soon after a burst: `settle.rs`. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
+//! [`plant_state`]. With `give_back_interval`, checks at shorter intervals replace the coarse ones, and give cores back soon after a burst: `give_back.rs`. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
 //! arrives, and allows the whole server to sleep.
 //!
 //! **Interpretations** of the paper, beside those at the top of [`consolidate`], [`detector`] and [`select`]. Where there is a parameter,
@@ -17,7 +17,7 @@
 //!
 //! - A surging thread that has a core to itself moves to another core (`exempt_alone` keeps it).
 //! - "An unused sleeping core" excludes a core that is awake and empty (`reuse_awake` includes it).
-//! - Load that rises too slowly to be a burst changes nothing (`relieve` handles it at the coarse interval).
+//! - Load that rises too slowly to be a burst changes nothing (`relieve` handles it).
 //! - The main core is the last resort for active threads, and gives them away (`main_takes_active`, `main_gives_active`).
 //! - A core sleeps when its last thread has left (`sleep_at_once`), or after the coarse interval.
 //! - The load of a core that was awake for a part of an interval is busy time over awake time, or the busy time of its threads over the
@@ -33,10 +33,10 @@
 pub mod by_load;
 pub mod consolidate;
 pub mod detector;
+mod give_back;
 pub mod parameters;
 pub mod plant_state;
 pub mod select;
-mod settle;
 mod table;
 
 use pilotlight_plant::{
@@ -50,9 +50,9 @@ use crate::request_gap::RequestGap;
 use crate::schedule::Schedule;
 use by_load::ByLoad;
 use detector::Detector;
+use give_back::GiveBack;
 use plant_state::PlantState;
 use select::{Cores, whole_core};
-use settle::Settle;
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "sandman";
@@ -93,7 +93,7 @@ struct Running {
     left: Vec<CoreId>,
     /// When intervals end: checks, or else coarse intervals.
     schedule: Schedule,
-    settle: Settle,
+    give_back: GiveBack,
     /// When the next interval is needed: never if the last sample showed every thread on the main core and all workers asleep,
     /// and nothing was commanded since.
     due_ns: u64,
@@ -162,7 +162,7 @@ impl Running {
         }
         self.left.clear();
         if out.len() > before {
-            self.settle.hold(now_ns, parameters.settle_ns);
+            self.give_back.hold(now_ns, parameters.give_back_ns);
             self.woke = true;
             self.due_ns = self.due_ns.min(self.schedule.at_or_after(now_ns));
         }
@@ -172,9 +172,9 @@ impl Running {
     /// The plan of a coarse interval, or of a check.
     fn plan(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> consolidate::Plan {
         let topology = self.plant_state.topology();
-        match parameters.settle_ns {
+        match parameters.give_back_ns {
             u64::MAX => consolidate::plan(sample, topology, parameters),
-            _ => self.settle.check(sample, topology, parameters),
+            _ => self.give_back.check(sample, topology, parameters),
         }
     }
 
@@ -249,7 +249,7 @@ impl Policy for Sandman {
             surged: Vec::with_capacity(threads),
             left: Vec::with_capacity(threads),
             schedule: Schedule { start_ns: start.now_ns, period_ns: self.parameters.interval_ns() },
-            settle: Settle::default(),
+            give_back: GiveBack::default(),
             due_ns: start.now_ns.saturating_add(self.parameters.interval_ns()),
             woke: false,
             exhausted: false,
@@ -298,10 +298,10 @@ impl Policy for Sandman {
         // Only a sample decides: a command can still be refused or be pending.
         let woke = std::mem::take(&mut running.woke);
         running.exhausted = false;
-        let is_pending = woke || running.settle.is_held(sample.now_ns);
+        let is_pending = woke || running.give_back.is_held(sample.now_ns);
         let is_at_rest = !is_pending && out.len() == before && running.plant_state.is_at_rest();
         if is_at_rest {
-            running.settle.rest();
+            running.give_back.rest();
         }
         running.due_ns = if is_at_rest { NEVER } else { running.schedule.after(sample.now_ns) };
         running.next()

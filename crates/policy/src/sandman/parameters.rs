@@ -58,7 +58,7 @@ pub struct Parameters {
     /// Contents of the window after a sleep of the whole server.
     pub after_sleep: AfterSleep,
     /// Time between two checks, which replace consolidations; `u64::MAX` for none.
-    pub settle_ns: u64,
+    pub give_back_ns: u64,
 }
 
 /// How bursts are detected (Figure 11(a)).
@@ -142,7 +142,7 @@ impl Parameters {
             reuse_awake: false,
             relieve: false,
             after_sleep: AfterSleep::Empty,
-            settle_ns: u64::MAX,
+            give_back_ns: u64::MAX,
         }
     }
 }
@@ -159,7 +159,7 @@ pub const RECOMMENDED: [(&str, &str); 10] = [
     ("exempt_alone", "true"),
     ("reuse_awake", "true"),
     ("relieve", "true"),
-    ("settle", "2ms"),
+    ("give_back_interval", "2ms"),
 ];
 
 impl Parameters {
@@ -205,8 +205,10 @@ impl Parameters {
             let message = "coarse_interval must not be shorter than fine_interval";
             return Err(ParameterError::Conflict(message.to_owned()));
         }
-        if self.settle_ns < self.fine_interval_ns {
-            return Err(ParameterError::Conflict("settle must not be shorter than fine_interval".to_owned()));
+        if self.give_back_ns < self.fine_interval_ns {
+            return Err(ParameterError::Conflict(
+                "give_back_interval must not be shorter than fine_interval".to_owned(),
+            ));
         }
         if self.min_samples > self.window {
             let message = "min_samples must not be above window: nothing would ever be detected";
@@ -218,7 +220,7 @@ impl Parameters {
     /// Time between two intervals.
     #[must_use]
     pub fn interval_ns(&self) -> u64 {
-        if self.settle_ns == u64::MAX { self.coarse_interval_ns } else { self.settle_ns }
+        if self.give_back_ns == u64::MAX { self.coarse_interval_ns } else { self.give_back_ns }
     }
 
     /// How a whole core is selected.

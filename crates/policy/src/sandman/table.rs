@@ -190,12 +190,12 @@ pub(super) const TABLE: [Parameter<Parameters>; 26] = [
         set: |p, v| put(&mut p.after_sleep, after_sleep(v)),
     },
     Parameter {
-        key: "settle",
+        key: "give_back_interval",
         meaning: "guard: time between two checks that replace the coarse interval and give cores back soon after a burst, by loads \
                   averaged over about eight of them (paper: never)",
         allowed: "a time such as 2ms, or never",
-        get: |p| never_text(p.settle_ns),
-        set: |p, v| put(&mut p.settle_ns, never(v)),
+        get: |p| never_text(p.give_back_ns),
+        set: |p, v| put(&mut p.give_back_ns, never(v)),
     },
 ];
 

@@ -21,7 +21,7 @@ pub const ADDED: [(u8, &str, &str, &str); 6] = [
     (3, "dvfs", "forecast", "2"),
     (4, "sandman", "main_gives_active", "false"),
     (5, "sandman", "sleep_at_once", "false"),
-    (6, "sandman", "settle", "never"),
+    (6, "sandman", "give_back_interval", "never"),
 ];
 
 /// Parameters that are presets of others, which are encoded instead.

@@ -26,14 +26,14 @@ pub(super) const MARGIN_PPM: u64 = 100_000;
 
 /// Loads of the last checks.
 #[derive(Debug, Default)]
-pub(super) struct Settle {
+pub(super) struct GiveBack {
     /// Busy time of a check, smoothed: of each thread.
     threads: Vec<u64>,
     /// No worker is emptied before.
     held_until_ns: u64,
 }
 
-impl Settle {
+impl GiveBack {
     /// Whether no worker is emptied now.
     pub(super) fn is_held(&self, now_ns: u64) -> bool {
         now_ns < self.held_until_ns
@@ -89,7 +89,7 @@ mod tests {
 
     /// Six cores and I/O threads, whose orders are carried out at once.
     struct Bench {
-        settle: Settle,
+        give_back: GiveBack,
         parameters: Parameters,
         homes: Vec<CoreId>,
         checks: u64,
@@ -100,7 +100,7 @@ mod tests {
         fn new(homes: [u16; 6]) -> Self {
             let homes = homes.map(CoreId).to_vec();
             let random = SplitMix64::seed_from_u64(7);
-            Self { settle: Settle::default(), parameters: Parameters::default(), homes, checks: 0, random }
+            Self { give_back: GiveBack::default(), parameters: Parameters::default(), homes, checks: 0, random }
         }
 
         /// A check after which each thread had this load, in thousandths of a core, give or take a part of it; returns the moves.
@@ -120,7 +120,7 @@ mod tests {
             }
             let now_ns = self.checks * CHECK_NS;
             let sample = Sample { now_ns, elapsed_ns: CHECK_NS, cores: &cores, threads: &threads, readings: &[] };
-            let Plan { homes } = self.settle.check(&sample, &topology, &self.parameters);
+            let Plan { homes } = self.give_back.check(&sample, &topology, &self.parameters);
             let moves = homes.iter().zip(&self.homes).filter(|(to, from)| to != from).count();
             self.homes = homes;
             moves
@@ -164,7 +164,7 @@ mod tests {
     fn no_worker_is_emptied_just_after_a_surge() {
         let mut bench = Bench::new([0; 6]);
         (0..20).for_each(|_| _ = bench.check(30, 10));
-        bench.settle.hold(bench.checks * CHECK_NS, CHECK_NS);
+        bench.give_back.hold(bench.checks * CHECK_NS, CHECK_NS);
         bench.homes = (0..6).map(CoreId).collect();
         let kept = (1..20).take_while(|_| bench.check(30, 10) == 0).count();
         assert_eq!(kept as u64, HOLD_CHECKS - 1, "the load before it");
