@@ -154,9 +154,9 @@ class Server:
             elif name == "pilotlight_energy_joules_total" and labels["zone"].startswith(("CPU packages", "package")):
                 sums["joules"] += value
                 model = " ".join(filter(None, (labels["sensor"], labels.get("model"))))
-        readings = (status["power"] or {}).get("readings") or [{"age_ns": 0}]
+        readings = (status["power"] or {}).get("readings") or [{}]
         now_s = status["server"]["uptime_ns"] / 1e9
-        return {"now_s": now_s, "power_s": now_s - readings[0]["age_ns"] / 1e9, "model": model, "sums": sums}
+        return {"now_s": now_s, "power_s": now_s - (readings[0].get("age_ns") or 0) / 1e9, "model": model, "sums": sums}
 
     def surge_moves(self):
         status = self.status()
