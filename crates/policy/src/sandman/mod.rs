@@ -46,6 +46,7 @@ use pilotlight_plant::{
 
 pub use parameters::{Detect, Parameters};
 
+use crate::load::share;
 use crate::request_gap::RequestGap;
 use crate::schedule::Schedule;
 use by_load::ByLoad;
@@ -86,6 +87,7 @@ struct Running {
     detector: Detector,
     by_load: ByLoad,
     plant_state: PlantState,
+    has_workers: bool,
     goal: SleepGoal,
     /// Threads that surged in this tick; empty between ticks.
     surged: Vec<ThreadId>,
@@ -169,6 +171,21 @@ impl Running {
         moved
     }
 
+    /// Whether a check can change nothing: there is no other core, or they sleep and the main core has little load. A request that ends a sleep
+    /// of the server costs such a check, which is as expensive as the request.
+    fn has_nothing_to_do(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> bool {
+        let busy_ns: u64 = sample.threads.iter().map(|thread| thread.busy_ns).sum();
+        let is_light = share(busy_ns, sample.elapsed_ns) <= u64::from(parameters.healthy_ppm) / 2;
+        let is_settled = !self.woke && !self.give_back.is_held(sample.now_ns) && self.plant_state.is_at_rest();
+        let has_nothing = !self.has_workers || is_settled && is_light;
+        if has_nothing {
+            self.give_back.rest();
+            self.due_ns = NEVER;
+            self.exhausted = false;
+        }
+        has_nothing
+    }
+
     /// The plan of a coarse interval, or of a check.
     fn plan(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> consolidate::Plan {
         let topology = self.plant_state.topology();
@@ -245,6 +262,7 @@ impl Policy for Sandman {
             detector: Detector::new(&self.parameters, threads, start.now_ns),
             by_load: ByLoad::new(&self.parameters, start.topology.len()),
             plant_state,
+            has_workers: start.topology.len() > 1,
             goal,
             surged: Vec::with_capacity(threads),
             left: Vec::with_capacity(threads),
@@ -267,6 +285,7 @@ impl Policy for Sandman {
             gap.on_tick(tick);
         }
         match self.parameters.detect {
+            _ if !running.has_workers => {} // no core to give
             Detect::Queues => running.detector.on_tick(tick, &mut running.surged),
             Detect::Load => running.by_load.on_tick(tick, &running.plant_state, &mut running.surged),
         }
@@ -287,6 +306,9 @@ impl Policy for Sandman {
             gap.on_interval(sample);
         }
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
+        if self.parameters.give_back_ns != u64::MAX && running.has_nothing_to_do(sample, &self.parameters) {
+            return running.next();
+        }
         let plan = running.plan(sample, &self.parameters);
         let before = out.len();
         consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
