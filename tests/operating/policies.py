@@ -167,8 +167,12 @@ class Server:
         """Seconds: CPU time of the reactors' threads, of the others, reactors without a CPU; time of the server's CPUs: not idle, stolen."""
         reactors = others = delayed = 0
         for task in Path(f"/proc/{self.process.pid}/task").iterdir():
-            ran, waited, _ = (int(field) / 1e9 for field in (task / "schedstat").read_text().split())
-            if (task / "comm").read_text().startswith("reactor-"):
+            try:
+                ran, waited, _ = (int(field) / 1e9 for field in (task / "schedstat").read_text().split())
+                name = (task / "comm").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # it has ended
+            if name.startswith("reactor-"):
                 reactors, delayed = reactors + ran, delayed + waited
             else:
                 others += ran

@@ -33,7 +33,8 @@ pub trait Policy: Send {
     /// If the plant does not support a command that the policy requires.
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported>;
 
-    /// Requests since the last tick. Called every [`Wants::tick_ns`] or later, and not at all without requests.
+    /// Requests since the last tick. Called every [`Wants::tick_ns`] or later, earlier before the server sleeps (it then counts as a whole
+    /// tick), and not at all without requests.
     fn on_tick(&mut self, _tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
     }

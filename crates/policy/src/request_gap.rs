@@ -7,7 +7,7 @@
 //! **The worthwhile gap.** With a mean gap `g`, CPU time `c` of a sleep and `s` of a request, a server that sleeps at once sleeps for `g` on
 //! average, then works for `c` and `n` requests, which include those that arrived meanwhile: `n = 1 + (c + s n) / g`. It works for
 //! `(c + s) / (g + c)` of the time: half of it at `g = c + 2 s`. This holds for independent gaps (Poisson), of which either all are worth a
-//! sleep or none is. `s` is that of the last interval with requests.
+//! sleep or none is. `s` is that of the last interval with requests, or a mean if there were few.
 //!
 //! **Why four.** A long pause counts as at most four worthwhile gaps, so that a few ticks of a burst are enough to start polling. The mean of
 //! gaps that are just worthwhile is 2 % too low because of it.
@@ -55,9 +55,9 @@ impl RequestGap {
             .threads
             .iter()
             .fold((0, 0), |(requests, busy_ns), thread| (requests + thread.requests, busy_ns + thread.busy_ns));
-        if let Some(service_ns) = busy_ns.checked_div(requests) {
-            self.service_ns = service_ns;
-        }
+        let Some(service_ns) = busy_ns.checked_div(requests) else { return };
+        let weight = if self.service_ns == 0 { MEMORY } else { requests.min(MEMORY) };
+        self.service_ns = (self.service_ns * (MEMORY - weight) + service_ns * weight) / MEMORY;
     }
 
     fn worthwhile_ns(&self) -> u64 {

@@ -474,4 +474,9 @@ fn a_surge_ends_the_idle_state_before_a_sample_shows_it() {
     assert_eq!(plant.next_needed_ns, interval_ns(5), "the move is pending, so the sample looks idle");
     plant.arrive(interval_ns(5), &[]);
     assert!(!plant.interval(true).is_empty());
+    for nth in 6..9 {
+        plant.arrive(interval_ns(nth), &[]);
+        plant.interval(true);
+    }
+    assert_eq!(plant.next_needed_ns, u64::MAX, "idle again");
 }

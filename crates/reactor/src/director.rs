@@ -161,7 +161,7 @@ impl Director {
         }
     }
 
-    /// Called between two rounds of the main core; usually nothing is due.
+    /// Called between two polls of the main core; usually nothing is due.
     pub(crate) fn step(&mut self, now_ns: u64) {
         if now_ns < self.due_ns {
             return;
@@ -338,7 +338,9 @@ impl Director {
         let tick_ns = self.wants.tick_ns.unwrap_or(NEVER);
         let is_early = now_ns < self.tick_due_ns;
         add(&self.cell.ticks, 1);
-        self.cell.lateness.record(now_ns.saturating_sub(self.tick_due_ns), 1);
+        if !is_early {
+            self.cell.lateness.record(now_ns - self.tick_due_ns, 1);
+        }
         self.collect_counts();
         self.collected_ns = now_ns;
         let elapsed_ns = now_ns - self.last_tick_ns;

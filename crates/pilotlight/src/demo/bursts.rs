@@ -1,8 +1,7 @@
 //! SANDMAN's bursts (section 3.2), and what is measured of one of them under one policy.
 //!
 //! The paper repeats 5 % of the maximum for 10 s, then the maximum for 1 s. Here both are shorter by the time
-//! scale, and so is the policy's coarse interval, so that a quiet phase has as many intervals as there.
-//! Ticks are not scaled: they are about the machine.
+//! scale. Intervals of policies are not scaled: they are about the machine.
 //!
 //! The load is an open loop: a request is due whether or not the ones before it were answered, and its latency counts from
 //! then. The maximum is the rate of a closed loop with every core polling, measured just before; bursts use a part of it, as
@@ -30,35 +29,19 @@ const QUIET_SHARE: f64 = 0.05;
 const FULL_SHARE: f64 = 0.8;
 /// The beginning of a burst, in which a policy has not reacted yet, in nanoseconds.
 const FIRST_NS: u64 = 1_000_000;
-/// Coarse interval of the paper, in nanoseconds.
-const COARSE_NS: u64 = 1_000_000_000;
 /// Of a quiet phase this part settles the policy, before anything is measured.
 const SETTLE: u64 = 5;
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
-
-/// A policy with its settings.
-pub(super) struct Contender {
-    pub(super) name: String,
-    settings: Vec<(&'static str, String)>,
-}
 
 /// The default policies: the two most used ones, and ours.
 const COMPARED: [&str; 3] = ["static", "interrupt", "sandman"];
 
 /// The policies to compare.
-pub(super) fn contenders(wanted: &[String], time_scale: u32) -> anyhow::Result<Vec<Contender>> {
+pub(super) fn contenders(wanted: &[String]) -> anyhow::Result<Vec<String>> {
     if let Some(unknown) = wanted.iter().find(|name| !pilotlight_policy::NAMES.contains(&name.as_str())) {
         bail!("there is no policy `{unknown}`; there are {}", pilotlight_policy::NAMES.join(", "));
     }
-    let coarse = ("coarse_interval", format!("{}us", COARSE_NS / 1000 / u64::from(time_scale)));
-    let contender = |name: &str| Contender {
-        name: name.to_owned(),
-        settings: if name == "sandman" { vec![coarse.clone()] } else { Vec::new() },
-    };
-    if wanted.is_empty() {
-        return Ok(COMPARED.into_iter().map(contender).collect());
-    }
-    Ok(wanted.iter().map(|name| contender(name)).collect())
+    Ok(if wanted.is_empty() { COMPARED.map(str::to_owned).into() } else { wanted.to_vec() })
 }
 
 /// The options.
@@ -180,9 +163,8 @@ impl Sample {
 }
 
 /// Sends one quiet phase and one burst under a policy.
-pub(super) fn measure(stage: &Stage, bursts: &Bursts, contender: &Contender, round: u32) -> anyhow::Result<Sample> {
-    let settings: Vec<(&str, &str)> = contender.settings.iter().map(|(key, value)| (*key, value.as_str())).collect();
-    stage.set_policy(pilotlight_policy::build(&contender.name, &settings)?)?;
+pub(super) fn measure(stage: &Stage, bursts: &Bursts, policy: &str, round: u32) -> anyhow::Result<Sample> {
+    stage.set_policy(pilotlight_policy::build(policy, &[])?)?;
     let (before, began) = (stage.stats(), Instant::now());
     let quiet = stage.load(bursts.quiet_spec(stage.reactors(), round)?)?;
     let (after, elapsed_ns) = (stage.stats(), began.elapsed().as_nanos() as u64);
@@ -264,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_error_for_an_unknown_policy_lists_the_known_ones() {
-        let Err(error) = contenders(&["sandmann".to_owned()], 10) else { panic!("accepted") };
+        let Err(error) = contenders(&["sandmann".to_owned()]) else { panic!("accepted") };
         assert!(error.to_string().contains("sandmann") && error.to_string().contains("static"), "{error}");
     }
 }

@@ -24,7 +24,6 @@ use anyhow::Context as _;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use bursts::Contender;
 use stage::Stage;
 use table::Row;
 
@@ -57,7 +56,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     bursts: u32,
 
-    /// How many times shorter than in the paper everything is: its 10 s, its 1 s, and the policy's coarse interval
+    /// How many times shorter than in the paper everything is: its 10 s and its 1 s
     #[arg(long, value_name = "FACTOR", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
     time_scale: u32,
 
@@ -83,7 +82,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     if args.budget {
         return budget::run(args.json);
     }
-    let contenders = bursts::contenders(&args.policy, args.time_scale)?;
+    let contenders = bursts::contenders(&args.policy)?;
     let stage = Stage::new().context("the demo's server does not start")?;
     let print = |text: String| if args.json { Ok(()) } else { console::println(text) };
     print(stage.description())?;
@@ -102,7 +101,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 fn measure(
     args: &DemoArgs,
     stage: &Stage,
-    contenders: &[Contender],
+    contenders: &[String],
     print: &dyn Fn(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<Option<table::Outcome>> {
     stage.fill()?;
@@ -110,14 +109,14 @@ fn measure(
     let bursts = bursts::Bursts::new(maximum, args.time_scale, args.bursts, args.seed);
     print(bursts.description(stage))?;
     let mut rows: Vec<Row> =
-        contenders.iter().map(|contender| Row { policy: contender.name.clone(), samples: Vec::new() }).collect();
+        contenders.iter().map(|policy| Row { policy: policy.clone(), samples: Vec::new() }).collect();
     let bar = waiting(u64::from(args.bursts) * contenders.len() as u64, bursts.lasts(), args.json);
     for round in 0..args.bursts {
         // the first policy rotates, as one policy's after-effects may affect the next
         for at in (0..contenders.len()).map(|nth| (nth + round as usize) % contenders.len()) {
-            let contender = &contenders[at];
-            let sample = bursts::measure(stage, &bursts, contender, round);
-            rows[at].samples.push(sample.with_context(|| format!("under {}", contender.name))?);
+            let policy = &contenders[at];
+            let sample = bursts::measure(stage, &bursts, policy, round);
+            rows[at].samples.push(sample.with_context(|| format!("under {policy}"))?);
             bar.inc(1);
         }
     }

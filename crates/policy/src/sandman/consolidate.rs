@@ -69,7 +69,8 @@ pub(super) fn give_back(
             return Plan { homes: layout.homes };
         }
     }
-    let Some(most) = most else { return Plan { homes: layout.homes } };
+    let is_used = |core: CoreId| layout.is_awake(core) && !layout.is_empty(core);
+    let Some(most) = most.filter(|_| topology.workers().any(is_used)) else { return Plan { homes: layout.homes } };
     let mut layout = Layout::new(most, topology, parameters);
     layout.take_ppm = layout.take_ppm.saturating_sub(MARGIN_PPM);
     layout.gather_quiet_threads();

@@ -6,7 +6,7 @@
 //! **Terms.** The *main core* runs the scheduler and never sleeps by its command; the others are *workers*. I/O threads are *idle* if they had
 //! no request for a whole coarse interval, else *active*.
 //!
-//! **Algorithm.** Every coarse interval (1 s) threads are gathered on the fewest cores that can carry them, and empty workers sleep:
+//! **Algorithm.** Every coarse interval (1 s; or `give_back_interval`) threads are gathered on the fewest cores that can carry them, and empty workers sleep:
 //! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with its recent ones; a thread that has surged gets a whole
 //! sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy relies on its own commands:
 //! [`plant_state`]. With `give_back_interval`, checks at shorter intervals replace the coarse ones, and give cores back soon after a burst: `give_back.rs`. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
@@ -164,7 +164,9 @@ impl Running {
         }
         self.left.clear();
         if out.len() > before {
-            self.give_back.hold(now_ns, parameters.give_back_ns);
+            if parameters.give_back_ns != u64::MAX {
+                self.give_back.hold(now_ns, parameters.give_back_ns);
+            }
             self.woke = true;
             self.due_ns = self.due_ns.min(self.schedule.at_or_after(now_ns));
         }
@@ -187,10 +189,10 @@ impl Running {
     }
 
     /// The plan of a coarse interval, or of a check.
-    fn plan(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> consolidate::Plan {
+    fn plan(&mut self, sample: &Sample<'_>, parameters: &Parameters) -> Option<consolidate::Plan> {
         let topology = self.plant_state.topology();
         match parameters.give_back_ns {
-            u64::MAX => consolidate::plan(sample, topology, parameters),
+            u64::MAX => Some(consolidate::plan(sample, topology, parameters)),
             _ => self.give_back.check(sample, topology, parameters),
         }
     }
@@ -309,7 +311,10 @@ impl Policy for Sandman {
         if self.parameters.give_back_ns != u64::MAX && running.has_nothing_to_do(sample, &self.parameters) {
             return running.next();
         }
-        let plan = running.plan(sample, &self.parameters);
+        let Some(plan) = running.plan(sample, &self.parameters) else {
+            running.due_ns = running.schedule.after(sample.now_ns);
+            return running.next();
+        };
         let before = out.len();
         consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
         for command in &out[before..] {
@@ -322,9 +327,6 @@ impl Policy for Sandman {
         running.exhausted = false;
         let is_pending = woke || running.give_back.is_held(sample.now_ns);
         let is_at_rest = !is_pending && out.len() == before && running.plant_state.is_at_rest();
-        if is_at_rest {
-            running.give_back.rest();
-        }
         running.due_ns = if is_at_rest { NEVER } else { running.schedule.after(sample.now_ns) };
         running.next()
     }

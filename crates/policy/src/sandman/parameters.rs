@@ -163,13 +163,18 @@ pub const RECOMMENDED: [(&str, &str); 10] = [
 ];
 
 impl Parameters {
-    /// Applies settings: first the variant, then the set of guards, then the others in this order.
+    /// Applies settings: first the variant, then the set of guards, then the others in this order. A coarse interval alone switches the checks
+    /// off that replace it.
     ///
     /// # Errors
     /// If a parameter does not exist, or values are not allowed, alone or together.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
         let mut ordered = settings.to_vec();
         ordered.sort_by_key(|(key, _)| ["variant", "guards"].iter().position(|first| first == key).unwrap_or(2));
+        let has = |wanted: &str| settings.iter().any(|(key, _)| *key == wanted);
+        if has("coarse_interval") && !has("give_back_interval") {
+            ordered.push(("give_back_interval", "never"));
+        }
         let read = parameter::read(super::NAME, &TABLE, &ordered)?;
         read.check()?;
         Ok(read)
@@ -220,7 +225,11 @@ impl Parameters {
     /// Time between two intervals.
     #[must_use]
     pub fn interval_ns(&self) -> u64 {
-        if self.give_back_ns == u64::MAX { self.coarse_interval_ns } else { self.give_back_ns }
+        if self.give_back_ns == u64::MAX {
+            self.coarse_interval_ns
+        } else {
+            self.give_back_ns.max(self.fine_interval_ns)
+        }
     }
 
     /// How a whole core is selected.

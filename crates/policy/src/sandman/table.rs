@@ -16,7 +16,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 26] = [
     },
     Parameter {
         key: "coarse_interval",
-        meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s)",
+        meaning: "time between two consolidations (4.4.1, 5.4; paper: 1s); set alone it replaces give_back_interval",
         allowed: TIME,
         get: |p| text::format_duration(p.coarse_interval_ns),
         set: |p, v| time(&mut p.coarse_interval_ns, v),
@@ -176,7 +176,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 26] = [
     },
     Parameter {
         key: "relieve",
-        meaning: "guard: the coarse interval moves threads from a core above healthy_threshold, for load that rose too \
+        meaning: "guard: the coarse interval, or a check, moves threads from a core above healthy_threshold, for load that rose too \
                   slowly to be a burst (paper: bursts only)",
         allowed: SWITCH,
         get: |p| p.relieve.to_string(),

@@ -395,7 +395,8 @@ impl Medium {
 
     /// Frees the space of a range; with `keep` only if it cannot read as zeroes without that.
     pub(super) fn deallocate(&self, bytes: &Range<u64>, keep: bool) -> Result<(), IoError> {
-        if keep && self.fallocate(&self.zeroes_range, FallocateFlags::ZERO_RANGE, bytes)? {
+        // a block device may write zeroes for ZERO_RANGE, and reports success
+        if keep && !self.traits.block_device && self.fallocate(&self.zeroes_range, FallocateFlags::ZERO_RANGE, bytes)? {
             return Ok(());
         }
         match self.traits.deallocation {
