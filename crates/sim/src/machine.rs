@@ -39,6 +39,30 @@ pub struct Machine {
     /// CPU hotplug; `None` if unsupported.
     #[serde(default)]
     pub hotplug: Option<Hotplug>,
+    /// How this project's server and its client differ from the machines of the papers; by default not at all.
+    #[serde(default)]
+    pub sockets: Sockets,
+}
+
+/// A server on TCP sockets and its client, on one machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sockets {
+    /// Whether namespaces are in memory: a poll step answers what it receives, connection by connection, and no drive is used.
+    pub memory: bool,
+    /// With `memory`: cost of the system calls of a poll step for each connection that has sent requests, in nanoseconds. Its answers leave together.
+    pub connection_ns: u32,
+    /// Whether the policy is also called between the poll steps of two I/O threads, and a message ends a loop after a step with work.
+    pub between_polls: bool,
+    /// CPU time of a sleep of the whole server, in nanoseconds; 0: the main core does not wait in the kernel under a policy that wants ticks.
+    pub server_sleep_ns: u64,
+    /// Whether hosts keep to their schedule with `depth` requests in progress: later ones are due meanwhile, sent as soon as possible, and their
+    /// latency begins when they are due.
+    pub keeps_schedule: bool,
+    /// Share of answers that are late at the host, in millionths, and by how long on average (exponential), in nanoseconds.
+    pub late_ppm: u32,
+    /// See `late_ppm`.
+    pub late_ns: u32,
 }
 
 /// CPU hotplug.

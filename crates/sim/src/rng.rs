@@ -19,6 +19,8 @@ pub enum Purpose {
     Constants = 5,
     /// Noise of sensors.
     Sensors = 6,
+    /// Delays of hosts.
+    Hosts = 7,
 }
 
 /// A stream of random numbers.

@@ -14,7 +14,7 @@ use pilotlight_plant::{CoreId, Topology};
 use pilotlight_sim::jobs::{Job, JobCosts, Scheduled};
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power as Watts,
-    ScheduledPower, SleepCosts, Speed,
+    ScheduledPower, SleepCosts, Sockets, Speed,
 };
 use pilotlight_sim::scenario::{Scenario, Sensors, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -282,6 +282,7 @@ impl Host {
             limits: Limits::default(),
             governor: Governor::default(),
             hotplug: None,
+            sockets: Sockets::default(),
         }
     }
 }

@@ -22,7 +22,7 @@ pub fn capabilities(scenario: &Scenario) -> Capabilities {
         moves: Some(Cost::Measured(u64::from(machine.director.move_ns))),
         interrupts: true,
         rests: Some(rests(machine)),
-        server_sleep: None,
+        server_sleep: Some(machine.sockets.server_sleep_ns).filter(|&ns| ns > 0).map(Cost::Measured),
         knobs: knobs(scenario),
         sources: sources(scenario),
         drives: (0..scenario.drives.len() as u16).map(|drive| (drive.into(), drive)).collect(),

@@ -67,6 +67,13 @@ pub(crate) struct Core {
     /// The running I/O thread and the end of the last interrupt, if cores take interrupts of others.
     runs: Option<u16>,
     interrupted_ns: u64,
+    /// Main core: end of its last poll step with requests; whether it asks for a sleep of the whole server, waits in it, until when without
+    /// an event, and whether it has ended.
+    last_request_ns: u64,
+    is_quiet: bool,
+    is_last: bool,
+    idle_until_ns: u64,
+    resumed: bool,
     quota: CoreQuota,
     /// Next check of the quota; never without one.
     quota_ns: u64,
@@ -144,6 +151,11 @@ impl Core {
             expected_idle_ns: 0,
             runs: None,
             interrupted_ns: 0,
+            last_request_ns: 0,
+            is_quiet: false,
+            is_last: false,
+            idle_until_ns: u64::MAX,
+            resumed: false,
             quota: CoreQuota::default(),
             quota_ns: u64::MAX,
             busy_ns: 0,
@@ -278,7 +290,7 @@ impl Core {
             Mode::Idles { since_ns, .. } if shared.interrupts.is_active() => {
                 self.called(shared).0.min(interrupt).max(since_ns)
             }
-            Mode::Idles { since_ns, .. } => self.due_ns(shared).min(message).max(since_ns),
+            Mode::Idles { since_ns, .. } => self.due_ns(shared).min(message).min(self.idle_until_ns).max(since_ns),
             Mode::Throttled { since_ns, .. } => {
                 shared.quota.release_ns(self.id).max(since_ns).min(interrupt.max(self.interrupted_ns))
             }
@@ -292,7 +304,7 @@ impl Core {
         // An I/O thread is due at its earliest event.
         rests
             && self.inbox.is_empty()
-            && self.due_ns(shared) >= until_ns
+            && self.due_ns(shared).min(self.idle_until_ns) >= until_ns
             && shared.interrupts.next_ns(self.id) >= until_ns
     }
 
@@ -302,6 +314,7 @@ impl Core {
         if shared.interrupts.is_active() {
             return self.advance_in_kernel(shared, until_ns);
         }
+        let between = shared.machine.sockets.between_polls;
         let skip = skip && shared.polls.is_none();
         let mut plain_until_ns = if skip { self.plain_until_ns(shared) } else { 0 };
         loop {
@@ -309,6 +322,13 @@ impl Core {
                 return false;
             }
             if let Some(place) = self.place {
+                if self.is_main
+                    && between
+                    && shared.policy_due_ns <= self.now_ns
+                    && std::mem::take(&mut self.looped_since_policy)
+                {
+                    return true;
+                }
                 self.poll_on(shared, place, until_ns);
                 continue;
             }
@@ -329,12 +349,12 @@ impl Core {
 
     /// Until when boundaries need no work: no message, sleep, policy call or rest.
     fn plain_until_ns(&mut self, shared: &Shared<'_>) -> u64 {
-        if self.mode != Mode::Polls || self.to_sleep.is_some() || !self.empty_loop(shared).polls {
+        if self.mode != Mode::Polls || self.resumed || self.to_sleep.is_some() || !self.empty_loop(shared).polls {
             return 0;
         }
         let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let until_ns = message_ns.min(self.quota_ns);
-        if self.is_main { until_ns.min(shared.policy_due_ns) } else { until_ns }
+        if self.is_main { until_ns.min(shared.policy_due_ns).min(self.quiet_ns(shared)) } else { until_ns }
     }
 
     fn empty_loop(&mut self, shared: &Shared<'_>) -> EmptyLoop {
@@ -365,6 +385,9 @@ impl Core {
             Mode::Throttled { since_ns, exit_ns } => return self.run_again(shared, until_ns, since_ns, exit_ns),
             Mode::Polls => {}
         }
+        if self.resumed {
+            return Boundary::CallPolicy;
+        }
         if self.quota_ns <= self.now_ns && !self.has_quota(shared) {
             self.throttle(shared);
             return Boundary::Again;
@@ -382,8 +405,14 @@ impl Core {
         if self.is_main && shared.policy_due_ns <= self.now_ns && std::mem::take(&mut self.looped_since_policy) {
             return Boundary::CallPolicy;
         }
-        if std::mem::take(&mut self.loop_was_empty) && self.rest(shared) {
-            return Boundary::Again;
+        if std::mem::take(&mut self.loop_was_empty) {
+            if self.is_main && self.quiet_ns(shared) <= self.now_ns {
+                self.is_quiet = true;
+                return Boundary::CallPolicy;
+            }
+            if self.rest(shared) {
+                return Boundary::Again;
+            }
         }
         Boundary::Loop
     }
@@ -413,9 +442,29 @@ impl Core {
                 return;
             }
             self.step(shared, self.ring[place]);
+            if shared.machine.sockets.between_polls && self.interrupts_loop(shared, place) {
+                return;
+            }
         }
         self.place = None;
         self.loop_was_empty = !self.found;
+    }
+
+    /// After a poll step at `place`: whether the loop stops there, for the policy, or ends because of a message after a step with work.
+    #[inline(never)] // not on the path of the papers' machines
+    fn interrupts_loop(&mut self, shared: &Shared<'_>, place: usize) -> bool {
+        self.looped_since_policy = true;
+        if self.found && self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
+            self.ring.rotate_left(place + 1);
+            self.place = None;
+            self.loop_was_empty = false;
+            return true;
+        }
+        if self.is_main && shared.policy_due_ns <= self.now_ns {
+            self.place = Some(place + 1);
+            return true;
+        }
+        false
     }
 
     #[inline(always)]
@@ -429,6 +478,7 @@ impl Core {
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;
+        self.last_request_ns = self.now_ns;
     }
 
     fn turn(&mut self, shared: &mut Shared<'_>, at_ns: u64, state: State) {

@@ -5,6 +5,7 @@
 
 mod changes;
 mod commands;
+mod server_sleep;
 
 use pilotlight_plant::{
     Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Policy, Sample, Scope, Start,
@@ -59,6 +60,13 @@ pub(crate) struct Director {
     ticked_ns: u64,
     sampled_ns: u64,
     next_needed_ns: u64,
+    /// Time after a request until the whole server may sleep.
+    awake_ns: u64,
+    /// When requests were last counted for a tick, and when the whole server fell asleep.
+    counted_ns: u64,
+    asleep_since_ns: u64,
+    /// Whether the next tick is an early one before a sleep of the whole server.
+    reports: bool,
     /// Whether the last due call was skipped, as there were no requests.
     skipped: bool,
     on_tick: Vec<Counters>,
@@ -118,6 +126,10 @@ impl Director {
             ticked_ns: 0,
             sampled_ns: 0,
             next_needed_ns: NEVER,
+            awake_ns: NEVER,
+            counted_ns: 0,
+            asleep_since_ns: 0,
+            reports: false,
             skipped: false,
             on_tick: vec![Counters::default(); threads],
             on_interval: vec![Counters::default(); threads],
@@ -140,7 +152,8 @@ impl Director {
         director.classify();
         let (capabilities, goals) = (&director.capabilities, &director.goals);
         let start = Start { now_ns: 0, topology, capabilities, cores: &states, homes: &homes, goals };
-        director.next_needed_ns = director.policy.start(&start, &mut director.commands)?.needed_ns;
+        let next = director.policy.start(&start, &mut director.commands)?;
+        director.set_next(next);
         let wants = director.policy.wants();
         director.tick_due_ns = wants.tick_ns.unwrap_or(NEVER);
         director.interval_due_ns = wants.interval_ns.unwrap_or(NEVER);
@@ -151,6 +164,7 @@ impl Director {
         director.wants = wants;
         director.carry_out(cores, meter, shared);
         shared.policy_due_ns = director.due_ns();
+        director.allow_sleep(shared);
         Ok(director)
     }
 
@@ -173,6 +187,9 @@ impl Director {
     pub(crate) fn call_policy(&mut self, cores: &mut [Core], meter: &mut dyn Metering, shared: &mut Shared<'_>) {
         let main = self.topology.main().index();
         let now_ns = cores[main].now_ns;
+        if shared.machine.sockets.server_sleep_ns > 0 && self.sleep_or_wake(cores, meter, shared) {
+            return;
+        }
         self.looks += 1;
         self.decisions.late_ns += now_ns - self.due_ns();
         let asked = self.decisions.policy_calls;
@@ -191,6 +208,7 @@ impl Director {
             self.carry_out(cores, meter, shared);
         }
         shared.policy_due_ns = self.due_ns();
+        self.allow_sleep(shared);
         self.skipped = self.decisions.policy_calls == asked;
         self.decisions.deciding_ns += cores[main].now_ns - now_ns;
     }
@@ -209,6 +227,7 @@ impl Director {
         if self.wants.tick_ns.is_some() {
             until_ns = until_ns.min(self.interval_due_ns); // there may have been requests since the last one
         }
+        until_ns = until_ns.min(main.quiet_ns(shared));
         let took_ns = main.price_ns(self.decide_ns(shared));
         let mut at_ns = main.next_boundary_ns(loop_ns, self.due_ns());
         loop {
@@ -263,6 +282,8 @@ impl Director {
             before.busy_ns = thread.busy_ns;
         }
         let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
+        self.counted_ns = now_ns;
+        let elapsed_ns = if self.reports { elapsed_ns.max(self.wants.tick_ns.unwrap_or(0)) } else { elapsed_ns };
         if self.counts.is_empty() && now_ns < self.next_needed_ns && !self.eager {
             return;
         }
@@ -272,7 +293,8 @@ impl Director {
             shared.recorder.note(now_ns, RecordKind::PolicyCalled, 1, all);
         }
         let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
-        self.next_needed_ns = self.policy.on_tick(&tick, &mut self.commands).needed_ns;
+        let next = self.policy.on_tick(&tick, &mut self.commands);
+        self.set_next(next);
     }
 
     fn interval(&mut self, now_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
@@ -288,7 +310,8 @@ impl Director {
         }
         let readings = self.sensors.as_mut().map_or(&[][..], |sensors| sensors.read(now_ns));
         let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads, readings };
-        self.next_needed_ns = self.policy.on_interval(&sample, &mut self.commands).needed_ns;
+        let next = self.policy.on_interval(&sample, &mut self.commands);
+        self.set_next(next);
     }
 
     /// Fills thread samples; returns the number of requests, and whether there were none and none in progress.

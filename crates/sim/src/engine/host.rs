@@ -13,6 +13,8 @@ use crate::scenario::{Connection, Kind, Rate, Spacing, Traced};
 pub(crate) struct Sent {
     /// When the host sends it, in nanoseconds.
     pub(crate) at_ns: u64,
+    /// When it was due.
+    pub(crate) due_ns: u64,
     /// The connection.
     pub(crate) connection: u32,
     /// Number of the request on its connection.
@@ -26,6 +28,7 @@ pub(crate) struct Sent {
 pub(crate) struct Host {
     index: u32,
     depth: u32,
+    keeps_schedule: bool,
     spacing: Spacing,
     think_ns: u64,
     phases: Vec<(u64, Rate, u8)>,
@@ -66,6 +69,7 @@ impl Host {
         let mut host = Self {
             index,
             depth: connection.depth,
+            keeps_schedule: false,
             spacing: connection.spacing,
             think_ns: connection.think_ns,
             phases: connection.phases.iter().map(|phase| (phase.length_ns, phase.rate, phase.label)).collect(),
@@ -94,6 +98,12 @@ impl Host {
         }
         host.begin(0);
         host
+    }
+
+    /// With `depth` requests in progress, later ones are due meanwhile.
+    pub(crate) fn keep_schedule(mut self, keeps: bool) -> Self {
+        self.keeps_schedule = keeps;
+        self
     }
 
     /// Adds a replayed request, to be sent at `at_ns` or later.
@@ -133,14 +143,18 @@ impl Host {
         loop {
             let at_ns = self.next_ns();
             let phase_end_ns = self.phase_end_ns;
-            if at_ns.min(phase_end_ns) >= until_ns {
-                return;
-            }
-            if at_ns >= phase_end_ns {
+            if self.ends_phase(at_ns) {
+                if phase_end_ns >= until_ns {
+                    return;
+                }
                 self.next_phase();
                 continue;
             }
-            out.push(Sent { at_ns, connection: self.index, number: self.sent, label: self.label });
+            if at_ns >= until_ns {
+                return;
+            }
+            let due_ns = if self.keeps_schedule { self.due_ns } else { at_ns };
+            out.push(Sent { at_ns, due_ns, connection: self.index, number: self.sent, label: self.label });
             self.sent += 1;
             if self.depth != u32::MAX {
                 self.free.pop_front();
@@ -151,14 +165,24 @@ impl Host {
 
     /// Time of the next request or change of phase.
     pub(crate) fn next_event_ns(&self) -> u64 {
-        self.next_ns().min(self.phase_end_ns)
+        let at_ns = self.next_ns();
+        if self.ends_phase(at_ns) { self.phase_end_ns } else { at_ns }
+    }
+
+    /// Whether the phase ends before the next request, sent at `at_ns` at the earliest.
+    #[inline]
+    fn ends_phase(&self, at_ns: u64) -> bool {
+        let at_ns = if self.keeps_schedule { self.due_ns } else { at_ns };
+        at_ns >= self.phase_end_ns
     }
 
     /// Handles a response.
     #[inline]
     pub(crate) fn answered(&mut self, at_ns: u64) {
         if self.depth != u32::MAX {
-            self.free.push_back(at_ns + self.think_ns);
+            let free_ns = at_ns + self.think_ns;
+            let place = self.free.partition_point(|&other_ns| other_ns <= free_ns); // a late answer is behind earlier ones
+            self.free.insert(place, free_ns);
         }
     }
 
@@ -204,7 +228,7 @@ impl Host {
         match self.rate {
             Rate::PerSecond(_) => {
                 // A delayed host does not send missed requests in a burst.
-                let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
+                let from = if self.depth == u32::MAX || self.keeps_schedule { self.due_ns } else { sent_ns };
                 self.due_ns = self.after(from);
             }
             Rate::Unlimited => {}

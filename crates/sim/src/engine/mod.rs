@@ -55,6 +55,7 @@ pub use meter::EPOCH_NS;
 
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
+use crate::rng::{Purpose, Stream, below, exponential};
 use crate::scenario::{Arrival, Connection, Scenario};
 use crate::ssd::Ssd;
 use crate::trace::{RecordKind, Recorder};
@@ -296,7 +297,11 @@ impl<'a> Simulation<'a> {
             main: topology.main().index(),
             cores,
             shared,
-            hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
+            hosts: connections
+                .iter()
+                .enumerate()
+                .map(|(index, one)| Host::new(index, one, seed).keep_schedule(scenario.machine.sockets.keeps_schedule))
+                .collect(),
             source: None,
             next_arrival: None,
             drives: scenario.drives.iter().map(|model| drive_io::drive(model, scenario)).collect(),
@@ -415,13 +420,26 @@ impl<'a> Simulation<'a> {
         let connection = job.connection as usize;
         let port = self.shared.plans[connection].port as usize;
         let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
-        let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
+        let mut received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
+        if self.scenario.machine.sockets.late_ppm > 0 {
+            received_ns += self.late_ns(&job);
+        }
         self.collector.received(&job, received_ns);
         if let Some(sensors) = &mut self.director.sensors {
             sensors.answered(answer.at_ns, answer.job, answer.at_ns - (job.sent_ns + self.half_trip_ns));
         }
         self.shared.recorder.note(received_ns, RecordKind::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);
+    }
+
+    /// Delay of an answer at the host.
+    fn late_ns(&self, job: &Job) -> u64 {
+        let sockets = self.scenario.machine.sockets;
+        let draws = Stream::new(self.scenario.seed, Purpose::Hosts, job.connection.into());
+        if below(draws.at(job.number * 2), 1_000_000) >= sockets.late_ppm.into() {
+            return 0;
+        }
+        (exponential(draws.at(job.number * 2 + 1)) * f64::from(sockets.late_ns)) as u64
     }
 
     /// Delivers messages to their cores.

@@ -41,7 +41,7 @@ pub(crate) struct RequestTemplate<'a> {
 /// A request in progress on the target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Job {
-    /// When the host has sent it.
+    /// When the host has sent it; when it was due, if hosts keep to their schedule.
     pub(crate) sent_ns: u64,
     /// Which of the connection's requests.
     pub(crate) number: u64,
@@ -101,7 +101,7 @@ impl<'a> RequestTemplate<'a> {
             }
         };
         Job {
-            sent_ns: sent.at_ns,
+            sent_ns: sent.due_ns,
             number: sent.number,
             connection: sent.connection,
             bytes,

@@ -193,6 +193,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) changed_ns: u64,
     /// Next call of the policy; the main core stops there.
     pub(crate) policy_due_ns: u64,
+    /// Time after the last request on the main core until it asks for a sleep of the whole server; `u64::MAX` for never.
+    pub(crate) awake_ns: u64,
     pub(crate) switches: u64,
     /// Sequence number of submissions and answers.
     pub(super) numbers: u32,
@@ -230,6 +232,7 @@ impl<'a> Shared<'a> {
             drive_orders: Vec::new(),
             changed_ns: 0,
             policy_due_ns: u64::MAX,
+            awake_ns: u64::MAX,
             switches: 0,
             numbers: 0,
             polls: None,

@@ -70,6 +70,7 @@ fn next_event(sim: &Simulation<'_>) -> u64 {
     let capped = sim.shared.caps.next_ns();
     let interrupt = sim.shared.interrupts.first_ns();
     let stripes = sim.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
+    let sent = sent.min(sim.cores[sim.main].idle_until_ns());
     sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped).min(interrupt).min(stripes)
 }
 

@@ -5,7 +5,7 @@ use pilotlight_plant::{Policy, Topology};
 use pilotlight_sim::jobs::JobCosts;
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, Governor, KernelCosts, Limits, Machine, Network, PollCosts, Power, SleepCosts,
-    Speed,
+    Sockets, Speed,
 };
 use pilotlight_sim::scenario::{Connection, Kind, Phase, Rate, Scenario, Sensors, Spacing, Workload};
 use pilotlight_sim::ssd::SsdModel;
@@ -88,6 +88,7 @@ pub(crate) fn machine() -> Machine {
         limits: Limits::default(),
         governor: Governor::default(),
         hotplug: None,
+        sockets: Sockets::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 use pilotlight_sim::jobs::{IoMethod, Job, JobCosts, Scheduler};
 use pilotlight_sim::machine::{
     ByState, DirectorCosts, Family, Governor, Hotplug, KernelCosts, Limits, Machine, Network, PollCosts, Power,
-    ScheduledPower, SleepCosts, Speed,
+    ScheduledPower, SleepCosts, Sockets, Speed,
 };
 use pilotlight_sim::ssd::{
     Cache, Controller, DriveEnergy, DrivePower, DriveState, Flash, Front, Gc, IdleState, Placement, Program, Rest,
@@ -13,7 +13,8 @@ use pilotlight_sim::ssd::{
 use super::{Encode, Values, values};
 use crate::simulated::host::{Host, Load};
 
-values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance, 4 hotplug = None);
+values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance, 4 hotplug = None, 5 sockets = Sockets::default());
+values!(Sockets: memory, connection_ns, between_polls, server_sleep_ns, keeps_schedule, late_ppm, late_ns);
 values!(Hotplug: offline_ns, online_ns);
 values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);
 values!(

@@ -44,6 +44,34 @@ impl Core {
         true
     }
 
+    /// When the main core may ask for a sleep of the whole server.
+    pub(crate) fn quiet_ns(&self, shared: &Shared<'_>) -> u64 {
+        self.last_request_ns.saturating_add(shared.awake_ns)
+    }
+
+    pub(crate) fn last_request_ns(&self) -> u64 {
+        self.last_request_ns
+    }
+
+    /// End of a wait without an event.
+    pub(crate) fn idle_until_ns(&self) -> u64 {
+        self.idle_until_ns
+    }
+
+    pub(crate) fn take_quiet(&mut self) -> bool {
+        std::mem::take(&mut self.is_quiet)
+    }
+
+    pub(crate) fn take_resumed(&mut self) -> bool {
+        std::mem::take(&mut self.resumed)
+    }
+
+    /// The main core of a sleeping server waits in the kernel, for an event or until `until_ns`.
+    pub(crate) fn sleep_until(&mut self, shared: &mut Shared<'_>, until_ns: u64) {
+        (self.idle_until_ns, self.is_last) = (until_ns, true);
+        self.idle(shared);
+    }
+
     /// Enters the kernel's idle state.
     fn idle(&mut self, shared: &mut Shared<'_>) {
         let kernel = shared.machine.kernel;
@@ -102,12 +130,14 @@ impl Core {
         }
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let due_ns = self.due_ns(shared);
-        let event_ns = due_ns.min(message).max(since_ns);
+        let event_ns = due_ns.min(message).min(self.idle_until_ns).max(since_ns);
         if event_ns >= until_ns {
             return Boundary::Wait;
         }
+        let timer_ns = std::mem::replace(&mut self.idle_until_ns, u64::MAX);
+        self.resumed = std::mem::take(&mut self.is_last);
         let kernel = shared.machine.kernel;
-        let woken_ns = if due_ns < message { event_ns + kernel.coalesce_ns } else { event_ns };
+        let woken_ns = if due_ns < message.min(timer_ns) { event_ns + kernel.coalesce_ns } else { event_ns };
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
         self.wake_up(shared, woken_ns, exit_ns);
         self.mode = Mode::Polls;

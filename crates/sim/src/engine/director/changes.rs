@@ -164,7 +164,7 @@ impl Director {
         };
         self.decisions.policy_calls += 1;
         match policy.start(&start, &mut self.commands) {
-            Ok(next) => self.next_needed_ns = next.needed_ns,
+            Ok(next) => self.set_next(next),
             Err(error) => {
                 self.refused_policy.get_or_insert(error);
                 self.commands.clear();
