@@ -45,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) now_ns: u64,
     /// Index of the next I/O thread in the ring; `None` at a boundary.
     place: Option<usize>,
+    /// Whether the policy is called before the next I/O thread is polled.
+    calls_policy: bool,
     ring: Vec<u16>,
     /// Whether the current loop has found work.
     found: bool,
@@ -138,6 +140,7 @@ impl Core {
             mode: Mode::Polls,
             now_ns: 0,
             place: None,
+            calls_policy: false,
             ring,
             found: false,
             loop_was_empty: false,
@@ -314,7 +317,6 @@ impl Core {
         if shared.interrupts.is_active() {
             return self.advance_in_kernel(shared, until_ns);
         }
-        let between = shared.machine.sockets.between_polls;
         let skip = skip && shared.polls.is_none();
         let mut plain_until_ns = if skip { self.plain_until_ns(shared) } else { 0 };
         loop {
@@ -322,11 +324,7 @@ impl Core {
                 return false;
             }
             if let Some(place) = self.place {
-                if self.is_main
-                    && between
-                    && shared.policy_due_ns <= self.now_ns
-                    && std::mem::take(&mut self.looped_since_policy)
-                {
+                if std::mem::take(&mut self.calls_policy) {
                     return true;
                 }
                 self.poll_on(shared, place, until_ns);
@@ -441,8 +439,8 @@ impl Core {
                 self.place = Some(place);
                 return;
             }
-            self.step(shared, self.ring[place]);
-            if shared.machine.sockets.between_polls && self.interrupts_loop(shared, place) {
+            let has_worked = self.step(shared, self.ring[place]);
+            if has_worked && shared.machine.sockets.between_polls && self.interrupts_loop(shared, place) {
                 return;
             }
         }
@@ -450,35 +448,36 @@ impl Core {
         self.loop_was_empty = !self.found;
     }
 
-    /// After a poll step at `place`: whether the loop stops there, for the policy, or ends because of a message after a step with work.
+    /// After a poll step with work at `place`: whether the loop stops there, for the policy, or ends because of a message. Empty steps stop
+    /// nothing: they are short, and skipped by whole loops.
     #[inline(never)] // not on the path of the papers' machines
     fn interrupts_loop(&mut self, shared: &Shared<'_>, place: usize) -> bool {
-        self.looped_since_policy = true;
-        if self.found && self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
+        if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
             self.ring.rotate_left(place + 1);
             self.place = None;
             self.loop_was_empty = false;
             return true;
         }
-        if self.is_main && shared.policy_due_ns <= self.now_ns {
+        self.calls_policy = self.is_main && shared.policy_due_ns <= self.now_ns;
+        if self.calls_policy {
             self.place = Some(place + 1);
-            return true;
         }
-        false
+        self.calls_policy
     }
 
     #[inline(always)]
-    fn step(&mut self, shared: &mut Shared<'_>, thread: u16) {
+    fn step(&mut self, shared: &mut Shared<'_>, thread: u16) -> bool {
         if shared.due_ns[usize::from(thread)] > self.now_ns {
             let step_ns = self.empty_loop(shared).step_ns;
             self.now_ns += step_ns;
-            return;
+            return false;
         }
         let took_ns = shared.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;
         self.last_request_ns = self.now_ns;
+        true
     }
 
     fn turn(&mut self, shared: &mut Shared<'_>, at_ns: u64, state: State) {
