@@ -154,6 +154,7 @@ mod tests {
         };
         assert_eq!(update(&[thread(10, 20_000), thread(10, 60_000)]), 10_000);
         assert_eq!(update(&[thread(0, 0)]), 10_000, "an interval without requests changes nothing");
+        assert!(update(&[thread(1, 640_000)]) < 25_000, "one slow request of 640 us");
     }
 
     #[test]

@@ -210,11 +210,6 @@ impl Parameters {
             let message = "coarse_interval must not be shorter than fine_interval";
             return Err(ParameterError::Conflict(message.to_owned()));
         }
-        if self.give_back_ns < self.fine_interval_ns {
-            return Err(ParameterError::Conflict(
-                "give_back_interval must not be shorter than fine_interval".to_owned(),
-            ));
-        }
         if self.min_samples > self.window {
             let message = "min_samples must not be above window: nothing would ever be detected";
             return Err(ParameterError::Conflict(message.to_owned()));
@@ -423,5 +418,15 @@ mod tests {
         assert!(together(&[("healthy_threshold", "30")]).is_err());
         assert!(together(&[("fine_interval", "2s")]).is_err());
         assert!(together(&[("min_samples", "257")]).is_err());
+        assert!(together(&[("fine_interval", "5ms")]).is_ok(), "checks are as rare, though nobody set them");
+    }
+
+    #[test]
+    fn a_coarse_interval_alone_replaces_the_checks() {
+        let interval_ns = |settings: &[(&str, &str)]| Parameters::read(settings).unwrap().interval_ns();
+        assert_eq!(interval_ns(&[]), 2_000_000);
+        assert_eq!(interval_ns(&[("coarse_interval", "30ms")]), 30_000_000);
+        assert_eq!(interval_ns(&[("coarse_interval", "30ms"), ("give_back_interval", "3ms")]), 3_000_000);
+        assert_eq!(interval_ns(&[("variant", "paper")]), 1_000_000_000);
     }
 }
