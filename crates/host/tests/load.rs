@@ -5,6 +5,7 @@ mod support;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 
+use pilotlight_host::clock::now_ns;
 use pilotlight_host::load::{Commands, LoadSpec, OpenLoop, Report, TraceCommand, replay, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, HostError, SocketLimits};
@@ -242,6 +243,17 @@ fn bursts_are_reported_by_phase() {
     let ios: Vec<u64> = report.phases.iter().map(|p| p.ios).collect();
     // what a busy machine has not sent by the end is missing, and is never counted twice or elsewhere
     assert!((90..=103).contains(&ios[0]) && (400..=503).contains(&ios[1]), "{ios:?}");
+    target.finish();
+}
+
+#[test]
+fn the_report_has_the_start_of_the_ramp() {
+    let target = TestTarget::start(Config::default());
+    let spec = LoadSpec { ramp_ns: 20 * MS, runtime_ns: Some(20 * MS), ..base() };
+    let before_ns = now_ns();
+    let report = load(&target, &spec);
+    let ended_ns = report.began_monotonic_ns + spec.ramp_ns + report.elapsed_ns;
+    assert!(before_ns < report.began_monotonic_ns && ended_ns <= now_ns(), "{report:?}");
     target.finish();
 }
 

@@ -146,6 +146,8 @@ pub struct Report {
     pub format: u32,
     /// Settings.
     pub settings: Settings,
+    /// Start of the ramp and of the schedule, in this host's monotonic time (`CLOCK_MONOTONIC`).
+    pub began_monotonic_ns: u64,
     /// From the start (after the ramp) to the last completion.
     pub elapsed_ns: u64,
     /// All commands together.
@@ -179,11 +181,11 @@ impl Report {
     pub(crate) fn new(
         spec: &LoadSpec,
         stats: &Stats,
-        counted_from_ns: u64,
+        start_ns: u64,
         replay: bool,
         durable_blocks: Option<u64>,
     ) -> Self {
-        let elapsed_ns = stats.last_ns.saturating_sub(counted_from_ns);
+        let elapsed_ns = stats.last_ns.saturating_sub(start_ns + spec.ramp_ns);
         let op = |kind: Kind| {
             let k = &stats.kinds[kind as usize];
             (k.ios + k.errors > 0).then(|| op_report(k.ios, k.bytes, k.errors, &k.latency, elapsed_ns))
@@ -191,6 +193,7 @@ impl Report {
         Self {
             format: FORMAT,
             settings: settings(spec, replay),
+            began_monotonic_ns: start_ns,
             elapsed_ns,
             total: total(stats, elapsed_ns),
             read: op(Kind::Read),

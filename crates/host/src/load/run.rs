@@ -108,7 +108,7 @@ fn run_with(
     setups.iter_mut().for_each(|c| c.limits = limits(spec, &layout, start_ns, replay));
     let stats = setup.drive(setups, commands, &mut controllers, options.kato_ms, stop, on_progress)?;
     controllers.into_iter().try_for_each(Controller::shutdown)?;
-    Ok(Report::new(spec, &stats, start_ns + spec.ramp_ns, replay, durable_blocks))
+    Ok(Report::new(spec, &stats, start_ns, replay, durable_blocks))
 }
 
 /// The ledger of an earlier run, with `verify_only`.
