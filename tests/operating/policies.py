@@ -16,35 +16,39 @@ Results: policies.csv (a row for each round, policy and scenario), machine.json,
   lone-burst the phases are those of the connection that bursts, and the others those of the other 23.
 - iterations and iterations_with_moves: of accuracy-stable and accuracy-burst. Moves count for surges, where the policy tells them apart.
 - watts are of watts_source. `modelled` watts are computed from the CPU time of the whole machine, load included, and a profile; not measured.
-No column has the time from the first request of a burst until all needed cores poll, nor from the last request until none polls: the
-counters of the server have no times of single events. In `idle`, empty_polls_core_s is the polling after the last request.
+- awake_p50_us, awake_max_us: time from the first request of a burst until the last core that it needs is awake, median and worst over the
+  `bursts` of the run; needed_cores is their median number. until_none_polls_ms: time from the last request until no core polls, empty if one
+  polls to the end. In bursts-2s and lone-burst, and in idle, from samples of the threads' states (policies_states.py has the definitions);
+  sample_us and sample_p99_us are the times between two samples: no smaller time can be seen.
 """
 
 import argparse, collections, ctypes, itertools, json, os, re, shlex, shutil, signal, socket, subprocess, sys, tempfile, time  # noqa: I001
 from pathlib import Path
 
 import policies_report
+import policies_states
 
 NQN = "nqn.2024-05.org.example:policies"
 CORES, FEWEST_CPUS, CORE_SET_S = 6, 14, 350  # time of the core set: below six minutes with a margin
+START_S, END_S = 30, 60  # time-outs: until a server is ready or a load connected; until a load ends after its time (its commands have 30 s)
 # rate: requests/s of all connections, None: closed loop; schedule: of `pilotlight load`
 Load = collections.namedtuple("Load", "rate schedule jobs depth process options", defaults=[None, 24, 64, "poisson", ""])
 WRITES = Load(None, depth=4, options="--rw write --bs 128k")
-# run_in: seconds that are not measured; iteration: length of the iterations in which moves are counted
-Scenario = collections.namedtuple("Scenario", "about loads run_in seconds cores iteration", defaults=[CORES, None])
+# run_in: seconds that are not measured; iteration: length of the iterations in which moves are counted; sampled: states of threads
+Scenario = collections.namedtuple("Scenario", "about loads run_in seconds cores iteration sampled", defaults=[CORES, None, False])
 SHORT, LONG = "5%:800ms,100%:200ms,5%:1s", "5%:2s,100%:1s,5%:8s"
 UP_AND_DOWN = ",".join(f"{percent}%:500ms" for percent in (5, 10, 20, 40, 60, 80, 100, 80, 60, 40, 20, 10))
 SCENARIOS = {
-    "idle": Scenario("2 s after a load", [], 0, 2),
+    "idle": Scenario("2 s after a load", [], 0, 2, sampled=True),
     "steady-2k4": Scenario("2.4 k requests/s", [Load(2_400)], 0.6, 3),
     "steady-24k": Scenario("24 k requests/s", [Load(24_000)], 0.6, 1),
     "steady-240k": Scenario("240 k requests/s", [Load(240_000)], 0.6, 1),
     "full": Scenario("closed loop, depth 32", [Load(None, depth=32)], 0.6, 1),
-    "bursts-2s": Scenario("1.8 s at 54 k, 0.2 s at 1.08 M", [Load(1_080_000, SHORT)], 1, 4),
+    "bursts-2s": Scenario("1.8 s at 54 k, 0.2 s at 1.08 M", [Load(1_080_000, SHORT)], 1, 4, sampled=True),
     "bursts-11s": Scenario("10 s at 54 k, 1 s at 1.08 M", [Load(1_080_000, LONG)], 0.6, 11),
     "lone-burst": Scenario(
         "23 connections at 2,250; one 1.8 s at 2,250, 0.2 s at 180 k",
-        [Load(23 * 2_250, jobs=23), Load(180_000, SHORT.replace("5%", "1.25%"), jobs=1, depth=128)], 1, 4),
+        [Load(23 * 2_250, jobs=23), Load(180_000, SHORT.replace("5%", "1.25%"), jobs=1, depth=128)], 1, 4, sampled=True),
     "ramp": Scenario("54 k to 1.08 M and back in steps of 0.5 s", [Load(1_080_000, UP_AND_DOWN)], 0.6, 6),
     "fig4": Scenario(
         "SANDMAN's Figure 4: 8 cores, 4 paced clients, 10 s at 48 k, 1 s at 960 k", [Load(960_000, LONG, 4, 160, "linear")], 0.6, 11, 8),
@@ -76,10 +80,16 @@ class Layout:
             return self.allowed
         return self.allowed[max(8, cores) : FEWEST_CPUS] if self.comparable else self.allowed[self.at_most : 2 * self.at_most]
 
+    def spare(self, cores):
+        used = {*self.server(cores), *self.load(cores)}
+        return [cpu for cpu in self.allowed if cpu not in used]
+
     def rest(self, cores):
         """For this program and the threads of the server that are not reactors."""
-        used = {*self.server(cores), *self.load(cores)}
-        return [cpu for cpu in self.allowed if cpu not in used] or self.load(cores)
+        return self.spare(cores)[:-1] or self.spare(cores) or self.load(cores)
+
+    def sampler(self, cores=CORES):
+        return self.spare(cores)[-1:] or self.load(cores)
 
 
 children = []
@@ -120,9 +130,12 @@ class Server:
         command += ["--admin-socket", self.path, "--sensor", bench.options.sensor, "--policy", *shlex.split(policy)]
         with open(self.log, "w") as log:
             self.process = start(command, {*cpus, *self.at.rest(cores)}, stdout=subprocess.DEVNULL, stderr=log)
+        late = time.monotonic() + START_S
         while subprocess.call([bench.program, "status", "--ready", "--socket", self.path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
             if self.process.poll() is not None:
                 self.fail(f"the server ended with {self.process.returncode}", shlex.join(map(str, command)) + " shows the error")
+            if time.monotonic() > late:
+                self.fail(f"the server is not ready after {START_S} s", shlex.join(map(str, command)) + " repeats it")
             time.sleep(0.02)
         self.control = socket.socket(socket.AF_UNIX)
         self.control.settimeout(30)
@@ -193,26 +206,49 @@ class Server:
         return start(command, cpus, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def result(self, client):
-        out, errors = client.communicate()
+        """Waits for the end of a load, which is due."""
+        try:
+            out, errors = client.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            threads = " ".join(sorted({task.read_text().split(") ")[1][0] for task in Path(f"/proc/{client.pid}/task").glob("*/stat")}))
+            self.fail(f"the load did not end within {END_S} s after its time (states of its threads: {threads})", self.repeat(client))
         stop(client)
         if client.returncode:
             self.fail(f"the load failed with {client.returncode}: {errors.strip()}", shlex.join(client.args) + " repeats it")
         return json.loads(out)
 
+    def repeat(self, client):
+        return f"run this program again; if the load hangs again, report it with this log and {shlex.join(client.args)}"
+
     def write_once(self):
-        """Fills the namespace as far as it gets in 0.6 s; also the load before `idle`."""
-        self.result(self.start_load(WRITES, 0.6, 0, self.at.load(self.cores)))
+        """Fills the namespace as far as it gets in 0.6 s; also the load before `idle`. Returns the time of the last completion."""
+        result = self.result(self.start_load(WRITES, 0.6, 0, self.at.load(self.cores)))
+        began_ns = result.get("began_monotonic_ns")  # programs before December 2026 do not have it
+        return began_ns and began_ns + result["elapsed_ns"]  # it has no ramp
+
+    def start_sampler(self):
+        command = [sys.executable, policies_states.__file__, self.process.pid, self.bench.folder / "states"]
+        return start(command, self.at.sampler(self.cores), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def samples(self, sampler):
+        stop(sampler)
+        file = self.bench.folder / "states"
+        samples = policies_states.read(file)
+        file.unlink(missing_ok=True)
+        return samples
 
     def measure(self, scenario):
         seconds, cpus = self.bench.seconds(scenario), self.at.load(self.cores)
         split = [cpus[:-1] or cpus, cpus[-1:]] if len(scenario.loads) > 1 else [cpus]
-        if not scenario.loads:
-            self.write_once()
+        sampler = self.start_sampler() if scenario.sampled else None
+        ended_ns = None if scenario.loads else self.write_once()
         began = time.monotonic()
         clients = [self.start_load(load, seconds + 0.1, scenario.run_in, of) for load, of in zip(scenario.loads, split)]
         while self.status()["io"]["connections"] < sum(load.jobs for load in scenario.loads):
             if any(client.poll() is not None for client in clients):
                 break  # result() says why
+            if time.monotonic() > began + START_S:
+                self.fail(f"the load has not connected after {START_S} s", self.repeat(clients[-1]))
             time.sleep(0.02)
         time.sleep(max(0, began + scenario.run_in - time.monotonic()))
         counters, cpu, opened = self.counters(), self.cpu(), time.monotonic()
@@ -222,7 +258,15 @@ class Server:
             say("warning: the load ended within the measured time: the machine is disturbed")
         later = self.counters()
         row = self.row(window, [now - before for now, before in zip(after, cpu)], counters, later)
-        return row | (latencies([self.result(client) for client in clients]) if clients else {}) | moved
+        results = [self.result(client) for client in clients]
+        row |= (latencies(results) if results else {}) | moved
+        if not sampler:
+            return row
+        samples = self.samples(sampler)
+        if not results:
+            return row | policies_states.idle_columns(samples, ended_ns)
+        began_ns = results[-1].get("began_monotonic_ns")
+        return row | policies_states.burst_columns(samples, scenario.loads[-1].schedule, began_ns, round(opened * 1e9))
 
     def wait(self, opened, seconds, scenario):
         if not scenario.iteration:

@@ -32,7 +32,7 @@ def machine(options, program, layout, scenarios):
         "cpu": model[1] if model else platform.machine(), "cpus": layout.allowed, "virtual": "hypervisor" in cpu, "kernel": platform.release(),
         "cpuidle_driver": read("/sys/devices/system/cpu/cpuidle/current_driver"), "cpufreq_driver": read(f"{cpufreq}/scaling_driver"),
         "cpufreq_governor": read(f"{cpufreq}/scaling_governor"), "load_average": os.getloadavg(),
-        "server_cpus": layout.server(), "load_cpus": layout.load(), "reactors": layout.reactors, "rates_times": layout.scale,
+        "server_cpus": layout.server(), "load_cpus": layout.load(), "sampler_cpus": layout.sampler(), "reactors": layout.reactors, "rates_times": layout.scale,
         "time_scale": options.time_scale, "comparable": layout.comparable and options.time_scale == 1, "scenarios": scenarios,
     }  # fmt: skip
 
@@ -61,10 +61,19 @@ def summarize(facts, rows):
             cpu = [float(row["cpu_cores"]) / float(other["cpu_cores"]) for row, other, _ in pairs if other and float(other["cpu_cores"]) > 0.02]
             tail = [p99(row) / p99(other) for row, _, other in pairs if other and p99(row) and p99(other)]
             cells[policy][scenario] = cell | {"cpu_over_interrupt": spread(cpu), "p99_over_static": spread(tail)}
+            cells[policy][scenario] |= times(of.values())
             if any(row.get("iterations") for row in of.values()):
                 cells[policy][scenario]["with_moves_percent"] = spread(
                     100 * int(row["iterations_with_moves"]) / int(row["iterations"]) for row in of.values() if row.get("iterations"))
     return {"machine": facts, "scenarios": scenarios, "policies": cells}
+
+
+def times(rows):
+    """Times from samples of the threads' states, of policies_states.py."""
+    bursts = [(float(row["awake_p50_us"]), float(row["awake_max_us"])) for row in rows if row.get("awake_p50_us")]
+    ended = [float(row["until_none_polls_ms"]) if row["until_none_polls_ms"] else None for row in rows if row.get("sample_us") and not row.get("bursts")]
+    found = {"awake_us": {"median": statistics.median(median for median, _ in bursts), "max": max(worst for _, worst in bursts)}} if bursts else {}
+    return found | ({"until_none_polls_ms": spread(ended), "polls_on": ended.count(None)} if ended else {})
 
 
 def number(value):
@@ -76,6 +85,17 @@ def ranged(values, unit=""):
         return "-"
     same = values["min"] == values["max"]
     return number(values["median"]) + unit + ("" if same else f" ({number(values['min'])} to {number(values['max'])})")
+
+
+def timed(cell):
+    """Text of the times of a cell."""
+    if "awake_us" in cell:
+        return f"{number(cell['awake_us']['median'])} us, worst {number(cell['awake_us']['max'])}"
+    if "polls_on" not in cell:
+        return "-"
+    on = f"polls on in {cell['polls_on']} of {cell['rounds']}" if cell["polls_on"] else None
+    ended = ranged(cell["until_none_polls_ms"], " ms") if cell["until_none_polls_ms"] else None
+    return ", ".join(filter(None, (ended, on)))
 
 
 def table(summary, cell):
@@ -101,6 +121,10 @@ def markdown(summary):
     if {"interrupt", "static"} & {*summary["policies"]}:
         lines += ["", "Ratios within each round, median (range): CPU relative to `interrupt`, p99 relative to `static`.", ""]
         lines += table(summary, lambda of: f"{ranged(of['cpu_over_interrupt'])}<br>p99 {ranged(of['p99_over_static'])}")
+    if any({"awake_us", "polls_on"} & {*of} for cells in summary["policies"].values() for of in cells.values()):
+        lines += ["", "Time from the first request of a burst until the last core that it needs is awake: median, and worst of all bursts. In `idle` that"]
+        lines += ["from the last request until no core polls.", ""]
+        lines += table(summary, timed)
     if any("with_moves_percent" in of for cells in summary["policies"].values() for of in cells.values()):
         lines += ["", "Iterations with a move, percent.", ""]
         lines += table(summary, lambda of: ranged(of.get("with_moves_percent")))
