@@ -56,13 +56,35 @@ pub struct Sockets {
     pub between_polls: bool,
     /// CPU time of a sleep of the whole server, in nanoseconds; 0: the main core does not wait in the kernel under a policy that wants ticks.
     pub server_sleep_ns: u64,
-    /// Whether hosts keep to their schedule with `depth` requests in progress: later ones are due meanwhile, sent as soon as possible, and their
-    /// latency begins when they are due.
-    pub keeps_schedule: bool,
-    /// Share of answers that are late at the host, in millionths, and by how long on average (exponential), in nanoseconds.
-    pub late_ppm: u32,
-    /// See `late_ppm`.
-    pub late_ns: u32,
+    /// Threads of the client, one for each port. They keep to their schedule with `depth` requests in progress: later ones are due meanwhile, sent
+    /// as soon as possible, and their latency begins when they are due.
+    pub client: Client,
+    /// CPU time to begin a wait in the kernel, in nanoseconds.
+    pub wait_ns: u32,
+    /// How long the host of a virtual CPU polls for the end of its wait, in nanoseconds. Longer waits end later, by an exponential time.
+    pub host_polls_ns: u64,
+    /// Mean of that time, in nanoseconds.
+    pub host_wakes_ns: u32,
+}
+
+/// Costs of a thread of `pilotlight load` that serves its connections in turn, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Client {
+    /// Looking at a connection without answers; 0: hosts are not threads, and send each request when it is due.
+    pub look_ns: u32,
+    /// Receiving from a connection with answers.
+    pub receive_ns: u32,
+    /// For each answer.
+    pub response_ns: u32,
+    /// Sending to a connection.
+    pub send_ns: u32,
+    /// For each request.
+    pub request_ns: u32,
+    /// Mean time between stalls of a thread (exponential); 0: none.
+    pub stall_gap_ns: u64,
+    /// Mean duration of a stall (exponential).
+    pub stall_ns: u32,
 }
 
 /// CPU hotplug.

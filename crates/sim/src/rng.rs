@@ -21,6 +21,8 @@ pub enum Purpose {
     Sensors = 6,
     /// Delays of hosts.
     Hosts = 7,
+    /// Delays of cores.
+    Cores = 8,
 }
 
 /// A stream of random numbers.

@@ -3,9 +3,10 @@
 mod support;
 
 use pilotlight_sim::engine::{run, run_naive, run_traced};
-use pilotlight_sim::machine::Sockets;
+use pilotlight_sim::machine::{Client, Sockets};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
+use pilotlight_sim::trace::{Record, RecordKind};
 use support::policy;
 
 const MS: u64 = 1_000_000;
@@ -16,9 +17,18 @@ fn sockets() -> Sockets {
         connection_ns: 1_800,
         between_polls: true,
         server_sleep_ns: 12_000,
-        keeps_schedule: true,
-        late_ppm: 20_000,
-        late_ns: 35_000,
+        client: Client {
+            look_ns: 200,
+            receive_ns: 800,
+            response_ns: 400,
+            send_ns: 2_500,
+            request_ns: 100,
+            stall_gap_ns: 2_000_000,
+            stall_ns: 35_000,
+        },
+        wait_ns: 4_000,
+        host_polls_ns: 100_000,
+        host_wakes_ns: 20_000,
     }
 }
 
@@ -72,21 +82,97 @@ fn the_main_core_of_a_quiet_server_sleeps() {
     assert!(with < 0.2, "sleeps: {with}");
 }
 
+/// All connections send at `rate` each for 5 ms, and nothing for 15 ms.
+fn flood(sockets: Sockets, rate: f64) -> Scenario {
+    let mut scenario = server(sockets, 0.0);
+    for connection in &mut scenario.workload.connections {
+        connection.phases = vec![
+            Phase { label: 0, length_ns: 5 * MS, rate: Rate::PerSecond(rate) },
+            Phase { label: 1, length_ns: 15 * MS, rate: Rate::Off },
+        ];
+    }
+    scenario.warm_up_ns = 0;
+    scenario
+}
+
 #[test]
-fn hosts_that_keep_their_schedule_send_all_and_wait_from_when_it_was_due() {
-    let flood = |keeps_schedule| {
-        let mut scenario = server(Sockets { keeps_schedule, ..sockets() }, 0.0);
-        for connection in &mut scenario.workload.connections {
-            connection.phases = vec![
-                Phase { label: 0, length_ns: 5 * MS, rate: Rate::PerSecond(500_000.0) },
-                Phase { label: 1, length_ns: 15 * MS, rate: Rate::Off },
-            ];
-        }
-        scenario.warm_up_ns = 0;
-        run(&scenario, policy("static", &[])).unwrap().requests.answered
+fn a_client_keeps_its_schedule_and_its_latency_begins_when_a_request_is_due() {
+    let deep = |depth| {
+        let mut scenario = flood(sockets(), 60_000.0);
+        scenario.workload.connections.iter_mut().for_each(|connection| connection.depth = depth);
+        run(&scenario, policy("static", &[])).unwrap()
     };
-    let (kept, not_kept) = (flood(true), flood(false));
-    assert!(kept > not_kept * 2, "{kept} and {not_kept}");
+    let (kept, unlimited) = (deep(1), deep(u32::MAX));
+    let sum = |outcome: &Outcome| outcome.requests.issued;
+    assert!((6_800..7_600).contains(&sum(&kept)), "{}", sum(&kept)); // 24 connections, 5 ms, 60,000 a second
+    assert_eq!(sum(&kept), sum(&unlimited));
+    assert!(kept.latency[0].1.quantile(0.5) > MS, "those that wait longest waited at the client");
+}
+
+/// Requests of each connection, of a trace.
+fn requests_by_connection(trace: &[u8]) -> Vec<u64> {
+    let mut requests = vec![0; 24];
+    let records = trace.as_chunks().0.iter().filter_map(Record::decode);
+    for record in records.filter(|record| record.kind == RecordKind::Issued) {
+        requests[(record.a >> 40) as usize] += 1;
+    }
+    requests
+}
+
+#[test]
+fn a_thread_sends_due_requests_on_its_connections_in_turn() {
+    let (_, trace) = traced(false, &flood(sockets(), 20_000.0), "static");
+    let requests = requests_by_connection(&trace);
+    for port in 0..2 {
+        let of_thread: Vec<u64> = requests.iter().skip(port).step_by(2).copied().collect();
+        assert!(
+            of_thread[0] > 50 && of_thread.iter().max() <= of_thread.iter().min().map(|n| n + 1).as_ref(),
+            "{of_thread:?}"
+        );
+    }
+}
+
+fn quantile(sockets: Sockets, rate: f64, share: f64) -> u64 {
+    run(&server(sockets, rate), policy("static", &[])).unwrap().latency[0].1.quantile(share)
+}
+
+#[test]
+fn a_stall_of_the_client_is_seen_in_the_tail_alone() {
+    let stalls = |stall_ns| {
+        let sockets = Sockets { client: Client { stall_ns, ..sockets().client }, ..sockets() };
+        (quantile(sockets, 40_000.0, 0.5), quantile(sockets, 40_000.0, 0.99))
+    };
+    let (with, without) = (stalls(100_000), stalls(0));
+    assert!(with.1 > without.1 * 2 && with.0 < without.0 * 11 / 10, "{with:?} and {without:?}");
+}
+
+#[test]
+fn a_busy_client_is_late() {
+    let slow = Client { receive_ns: 8_000, ..sockets().client };
+    let (slow, quick) = (Sockets { client: slow, ..sockets() }, sockets());
+    assert!(quantile(slow, 200_000.0, 0.5) > quantile(quick, 200_000.0, 0.5) + 20_000);
+}
+
+#[test]
+fn waits_that_the_host_polls_for_end_at_once_and_others_late() {
+    let mean = |host_polls_ns| {
+        let scenario = server(Sockets { host_polls_ns, ..sockets() }, 10_000.0);
+        run(&scenario, policy("interrupt", &[])).unwrap().latency[0].1.mean()
+    };
+    let (polled, late) = (mean(1_000_000_000), mean(0));
+    assert!(late > polled + 15_000.0 && late < polled + 25_000.0, "{late} and {polled}, mean delay 20,000 ns");
+}
+
+#[test]
+fn a_wait_costs_cpu_time() {
+    let awake = |wait_ns| {
+        let outcome = run(&server(Sockets { wait_ns, ..sockets() }, 10_000.0), policy("interrupt", &[])).unwrap();
+        let awake_ns: u64 = outcome.series.iter().map(|stretch| stretch.awake_ns).sum();
+        (awake_ns, outcome.series.iter().map(|stretch| stretch.answered).sum::<u64>())
+    };
+    let (with, without) = (awake(4_000), awake(0));
+    let more_ns = (with.0 - without.0) / with.1;
+    assert!((3_000..=4_000).contains(&more_ns), "{more_ns} ns a request: some share a wait");
 }
 
 #[test]

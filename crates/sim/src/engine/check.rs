@@ -4,7 +4,7 @@ use super::meter::EPOCH_NS;
 use super::{LONGEST_WINDOW_NS, RunError};
 use crate::jobs::Job;
 use crate::machine::Machine;
-use crate::scenario::{Background, Kind, Scenario, Sensors};
+use crate::scenario::{Background, Kind, Rate, Scenario, Sensors};
 
 pub(super) fn check(scenario: &Scenario) -> Result<(), RunError> {
     check_times(scenario)
@@ -101,6 +101,13 @@ fn check_connections(scenario: &Scenario) -> Result<(), String> {
         }
         if connection.phases.is_empty() || connection.phases.iter().any(|phase| phase.length_ns == 0) {
             return Err(format!("connection {index} needs a phase, and every phase a length"));
+        }
+        let has_rates = connection.phases.iter().all(|phase| phase.rate != Rate::Unlimited);
+        let is_open = has_rates && connection.think_ns == 0 && !matches!(connection.request, Kind::Traced { .. });
+        if scenario.machine.sockets.client.look_ns > 0 && !is_open {
+            return Err(format!(
+                "connection {index}: threads of a client (sockets.client) send at a rate only, without a trace"
+            ));
         }
     }
     Ok(())

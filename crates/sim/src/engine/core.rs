@@ -18,6 +18,7 @@ use pilotlight_plant::CompletionMode;
 
 use super::quota::CoreQuota;
 use super::shared::{At, Change, Message, MessageKind, Shared, scaled};
+use crate::rng::Stream;
 use crate::trace::{RecordKind, State, THROTTLED};
 
 /// Mode of a core.
@@ -64,6 +65,8 @@ pub(crate) struct Core {
     /// Changes of state not yet read by the meter.
     pub(crate) changes: VecDeque<Change>,
     state: State,
+    /// Delays of its wake-ups.
+    delays: Stream,
     /// Predicted idle time of the kernel.
     expected_idle_ns: u64,
     /// The running I/O thread and the end of the last interrupt, if cores take interrupts of others.
@@ -132,7 +135,7 @@ enum Boundary {
 }
 
 impl Core {
-    pub(crate) fn new(id: u16, is_main: bool, ring: Vec<u16>) -> Self {
+    pub(crate) fn new(id: u16, is_main: bool, ring: Vec<u16>, delays: Stream) -> Self {
         Self {
             id,
             is_main,
@@ -151,6 +154,7 @@ impl Core {
             empty_loop: None,
             changes: VecDeque::new(),
             state: State::Awake,
+            delays,
             expected_idle_ns: 0,
             runs: None,
             interrupted_ns: 0,

@@ -28,7 +28,6 @@ pub(crate) struct Sent {
 pub(crate) struct Host {
     index: u32,
     depth: u32,
-    keeps_schedule: bool,
     spacing: Spacing,
     think_ns: u64,
     phases: Vec<(u64, Rate, u8)>,
@@ -69,7 +68,6 @@ impl Host {
         let mut host = Self {
             index,
             depth: connection.depth,
-            keeps_schedule: false,
             spacing: connection.spacing,
             think_ns: connection.think_ns,
             phases: connection.phases.iter().map(|phase| (phase.length_ns, phase.rate, phase.label)).collect(),
@@ -98,12 +96,6 @@ impl Host {
         }
         host.begin(0);
         host
-    }
-
-    /// With `depth` requests in progress, later ones are due meanwhile.
-    pub(crate) fn keep_schedule(mut self, keeps: bool) -> Self {
-        self.keeps_schedule = keeps;
-        self
     }
 
     /// Adds a replayed request, to be sent at `at_ns` or later.
@@ -153,14 +145,44 @@ impl Host {
             if at_ns >= until_ns {
                 return;
             }
-            let due_ns = if self.keeps_schedule { self.due_ns } else { at_ns };
-            out.push(Sent { at_ns, due_ns, connection: self.index, number: self.sent, label: self.label });
+            out.push(Sent { at_ns, due_ns: at_ns, connection: self.index, number: self.sent, label: self.label });
             self.sent += 1;
             if self.depth != u32::MAX {
                 self.free.pop_front();
             }
             self.advance(at_ns);
         }
+    }
+
+    /// The first request of the schedule, if it is due before `until_ns`: time and label. With [`Host::issue`] and [`Host::pass`] instead of
+    /// [`Host::send`], for a thread that sends the requests of several connections on them in turn.
+    pub(crate) fn due_before(&mut self, until_ns: u64) -> Option<(u64, u8)> {
+        while self.due_ns >= self.phase_end_ns && self.phase_end_ns < until_ns {
+            self.next_phase();
+        }
+        (self.due_ns < until_ns.min(self.phase_end_ns)).then_some((self.due_ns, self.label))
+    }
+
+    /// Takes the first request from the schedule.
+    pub(crate) fn pass(&mut self) {
+        self.advance(self.due_ns);
+    }
+
+    /// When the schedule has its next request or change of phase.
+    pub(crate) fn schedule_ns(&self) -> u64 {
+        self.due_ns.min(self.phase_end_ns)
+    }
+
+    pub(crate) fn has_slot(&self) -> bool {
+        self.depth == u32::MAX || !self.free.is_empty()
+    }
+
+    /// Sends a request on this connection, which has a free slot.
+    pub(crate) fn issue(&mut self, at_ns: u64, (due_ns, label): (u64, u8)) -> Sent {
+        self.free.pop_front();
+        let number = self.sent;
+        self.sent += 1;
+        Sent { at_ns, due_ns, connection: self.index, number, label }
     }
 
     /// Time of the next request or change of phase.
@@ -172,7 +194,6 @@ impl Host {
     /// Whether the phase ends before the next request, sent at `at_ns` at the earliest.
     #[inline]
     fn ends_phase(&self, at_ns: u64) -> bool {
-        let at_ns = if self.keeps_schedule { self.due_ns } else { at_ns };
         at_ns >= self.phase_end_ns
     }
 
@@ -232,7 +253,7 @@ impl Host {
         match self.rate {
             Rate::PerSecond(_) => {
                 // A delayed host does not send missed requests in a burst.
-                let from = if self.depth == u32::MAX || self.keeps_schedule { self.due_ns } else { sent_ns };
+                let from = if self.depth == u32::MAX { self.due_ns } else { sent_ns };
                 self.due_ns = self.after(from);
             }
             Rate::Unlimited => {}

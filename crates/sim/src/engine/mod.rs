@@ -20,6 +20,7 @@ mod abilities;
 mod background;
 mod caps;
 mod check;
+mod clients;
 mod collect;
 mod core;
 mod director;
@@ -55,10 +56,11 @@ pub use meter::EPOCH_NS;
 
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
-use crate::rng::{Purpose, Stream, below, exponential};
+use crate::rng::{Purpose, Stream};
 use crate::scenario::{Arrival, Connection, Scenario};
 use crate::ssd::Ssd;
 use crate::trace::{RecordKind, Recorder};
+use clients::Clients;
 use collect::Collector;
 use core::Core;
 use director::Director;
@@ -216,6 +218,8 @@ pub(crate) struct Simulation<'a> {
     cores: Vec<Core>,
     shared: Shared<'a>,
     hosts: Vec<Host>,
+    /// Threads that send for them.
+    clients: Option<Box<Clients>>,
     source: Option<Source<'a>>,
     /// The next request of the trace.
     next_arrival: Option<Arrival>,
@@ -281,7 +285,7 @@ impl<'a> Simulation<'a> {
             .cores()
             .map(|core| {
                 let ring = (0..scenario.threads).filter(|&thread| home(thread) == core.0).collect();
-                Core::new(core.0, core == topology.main(), ring)
+                Core::new(core.0, core == topology.main(), ring, Stream::new(seed, Purpose::Cores, core.0.into()))
             })
             .collect();
         if !scenario.workload.background.is_empty() {
@@ -292,20 +296,19 @@ impl<'a> Simulation<'a> {
             .map_err(|error| abilities::refusal(error, scenario.machine.governor))?;
         let links = vec![Link::new(network.port_mbit_s); network.ports as usize];
         let data_comes_in = connections.iter().any(request::brings_data);
+        let half_trip_ns = network.round_trip_ns / 2;
+        let clients = Clients::new(scenario, half_trip_ns, |connection| shared.plans[connection].port);
         Ok(Self {
             scenario,
             main: topology.main().index(),
             cores,
             shared,
-            hosts: connections
-                .iter()
-                .enumerate()
-                .map(|(index, one)| Host::new(index, one, seed).keep_schedule(scenario.machine.sockets.keeps_schedule))
-                .collect(),
+            hosts: connections.iter().enumerate().map(|(index, one)| Host::new(index, one, seed)).collect(),
+            clients: clients.map(Box::new),
             source: None,
             next_arrival: None,
             drives: scenario.drives.iter().map(|model| drive_io::drive(model, scenario)).collect(),
-            half_trip_ns: network.round_trip_ns / 2,
+            half_trip_ns,
             ingress: links.clone(),
             egress: links,
             data_comes_in,
@@ -348,7 +351,9 @@ impl<'a> Simulation<'a> {
         let least = if writes { Ssd::least_latency_ns } else { Ssd::least_read_ns };
         let drives = self.drives.iter().map(least).min().unwrap_or(u64::MAX);
         let waits = connections.iter().any(|connection| connection.depth != u32::MAX);
-        let hosts = if waits { self.scenario.machine.network.round_trip_ns } else { u64::MAX };
+        let answered_ns =
+            self.clients.as_ref().map_or(self.scenario.machine.network.round_trip_ns, |one| one.window_ns());
+        let hosts = if waits || self.clients.is_some() { answered_ns } else { u64::MAX };
         drives.min(hosts).clamp(1, LONGEST_WINDOW_NS)
     }
 
@@ -420,26 +425,39 @@ impl<'a> Simulation<'a> {
         let connection = job.connection as usize;
         let port = self.shared.plans[connection].port as usize;
         let bytes = job.bytes_out() + self.scenario.machine.network.overhead_bytes;
-        let mut received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
-        if self.scenario.machine.sockets.late_ppm > 0 {
-            received_ns += self.late_ns(&job);
-        }
-        self.collector.received(&job, received_ns);
+        let received_ns = self.egress[port].send(answer.at_ns, bytes) + self.half_trip_ns;
         if let Some(sensors) = &mut self.director.sensors {
             sensors.answered(answer.at_ns, answer.job, answer.at_ns - (job.sent_ns + self.half_trip_ns));
         }
+        if let Some(clients) = &mut self.clients {
+            return clients.arrive(port, received_ns, job);
+        }
+        self.collector.received(&job, received_ns);
         self.shared.recorder.note(received_ns, RecordKind::Received, job.name(), received_ns - job.sent_ns);
         self.hosts[connection].answered(received_ns);
     }
 
-    /// Delay of an answer at the host.
-    fn late_ns(&self, job: &Job) -> u64 {
-        let sockets = self.scenario.machine.sockets;
-        let draws = Stream::new(self.scenario.seed, Purpose::Hosts, job.connection.into());
-        if below(draws.at(job.number * 2), 1_000_000) >= sockets.late_ppm.into() {
-            return 0;
+    /// The client's operations that begin before `until_ns`.
+    fn advance_clients(&mut self, until_ns: u64) {
+        let Self { clients: Some(clients), hosts, collector, shared, .. } = self else { return };
+        clients.advance(hosts, until_ns, |job, received_ns| {
+            collector.received(job, received_ns);
+            shared.recorder.note(received_ns, RecordKind::Received, job.name(), received_ns - job.sent_ns);
+        });
+    }
+
+    /// Earliest time at which another request may arrive, without further answers.
+    fn next_arrival_ns(&self) -> u64 {
+        if let Some(clients) = &self.clients {
+            return clients.next_arrival_ns(&self.hosts);
         }
-        (exponential(draws.at(job.number * 2 + 1)) * f64::from(sockets.late_ns)) as u64
+        let half_ns = self.half_trip_ns;
+        self.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX)
+    }
+
+    /// How long before its arrival a request may leave the host.
+    fn lead_ns(&self) -> u64 {
+        self.clients.as_ref().map_or(self.half_trip_ns, |clients| clients.lead_ns())
     }
 
     /// Delivers messages to their cores.

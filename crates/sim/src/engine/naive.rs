@@ -7,6 +7,7 @@ use super::meter::EPOCH_NS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Epoch,
+    Client,
     Send,
     Submit,
     Answer,
@@ -24,6 +25,7 @@ pub(crate) fn run(sim: &mut Simulation<'_>) {
         }
         match event {
             Event::Epoch => sim.account(at_ns),
+            Event::Client => sim.advance_clients(at_ns + 1),
             Event::Send => send(sim, at_ns),
             Event::Submit => submit(sim),
             Event::Answer => answer(sim),
@@ -36,9 +38,11 @@ pub(crate) fn run(sim: &mut Simulation<'_>) {
 }
 
 fn next(sim: &Simulation<'_>) -> (u64, Event) {
-    let half_ns = sim.half_trip_ns;
     let shared = &sim.shared;
-    let sent = sim.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
+    let (client, sent) = match &sim.clients {
+        Some(clients) => (clients.next_ns(&sim.hosts), clients.arrives_ns()),
+        None => (u64::MAX, sim.next_arrival_ns()),
+    };
     let submitted = shared.submissions.iter().min().map_or(u64::MAX, |submission| submission.at_ns);
     let stripes = sim.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
     let submitted = submitted.min(shared.caps.next_ns()).min(stripes);
@@ -47,6 +51,7 @@ fn next(sim: &Simulation<'_>) -> (u64, Event) {
         |(index, core): (usize, &super::core::Core)| (core.next_ns(shared), Event::Step(index != sim.main, index));
     let others = [
         (sim.meter.until_ns() + EPOCH_NS, Event::Epoch),
+        (client, Event::Client),
         (sent, Event::Send),
         (submitted, Event::Submit),
         (answered, Event::Answer),
@@ -57,9 +62,13 @@ fn next(sim: &Simulation<'_>) -> (u64, Event) {
 /// Sends the requests that arrive at `at_ns`, in order of connections.
 fn send(sim: &mut Simulation<'_>, at_ns: u64) {
     let mut sent = Vec::new();
-    let until_ns = at_ns - sim.half_trip_ns + 1;
-    for host in &mut sim.hosts {
-        host.send(until_ns, &mut sent);
+    if let Some(clients) = &mut sim.clients {
+        clients.take_sent(at_ns + 1, &mut sent);
+    } else {
+        let until_ns = at_ns - sim.half_trip_ns + 1;
+        for host in &mut sim.hosts {
+            host.send(until_ns, &mut sent);
+        }
     }
     sent.sort_unstable();
     for sent in sent {

@@ -16,9 +16,10 @@ pub(crate) fn run(sim: &mut Simulation<'_>) {
         from_ns = window(sim, from_ns, until_ns);
         let grid_ns = from_ns / EPOCH_NS * EPOCH_NS;
         sim.account(grid_ns);
-        let half_ns = sim.half_trip_ns;
-        sim.shared.recorder.settle(grid_ns.saturating_sub(half_ns)); // hosts send before requests arrive
+        let lead_ns = sim.lead_ns();
+        sim.shared.recorder.settle(grid_ns.saturating_sub(lead_ns)); // hosts send before requests arrive
     }
+    sim.advance_clients(duration_ns);
 }
 
 /// The latest end of a window that begins at `from_ns`.
@@ -61,7 +62,7 @@ fn calm(sim: &mut Simulation<'_>) -> Calm {
 /// The next event of any core.
 fn next_event(sim: &Simulation<'_>) -> u64 {
     let half_ns = sim.half_trip_ns;
-    let sent = sim.hosts.iter().map(|host| host.next_event_ns().saturating_add(half_ns)).min().unwrap_or(u64::MAX);
+    let sent = sim.next_arrival_ns();
     let due = sim.shared.due_ns.iter().copied().min().unwrap_or(u64::MAX);
     let submitted = sim.shared.submissions.iter().map(|submission| submission.at_ns).min().unwrap_or(u64::MAX);
     let answered = sim.shared.answers.iter().map(|answer| answer.at_ns).min().unwrap_or(u64::MAX);
@@ -113,11 +114,19 @@ fn pass(sim: &mut Simulation<'_>, now_ns: u64) {
 
 #[inline(never)]
 fn arrivals(sim: &mut Simulation<'_>, until_ns: u64) {
+    let mut sent = std::mem::take(&mut sim.sent);
+    if sim.clients.is_some() {
+        sim.advance_clients(until_ns.saturating_sub(sim.lead_ns()));
+    }
+    if let Some(clients) = &mut sim.clients {
+        clients.take_sent(until_ns, &mut sent);
+    }
     let until_ns = until_ns.saturating_sub(sim.half_trip_ns);
     sim.read_trace(until_ns);
-    let mut sent = std::mem::take(&mut sim.sent);
-    for host in &mut sim.hosts {
-        host.send(until_ns, &mut sent);
+    if sim.clients.is_none() {
+        for host in &mut sim.hosts {
+            host.send(until_ns, &mut sent);
+        }
     }
     if sim.shared.interrupts.takes_packets() {
         sent.sort_unstable();

@@ -78,6 +78,9 @@ impl Core {
         let deep = shared.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
         self.return_quota(shared);
+        let begins_ns = scaled(shared.machine.sockets.wait_ns, self.factor);
+        self.now_ns += begins_ns;
+        self.busy_ns += begins_ns;
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });
     }
@@ -137,7 +140,8 @@ impl Core {
         let timer_ns = std::mem::replace(&mut self.idle_until_ns, u64::MAX);
         self.resumed = std::mem::take(&mut self.is_last);
         let kernel = shared.machine.kernel;
-        let woken_ns = if due_ns < message.min(timer_ns) { event_ns + kernel.coalesce_ns } else { event_ns };
+        let coalesced_ns = if due_ns < message.min(timer_ns) { kernel.coalesce_ns } else { 0 };
+        let woken_ns = event_ns + coalesced_ns + self.late_ns(shared, event_ns - since_ns);
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
         self.wake_up(shared, woken_ns, exit_ns);
         self.mode = Mode::Polls;
@@ -173,6 +177,7 @@ impl Core {
             }
             _ => {}
         }
+        let woken_ns = woken_ns + self.late_ns(shared, woken_ns - since_ns);
         // The remainder of a software wake-up is kernel work on this core.
         let kernel = shared.machine.kernel;
         let latency_ns = if self.state == State::Deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
@@ -182,6 +187,13 @@ impl Core {
         self.rest_until(woken_ns);
         self.now_ns += exit_ns;
         Boundary::Again
+    }
+
+    /// How late the host of this virtual CPU ends a wait of `waited_ns`.
+    fn late_ns(&mut self, shared: &Shared<'_>, waited_ns: u64) -> u64 {
+        let sockets = &shared.machine.sockets;
+        let is_late = sockets.host_wakes_ns > 0 && waited_ns > sockets.host_polls_ns;
+        if is_late { self.delays.exponential(sockets.host_wakes_ns.into()) as u64 } else { 0 }
     }
 
     /// Leaves an idle state with this exit latency.
