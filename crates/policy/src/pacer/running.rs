@@ -1,7 +1,7 @@
 //! The policy on a plant: state, windows, baseline and settings.
 
 use pilotlight_plant::{
-    Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, ThreadSample, View,
+    Capabilities, Command, Goals, KnobId, NEVER, Next, QUIET_NS, ReadingId, Refusal, Sample, Start, ThreadSample, View,
 };
 
 use super::adaptor::{Adaptor, Loss};
@@ -198,9 +198,9 @@ impl Running {
         if settled_ns > self.now_ns && !self.drives.is_empty() && self.tolerated_ns() > 0 {
             needed_ns = needed_ns.min(self.schedule.at_or_after(settled_ns));
         }
-        let sleeps = rests && self.can_server_sleep && self.may_save();
+        let sleeps = self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_after_ns } else { awake_ns } };
+        self.answer = Next { needed_ns, awake_ns: if sleeps { awake_ns.min(QUIET_NS) } else { awake_ns } };
         self.answer
     }
 
