@@ -23,7 +23,7 @@ pub use arrivals::Arrivals;
 pub use command::{Capabilities, Command, CompletionMode, Refusal, RestCost, SleepCost, SleepGoal};
 pub use goal::{Bound, Component, Goal, Goals, Tolerance, Unreachable};
 pub use knob::{Cost, Kind, Knob, KnobId, Scope, Values};
-pub use policy::{NEVER, Next, Policy, Start, Unsupported, View, Wants};
+pub use policy::{NEVER, Next, Policy, QUIET_NS, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use reading::{Quantity, Reading, ReadingId, Source, Stat, Window};
 pub use sample::{CoreSample, CoreState, Sample, ThreadCount, ThreadSample, Tick};

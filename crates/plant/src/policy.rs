@@ -18,6 +18,10 @@ use crate::topology::{CoreId, Topology};
 /// No time; unlimited.
 pub const NEVER: u64 = u64::MAX;
 
+/// Time awake after the last request under a policy without its own rule, and the least time of a worker, in nanoseconds; chosen: longer than
+/// the gaps between requests of a loaded core, a hundred wake-ups long, and short beside the 5 ms after which no core may poll.
+pub const QUIET_NS: u64 = 2_000_000;
+
 /// A policy: samples in, commands out.
 pub trait Policy: Send {
     /// The name in the configuration.
@@ -83,7 +87,8 @@ pub trait Policy: Send {
 pub struct Next {
     /// The earliest time at which it could issue a command without arrivals, in nanoseconds; or [`NEVER`].
     pub needed_ns: u64,
-    /// Time after the last request until every core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`].
+    /// Time after the last request until every core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. A worker stays awake
+    /// for at least [`QUIET_NS`] after its last request, as its gaps are longer than those of the server.
     pub awake_ns: u64,
 }
 
@@ -95,6 +100,12 @@ impl Next {
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
         Self { needed_ns, awake_ns: NEVER }
+    }
+
+    /// A deadline at `needed_ns`; the server sleeps after [`QUIET_NS`].
+    #[must_use]
+    pub const fn quiet_at(needed_ns: u64) -> Self {
+        Self { needed_ns, awake_ns: QUIET_NS }
     }
 }
 

@@ -21,7 +21,7 @@
 //! never needs an interval without requests.
 
 use pilotlight_plant::{
-    Command, CompletionMode, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
+    Command, CompletionMode, NEVER, Next, Policy, Refusal, Sample, Start, ThreadId, Unsupported, View, Wants,
 };
 
 use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
@@ -177,12 +177,12 @@ impl Policy for HybridPoll {
         spread(start, self.parameters.completions(rest_ns), out);
         self.cores = vec![Service { rest_ns, ..Service::default() }; start.topology.len()];
         self.commanded = vec![Some(rest_ns); start.homes.len()];
-        Ok(Next::NEVER)
+        Ok(Next::quiet_at(NEVER))
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         if crate::load::is_quiet(sample) {
-            return Next::NEVER; // refused commands are retried with the next load
+            return Next::quiet_at(NEVER); // refused commands are retried with the next load
         }
         self.update(sample);
         for (number, (thread, commanded)) in sample.threads.iter().zip(&mut self.commanded).enumerate() {
@@ -193,7 +193,7 @@ impl Policy for HybridPoll {
                 self.changes += 1;
             }
         }
-        Next::NEVER
+        Next::quiet_at(NEVER)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {

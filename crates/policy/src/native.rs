@@ -6,7 +6,7 @@
 //! `native` on a machine whose frequency was lowered before.
 
 use pilotlight_plant::{
-    Capabilities, Command, CompletionMode, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
+    Capabilities, Command, CompletionMode, NEVER, Next, Policy, Refusal, Sample, Start, Unsupported, View, Wants,
 };
 
 use crate::core_frequency::CoreFrequency;
@@ -60,11 +60,11 @@ impl Policy for Native {
             frequency.set(start.now_ns, frequency.highest_khz, out);
         }
         self.allow_idle_states(start.now_ns, start.capabilities, out);
-        Ok(Next::NEVER)
+        Ok(Next::quiet_at(NEVER))
     }
 
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
-        Next::NEVER
+        Next::quiet_at(NEVER)
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {

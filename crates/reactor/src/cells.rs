@@ -13,6 +13,7 @@ use crate::clock;
 pub use crate::counter::add;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
+use crate::resting::Resting;
 pub use crate::sleep_clock::SLEEPS;
 use crate::sleep_clock::{SleepClock, at};
 
@@ -27,6 +28,10 @@ pub(crate) struct ReactorCell {
     pub(crate) io_threads: AtomicU64,
     pub(crate) moves_out: AtomicU64,
     pub(crate) moves_in: AtomicU64,
+    /// Whether it waits in the kernel although it may get requests.
+    pub(crate) rests: Resting,
+    /// Time without requests until a worker waits in the kernel; 0 if it never does. Written by the director.
+    pub(crate) quiet_ns: AtomicU64,
     sleep: SleepClock,
     wakes: [AtomicU64; 3],
     wake_latency: [Histogram; 3],

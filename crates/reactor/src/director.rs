@@ -85,11 +85,11 @@ pub(crate) struct Director {
     wants: Wants,
     cells: Vec<Arc<ThreadCell>>,
     next: Next,
+    /// Time without requests until a worker rests, as the cores have it; 0 for never.
+    quiet_ns: u64,
     tick_due_ns: u64,
     /// Start of the next tick's time, without sleeps of the whole server.
     last_tick_ns: u64,
-    /// Time of the last collection of counters.
-    collected_ns: u64,
     /// Start of the current sleep of the whole server.
     asleep_since_ns: u64,
     interval_due_ns: u64,
@@ -138,9 +138,9 @@ impl Director {
             wants: Wants::default(),
             cells: Vec::new(),
             next: Next::NEVER,
+            quiet_ns: 0,
             tick_due_ns: NEVER,
             last_tick_ns: 0,
-            collected_ns: 0,
             asleep_since_ns: 0,
             interval_due_ns: NEVER,
             last_interval_ns: 0,
@@ -293,8 +293,9 @@ impl Director {
         let start = Start { now_ns, topology, capabilities, cores: &cores, homes: &homes, goals: &self.goals };
         let started = policy.start(&start, &mut commands);
         self.commands = commands;
-        self.next = started?;
+        let next = started?;
         self.wants = policy.wants();
+        self.set_next(next);
         self.policy = Some(policy);
         self.request_readings();
         self.start_windows(now_ns);
@@ -342,7 +343,6 @@ impl Director {
             self.cell.lateness.record(now_ns - self.tick_due_ns, 1);
         }
         self.collect_counts();
-        self.collected_ns = now_ns;
         let elapsed_ns = now_ns - self.last_tick_ns;
         let elapsed_ns = if is_early { elapsed_ns.max(tick_ns) } else { elapsed_ns };
         self.last_tick_ns = now_ns;
@@ -356,7 +356,8 @@ impl Director {
         let Some(policy) = &mut self.policy else { return };
         self.commands.clear();
         let tick = Tick { now_ns, elapsed_ns, counts: &self.counts };
-        self.next = policy.on_tick(&tick, &mut self.commands);
+        let next = policy.on_tick(&tick, &mut self.commands);
+        self.set_next(next);
         self.execute(now_ns);
     }
 
@@ -376,7 +377,8 @@ impl Director {
         self.commands.clear();
         let (cores, threads) = (&self.cores[..], &self.threads[..]);
         let sample = Sample { now_ns, elapsed_ns, cores, threads, readings: &self.read };
-        self.next = policy.on_interval(&sample, &mut self.commands);
+        let next = policy.on_interval(&sample, &mut self.commands);
+        self.set_next(next);
         self.execute(now_ns);
     }
 

@@ -14,6 +14,7 @@
 //! | [`wait`] | instructions that wait for a store: `umwait`, `mwaitx`, `wfet`, `wfe` |
 //! | [`io_thread`] | interface of I/O threads |
 //! | `reactor` | the loop of one core: poll, rest, hand over |
+//! | `resting` | which cores wait in the kernel although they may get requests |
 //! | `watch` | readiness of I/O threads: one system call for all |
 //! | [`readings`] | readings of power, bytes and latencies |
 //! | `director` | the policy on the main core: samples and commands |
@@ -47,6 +48,7 @@ pub mod knobs;
 mod probe;
 mod reactor;
 pub mod readings;
+mod resting;
 mod ring;
 pub mod runtime;
 mod setpoints;

@@ -5,12 +5,13 @@
 //!
 //! To *hand over* an I/O thread is to put its box into the ring of its new core. A *rest* is what follows a round without work: polling on, a
 //! *pause* of fixed length (hybrid polling), *sleeping* (a worker without I/O threads after a sleep command), or *waiting in the kernel* (also
-//! for the sockets of its I/O threads: interrupts, or a quiet server). An event ends each.
+//! for the sockets of its I/O threads: interrupts, or no request for a while). An event ends each.
 //!
 //! # Properties
 //! - An I/O thread is in exactly one place: a reactor's slots, or one event ring. Only the owning reactor accesses it, so it needs no lock.
 //! - A reactor that owns an I/O thread never sleeps; it waits in the kernel only if every I/O thread has armed its wake-ups and then found
 //!   no work.
+//! - The main core waits only while every worker rests or sleeps, and the first request of a worker then wakes it (`resting.rs`).
 //! - If the ring of the new core is full, the old core keeps and serves the I/O thread and tries again.
 
 use std::sync::Arc;
@@ -78,8 +79,12 @@ pub(crate) struct Reactor {
     pub(crate) sleep: Option<Depth>,
     /// Depth of the sleep that has just ended, until the first event.
     pub(crate) woken: Option<Depth>,
-    /// Time of the last request here.
+    /// Time of the last request here; on a worker also of the last I/O thread or wake-up that came, as requests follow.
     pub(crate) last_request_ns: u64,
+    /// The main core, which may sleep while a worker rests.
+    pub(crate) main: CoreId,
+    /// A worker has rested since its last request.
+    pub(crate) has_rested: bool,
     /// Rounds without work or sleep.
     pub(crate) empty_rounds: u32,
     pub(crate) kernel_wait: KernelWait,
@@ -107,6 +112,8 @@ impl Reactor {
             sleep: None,
             woken: None,
             last_request_ns: 0,
+            main: CoreId(0),
+            has_rested: false,
             empty_rounds: 0,
             kernel_wait: KernelWait::default(),
             is_slack_set: false,
@@ -147,6 +154,7 @@ impl Reactor {
         match event {
             Event::Adopt { slot, sent_ns } => {
                 self.note_wake(sent_ns);
+                self.stay_awake();
                 self.adopt(slot);
             }
             Event::Hand { thread, to } => self.hand(thread, to),
@@ -154,6 +162,7 @@ impl Reactor {
             Event::Look => {} // the wait has ended; the next poll reads the modes
             Event::Wake { sent_ns } => {
                 self.note_wake(sent_ns);
+                self.stay_awake();
                 self.sleep = None;
             }
             Event::Instruct(instruction) => {
@@ -169,6 +178,13 @@ impl Reactor {
     fn note_wake(&mut self, sent_ns: u64) {
         if let Some(depth) = self.woken.take() {
             self.cell.woken_by(depth, sent_ns, clock::now_ns());
+        }
+    }
+
+    /// A worker that was woken expects requests.
+    fn stay_awake(&mut self) {
+        if self.director.is_none() {
+            self.last_request_ns = clock::now_ns();
         }
     }
 
@@ -236,8 +252,8 @@ impl Peer {
         if self.cell.io_threads.load(Relaxed) > 0 { CoreState::Awake } else { self.cell.state() }
     }
 
-    /// Whether an I/O thread can be sent now: it polls, a store wakes it, or it has other I/O threads.
+    /// Whether an I/O thread can be sent now: it polls, a store wakes it, it has other I/O threads, or it rests without a command.
     pub(crate) fn is_ready(&self) -> bool {
-        matches!(self.state(), CoreState::Awake | CoreState::Asleep(Depth::MonitorWait))
+        self.cell.rests.is_set() || matches!(self.state(), CoreState::Awake | CoreState::Asleep(Depth::MonitorWait))
     }
 }

@@ -224,7 +224,7 @@ impl Runtime {
             Director::new(peers, topology, capabilities, &director_options, Arc::clone(&self.director))
         });
         let reactor = Reactor::new(id, inbox, &self.peers, options.idle.of(id == self.main));
-        Reactor { monitor: options.monitor, director, ..reactor }
+        Reactor { monitor: options.monitor, director, main: self.main, ..reactor }
     }
 
     /// Adds an I/O thread to a core. I/O threads are numbered from 0 in the order of these calls. The current policy does not get

@@ -40,6 +40,10 @@ pub(crate) enum Step {
     Recheck,
     /// The sender orders its message before its read of the owner's state.
     SenderFence,
+    /// A core orders its rest before its look at the others.
+    RestFence,
+    /// A worker orders its request before its look at the main core.
+    RequestFence,
 }
 
 /// Whether the step is omitted.

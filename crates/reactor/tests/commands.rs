@@ -148,6 +148,10 @@ impl Policy for QuietPolicy {
     }
     fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         self.received.intervals.fetch_add(1, SeqCst);
+        if self.wants.tick_ns.is_none() {
+            let requests = sample.threads.iter().map(|thread| thread.requests).sum();
+            self.received.requests.fetch_add(requests, SeqCst);
+        }
         if sample.now_ns >= self.needed_ns {
             self.needed_ns = NEVER;
         }
@@ -219,15 +223,46 @@ fn arrives(probe_state: &ProbeState) {
     rustix::io::write(probe_state.bell.get().expect("a bell"), &1_u64.to_ne_bytes()).expect("rung");
 }
 
-#[test]
-fn the_main_core_stays_awake_while_another_may_get_requests() {
+/// Requests that arrive on a worker while the whole server sleeps, or is just falling asleep.
+fn every_request_of_a_worker_is_reported(tick_ns: Option<u64>, completions: CompletionMode) {
     let (runtime, probe_state) = waiting_thread(1, 0);
-    let (received, policy) = quiet_policy(NEVER, 1_000_000_000, CompletionMode::Interrupt);
+    let (received, mut policy) = quiet_policy(NEVER, 1_000_000, completions);
+    policy.wants.tick_ns = tick_ns;
     runtime.set_policy(policy).expect("supported");
-    eventually("a wait", || state(&runtime, 1) == ASLEEP);
-    std::thread::sleep(Duration::from_millis(20)); // enough time for the main core to sleep
-    arrives(&probe_state);
-    eventually("the tick", || received.requests.load(SeqCst) == 1);
+    let is_asleep = |core| state(&runtime, core) != CoreState::Awake;
+    for request in 1..=100 {
+        if request % 2 == 0 {
+            eventually("the server sleeps", || is_asleep(0) && is_asleep(1));
+        }
+        arrives(&probe_state);
+        eventually("the request is reported", || received.requests.load(SeqCst) == request);
+    }
+    eventually("the server sleeps again", || is_asleep(0) && is_asleep(1));
+}
+
+#[test]
+fn a_request_of_a_waiting_worker_wakes_the_main_core_for_a_tick() {
+    every_request_of_a_worker_is_reported(Some(10_000), CompletionMode::Interrupt);
+    every_request_of_a_worker_is_reported(Some(10_000), CompletionMode::Poll);
+}
+
+#[test]
+fn a_request_of_a_waiting_worker_wakes_the_main_core_for_an_interval() {
+    every_request_of_a_worker_is_reported(None, CompletionMode::Poll);
+}
+
+#[test]
+fn a_resting_core_takes_an_io_thread_and_polls_again_under_a_policy_that_keeps_it_awake() {
+    let (runtime, probe_state) = waiting_thread(0, 0);
+    runtime.set_policy(quiet_policy(NEVER, 1_000_000, CompletionMode::Poll).1).expect("supported");
+    eventually("the server sleeps", || (0..2).all(|core| state(&runtime, core) != CoreState::Awake));
+    let (control, policy) = scripted_policy(EVERY_MS);
+    control.move_thread(0, 1);
+    runtime.set_policy(policy).expect("supported");
+    home(&runtime, 1);
+    probe_state.assert_polled();
+    settle(&runtime);
+    assert!((0..2).all(|core| state(&runtime, core) == CoreState::Awake));
 }
 
 /// Lets core 1 sleep, wakes it, and reports its state in the next sample.

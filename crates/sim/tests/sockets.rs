@@ -71,7 +71,37 @@ fn engines_agree(name: &str) {
 
 #[test]
 fn both_engines_agree() {
-    ["static", "interrupt", "dynamic", "sandman"].into_iter().for_each(engines_agree);
+    ["static", "interrupt", "dynamic", "sandman", "hybrid-poll", "pacer", "native", "thunderbolt"]
+        .into_iter()
+        .for_each(engines_agree);
+}
+
+/// Cores awake from 6 ms on, after requests until 3 ms.
+fn cores_awake_after_a_load(name: &str, settings: &[(&str, &str)], sockets: Sockets) -> f64 {
+    let mut scenario = server(sockets, 0.0);
+    for connection in &mut scenario.workload.connections {
+        connection.phases = vec![
+            Phase { label: 0, length_ns: 3 * MS, rate: Rate::PerSecond(10_000.0) },
+            Phase { label: 1, length_ns: 17 * MS, rate: Rate::Off },
+        ];
+    }
+    let outcome = run(&scenario, policy(name, settings)).unwrap();
+    let awake_ns: u64 = outcome.series.iter().skip(8).map(|stretch| stretch.awake_ns).sum();
+    awake_ns as f64 / (12 * MS) as f64
+}
+
+#[test]
+fn no_core_polls_after_the_last_request() {
+    for name in ["interrupt", "sandman", "hybrid-poll", "pacer", "pg", "native", "ssd-apst", "thunderbolt"] {
+        let awake = cores_awake_after_a_load(name, &[], sockets());
+        assert!(awake < 0.015, "{name}: {awake}");
+        let published = cores_awake_after_a_load(name, &[], Sockets { server_sleep_ns: 0, ..sockets() });
+        assert!(name == "interrupt" || published > 0.9, "{name} on a machine of the papers: {published}");
+    }
+    for (name, settings) in [("static", &[][..]), ("dynamic", &[]), ("sandman", &[("variant", "paper")])] {
+        let awake = cores_awake_after_a_load(name, settings, sockets());
+        assert!(awake > 0.9, "{name}: {awake}");
+    }
 }
 
 #[test]

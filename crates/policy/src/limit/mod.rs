@@ -9,8 +9,8 @@ mod separate;
 mod sum;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, ReadingId, Refusal, Sample, Start, Tick,
-    Unreachable, Unsupported, View, Wants,
+    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, QUIET_NS, ReadingId, Refusal, Sample,
+    Start, Tick, Unreachable, Unsupported, View, Wants,
 };
 
 use self::inner::Inner;
@@ -98,7 +98,8 @@ impl<L: Limiter> Limited<L> {
         let has_cores = self.inner.cores() == self.inner.clamp(self.limiter.cores());
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
         let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
-        self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), ..inner };
+        // A budget exists to save power: the server sleeps also if the inner policy alone would keep it awake.
+        self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), awake_ns: inner.awake_ns.min(QUIET_NS) };
         self.answer
     }
 }

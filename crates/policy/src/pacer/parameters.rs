@@ -56,7 +56,7 @@ pub struct Parameters {
     pub drives: bool,
     /// Time from the last request until they may, in nanoseconds.
     pub after_writes_ns: u64,
-    /// Whether the whole server may sleep while it is idle.
+    /// Whether the whole server may sleep while no requests come.
     pub server_sleep: bool,
 }
 
@@ -311,7 +311,7 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "server_sleep",
-        meaning: "the whole server may wait in the kernel while it is idle and no background work is left (chosen)",
+        meaning: "the whole server may wait in the kernel while no requests come (chosen)",
         allowed: SWITCH,
         get: |p| p.server_sleep.to_string(),
         set: |p, v| put(&mut p.server_sleep, v.parse().ok()),

@@ -1,7 +1,7 @@
 //! The policy on a plant: state, windows, baseline and settings.
 
 use pilotlight_plant::{
-    Capabilities, Command, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start, ThreadSample, View,
+    Capabilities, Command, Goals, KnobId, NEVER, Next, QUIET_NS, ReadingId, Refusal, Sample, Start, ThreadSample, View,
 };
 
 use super::adaptor::{Adaptor, Loss};
@@ -18,6 +18,11 @@ use super::tolerance::Tolerance;
 use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::schedule::Schedule;
+
+/// Mean gaps without a request after which the load has ended; chosen: 5 of 100,000 random gaps are longer.
+const GAPS: u64 = 10;
+/// Mean gap from which on requests are no load with a latency to keep, in nanoseconds; chosen.
+const LONGEST_GAP_NS: u64 = 40_000_000;
 
 /// Windows after which a loss is significant, on a plant of one core; chosen.
 const CERTAIN_WINDOWS: usize = 3;
@@ -50,8 +55,9 @@ pub(super) struct Running {
     has_drives: bool,
     /// When the last settings take effect.
     holds_ns: u64,
-    /// When an interval with requests last ended.
+    /// When an interval with requests last ended, and the mean gap between its requests.
     active_ns: u64,
+    gap_ns: u64,
     can_server_sleep: bool,
     counters: Counters,
 }
@@ -88,6 +94,7 @@ impl Running {
             has_drives: parameters.drives,
             holds_ns: start.now_ns,
             active_ns: start.now_ns,
+            gap_ns: NEVER,
             can_server_sleep: parameters.server_sleep && start.capabilities.server_sleep.is_some(),
             counters: Counters::default(),
         };
@@ -113,7 +120,8 @@ impl Running {
             return;
         }
         let capabilities = std::mem::take(&mut self.capabilities);
-        (self.monitors, self.state, self.active_ns) = (before.monitors, before.state, before.active_ns);
+        (self.monitors, self.state) = (before.monitors, before.state);
+        (self.active_ns, self.gap_ns) = (before.active_ns, before.gap_ns);
         (self.retries, self.counters, self.loss) = (before.retries, before.counters, before.loss);
         self.trusted_until_ns = before.trusted_until_ns;
         (self.drives, self.background) = (before.drives, before.background);
@@ -198,10 +206,15 @@ impl Running {
         if settled_ns > self.now_ns && !self.drives.is_empty() && self.tolerated_ns() > 0 {
             needed_ns = needed_ns.min(self.schedule.at_or_after(settled_ns));
         }
-        let sleeps = rests && self.can_server_sleep && self.may_save();
+        let sleeps = self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next { needed_ns, awake_ns: if sleeps { parameters.idle_after_ns } else { awake_ns } };
+        self.answer = Next { needed_ns, awake_ns: if sleeps { awake_ns.min(self.quiet_ns()) } else { awake_ns } };
         self.answer
+    }
+
+    /// Time without requests after which the load has ended: so few gaps are longer that the wake-up after them is not seen in the latency.
+    fn quiet_ns(&self) -> u64 {
+        if self.gap_ns > LONGEST_GAP_NS { QUIET_NS } else { QUIET_NS.max(self.gap_ns * GAPS) }
     }
 
     fn baseline(&self) -> Option<Baseline> {
@@ -217,6 +230,10 @@ impl Running {
     fn evaluate(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
         if !is_quiet(sample) {
             self.active_ns = sample.now_ns;
+            let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
+            let gap_ns = sample.elapsed_ns.checked_div(requests).unwrap_or(self.gap_ns);
+            // A mean over some intervals, as the rest of a load that has ended is none; a higher rate counts at once.
+            self.gap_ns = if gap_ns < self.gap_ns { gap_ns } else { self.gap_ns - self.gap_ns / 8 + gap_ns / 8 };
         }
         self.background.update(sample.now_ns, sample.readings, parameters.idle_after_ns);
         self.monitors.read(sample);

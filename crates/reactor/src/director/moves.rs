@@ -35,7 +35,7 @@ impl Director {
         if cell.finished.load(Acquire) || self.peers.get(to.index()).is_none() {
             return Err(Refusal::Unknown);
         }
-        if self.commanded_asleep[to.index()] {
+        if self.commanded_asleep[to.index()] || self.peers[to.index()].cell.rests.is_set() {
             self.wake(to, now_ns);
         }
         add(&self.cell.moves, 1);

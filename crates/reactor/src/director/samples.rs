@@ -50,6 +50,20 @@ impl Director {
         }
     }
 
+    /// Whether there are requests since the last tick.
+    pub(super) fn has_uncounted(&self) -> bool {
+        let mut cells = self.cells.iter().zip(&self.on_tick);
+        cells.any(|(cell, seen)| cell.requests.load(Relaxed) != seen.requests)
+    }
+
+    /// Whether the current interval is not quiet.
+    pub(super) fn has_unreported(&self) -> bool {
+        self.cells.iter().zip(&self.on_interval).any(|(cell, seen)| {
+            let served = cell.answered.load(Relaxed) != seen.answered || cell.in_progress.load(Relaxed) > 0;
+            cell.requests.load(Relaxed) != seen.requests || self.wants.service && served
+        })
+    }
+
     pub(super) fn core_totals(&self) -> Vec<CoreSample> {
         self.topology.cores().map(|core| self.core_total(core)).collect()
     }

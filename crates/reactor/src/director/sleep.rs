@@ -1,10 +1,15 @@
 //! Sleep of the whole server, and its effect on ticks.
 //!
+//! A worker rests by itself after a time without requests that the director publishes; the main core follows when every worker rests
+//! or sleeps (`resting.rs`). An interval alone ends the sleep for no longer than it takes.
+//!
 //! Ticks stop with the main core and continue afterwards: no tick contains the time of a sleep. The last requests before it are reported by an
 //! early tick, which counts as a whole one: a wait that ended for that alone would cost more than the request. A long sleep is interrupted
 //! once if workers wait in an instruction, to let them sleep deeper.
 
-use pilotlight_plant::{CoreState, Depth, NEVER};
+use std::sync::atomic::Ordering::Relaxed;
+
+use pilotlight_plant::{CoreId, CoreState, Depth, NEVER, Next, QUIET_NS};
 
 use super::{Director, QuietTime};
 use crate::event::Event;
@@ -18,9 +23,41 @@ impl Director {
     pub(crate) fn is_quiet(&self, now_ns: u64, request_ns: u64) -> bool {
         let quiet_for_ns = now_ns.saturating_sub(request_ns);
         self.awake_ns().is_some_and(|awake_ns| quiet_for_ns >= awake_ns)
-            && self.due_ns() > now_ns
             && self.has_no_pending_work()
-            && self.topology.workers().all(|core| self.state(core) != CoreState::Awake)
+            && self.workers_rest()
+            && self.due_ns() > now_ns
+    }
+
+    /// The check after the main core has announced its rest: no worker has got a request meanwhile.
+    pub(crate) fn is_still_quiet(&self, now_ns: u64) -> bool {
+        // the counts after the rests: what a worker counted before it rested is visible then
+        self.workers_rest() && self.due_ns() > now_ns && !(self.wants.tick_ns.is_some() && self.has_uncounted())
+    }
+
+    fn workers_rest(&self) -> bool {
+        let rests = |core| self.state(core) != CoreState::Awake || self.peers[core.index()].cell.rests.is_set();
+        self.topology.workers().all(rests)
+    }
+
+    /// Whether the policy receives requests at all, so that one on a worker ends a sleep.
+    pub(crate) fn is_called(&self) -> bool {
+        self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some()
+    }
+
+    /// Notes the policy's next deadline, and publishes the time awake to the workers if it has changed.
+    pub(super) fn set_next(&mut self, next: Next) {
+        self.next = next;
+        let quiet_ns = self.awake_ns().map_or(0, |awake_ns| awake_ns.max(QUIET_NS));
+        let before_ns = std::mem::replace(&mut self.quiet_ns, quiet_ns);
+        if quiet_ns == before_ns {
+            return;
+        }
+        self.peers.iter().for_each(|peer| peer.cell.quiet_ns.store(quiet_ns, Relaxed));
+        if before_ns > 0 && (quiet_ns == 0 || quiet_ns > before_ns) {
+            for core in (0..self.peers.len()).map(|core| CoreId(core as u16)) {
+                self.send(core, Event::Look); // one that rests may have to poll
+            }
+        }
     }
 
     /// Time awake after a request; `None` if the server does not sleep.
@@ -33,10 +70,9 @@ impl Director {
         }
     }
 
-    /// Reports the requests that were polled until `request_ns` to the policy, if it has not received them. Returns whether the server may
-    /// still sleep.
+    /// Reports the last requests to the policy, if it has not received them. Returns whether the server may still sleep.
     pub(crate) fn report(&mut self, now_ns: u64, request_ns: u64) -> bool {
-        if self.wants.tick_ns.is_none() || self.collected_ns >= request_ns {
+        if self.wants.tick_ns.is_none() || !self.has_uncounted() {
             return true;
         }
         self.tick(now_ns);
@@ -55,8 +91,11 @@ impl Director {
 
     /// Next time the policy must be called although nothing arrives.
     pub(crate) fn due_ns(&self) -> u64 {
-        // without ticks it is called at intervals only
-        if self.wants.tick_ns.is_some() { self.next.needed_ns } else { self.next.needed_ns.max(self.interval_due_ns) }
+        match self.wants.tick_ns {
+            Some(_) => self.next.needed_ns,
+            None if self.has_unreported() => self.interval_due_ns, // it is called at intervals only
+            None => self.next.needed_ns.max(self.interval_due_ns),
+        }
     }
 
     /// Called before the main core waits in the kernel, as the last one; returns the end of the wait. A long sleep is interrupted once, for

@@ -22,6 +22,7 @@ use pilotlight_plant::Arrivals;
 use super::{Reactor, Slot};
 use crate::cells::add;
 use crate::clock;
+use crate::event::Event;
 use crate::io_thread::{CompletionMode, Polled};
 
 /// Polls without work, one after the other, after which an I/O thread's descriptor is watched: registering it costs as much as
@@ -122,6 +123,7 @@ impl Reactor {
         let polled = if look || slot.active { slot.thread.poll(begin) } else { slot.thread.poll_unreadable(begin) };
         let end = clock::now_ns();
         slot.account(&polled, begin, end);
+        slot.finished = polled.finished;
         self.quiet = self.quiet + usize::from(slot.active) - usize::from(slot.note(polled.busy));
         add(if polled.busy { &self.cell.busy_ns } else { &self.cell.idle_ns }, end - begin);
         *now = end;
@@ -129,9 +131,21 @@ impl Reactor {
             add(&self.cell.requests, u64::from(polled.requests));
             add(&slot.cell.requests, u64::from(polled.requests));
             self.last_request_ns = end;
+            if self.has_rested {
+                self.announce_request();
+            }
         }
-        slot.finished = polled.finished;
         polled
+    }
+
+    /// A worker's first request since it rested, which has been counted: the main core may sleep.
+    #[cold]
+    fn announce_request(&mut self) {
+        self.has_rested = false;
+        let main = &self.peers[self.main.index()];
+        if main.cell.rests.is_set_after_request() {
+            let _ = main.events.send(Event::Look); // a full ring wakes it too
+        }
     }
 
     /// Has the descriptor of an I/O thread watched, unless it has none or needs a poll in each round.

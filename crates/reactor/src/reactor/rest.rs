@@ -1,6 +1,7 @@
 //! Rest after a round without work: polling on, a pause, sleep, or a wait in the kernel.
 
 use std::num::NonZeroU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pilotlight_plant::Depth;
@@ -60,9 +61,19 @@ impl Reactor {
         }
         match self.sleep {
             Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
-            _ if interrupts => Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX },
+            _ if interrupts || self.is_quiet_worker(now) => {
+                Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX }
+            }
             _ => self.choose_pause(now),
         }
+    }
+
+    /// Whether this worker has had no request for as long as the policy says, and none is in progress.
+    fn is_quiet_worker(&self, now: u64) -> bool {
+        let quiet_ns = self.cell.quiet_ns.load(Relaxed);
+        quiet_ns > 0
+            && now.saturating_sub(self.last_request_ns) >= quiet_ns
+            && self.slots.iter().all(|slot| slot.polled.1 == 0)
     }
 
     fn choose_pause(&self, now: u64) -> Rest {
@@ -144,7 +155,7 @@ impl Reactor {
                 self.kernel_wait.add(fd);
             }
         }
-        if self.inbox.arm() && self.completions_are_current() {
+        if self.inbox.arm() && self.completions_are_current() && self.begin_rest(depth, *now) {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
@@ -156,6 +167,8 @@ impl Reactor {
             let left_ns = if until_ns == u64::MAX { until_ns } else { until_ns.saturating_sub(clock::now_ns()) };
             self.kernel_wait.wait(left_ns);
             *now = clock::now_ns();
+            self.cell.rests.end();
+            self.has_rested = self.director.is_none();
             self.end_sleep(*now);
             self.woken = Some(depth);
             if let Some(director) = self.director.as_mut().filter(|_| server) {
@@ -164,6 +177,23 @@ impl Reactor {
         }
         self.inbox.disarm();
         self.end_waits(self.slots.len());
+    }
+
+    /// Announces a wait in the kernel. False if the main core must stay awake, as a worker has got a request meanwhile.
+    fn begin_rest(&self, depth: Depth, now: u64) -> bool {
+        let Some(director) = &self.director else {
+            self.cell.rests.begin();
+            return true;
+        };
+        if depth != Depth::ServerSleep || !director.is_called() {
+            return true; // no worker needs to wake it
+        }
+        self.cell.rests.begin();
+        let is_quiet = director.is_still_quiet(now);
+        if !is_quiet {
+            self.cell.rests.end();
+        }
+        is_quiet
     }
 
     /// Whether the completion mode of every I/O thread is current. The director stores the mode, then notifies the core that it reads as the

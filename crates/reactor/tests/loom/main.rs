@@ -1,4 +1,4 @@
-//! Every interleaving (and every stale read that the memory model allows) of the ring and of arm, re-check, wait.
+//! Every interleaving (and every stale read that the memory model allows) of the ring, of arm, re-check, wait, and of rests.
 //!
 //! The files of the ring and the bell are compiled here again, unchanged, with a `sync` and a `wait` based on `loom`. An owner that never
 //! wakes is a deadlock, which `loom` reports. The same models with one step omitted must fail: this proves that the models detect a lost
@@ -14,6 +14,8 @@ mod bell;
 mod doorbell;
 #[path = "../../src/inbox.rs"]
 mod inbox;
+#[path = "../../src/resting.rs"]
+mod resting;
 #[path = "../../src/ring.rs"]
 mod ring;
 #[path = "../../src/setpoints.rs"]
@@ -25,6 +27,7 @@ mod bells;
 mod drops;
 mod follow;
 mod order;
+mod rests;
 mod wake_up;
 
 /// Runs `model` in every order with at most two preempted threads, or `LOOM_MAX_PREEMPTIONS`.

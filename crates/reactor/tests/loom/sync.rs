@@ -19,6 +19,8 @@ pub(crate) enum Step {
     Arm,
     Recheck,
     SenderFence,
+    RestFence,
+    RequestFence,
 }
 
 thread_local! {

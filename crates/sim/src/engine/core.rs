@@ -72,7 +72,7 @@ pub(crate) struct Core {
     /// The running I/O thread and the end of the last interrupt, if cores take interrupts of others.
     runs: Option<u16>,
     interrupted_ns: u64,
-    /// Main core: end of its last poll step with requests; whether it asks for a sleep of the whole server, waits in it, until when without
+    /// End of its last poll step with work, on a worker also the arrival of an I/O thread or a wake-up. Main core: whether it asks for a sleep of the whole server, waits in it, until when without
     /// an event, and whether it has ended.
     last_request_ns: u64,
     is_quiet: bool,
@@ -220,7 +220,8 @@ impl Core {
         }
         let polls = self.mode == Mode::Polls;
         let next_ns = if polls { self.quota_ns } else { self.next_ns(shared) };
-        let may_rest = polls && (self.to_sleep.is_some() || !self.empty_loop(shared).polls);
+        let may_rest = polls
+            && (self.to_sleep.is_some() || !self.empty_loop(shared).polls || self.rest_begins_ns(shared) < until_ns);
         next_ns < until_ns || may_rest || self.has_messages()
     }
 
@@ -284,7 +285,8 @@ impl Core {
     /// Whether its state does not change without an event.
     pub(crate) fn is_settled(&mut self, shared: &Shared<'_>) -> bool {
         let is_free = self.inbox.is_empty() && (self.quota_ns == u64::MAX || !shared.quota.is_active());
-        is_free && (self.mode != Mode::Polls || self.empty_loop(shared).polls)
+        is_free
+            && (self.mode != Mode::Polls || self.empty_loop(shared).polls && self.rest_begins_ns(shared) == u64::MAX)
     }
 
     /// Time of its next activity without external events.
@@ -297,7 +299,7 @@ impl Core {
             Mode::Idles { since_ns, .. } if shared.interrupts.is_active() => {
                 self.called(shared).0.min(interrupt).max(since_ns)
             }
-            Mode::Idles { since_ns, .. } => self.due_ns(shared).min(message).min(self.idle_until_ns).max(since_ns),
+            Mode::Idles { since_ns, .. } => self.wake_ns(shared).min(message).min(self.idle_until_ns).max(since_ns),
             Mode::Throttled { since_ns, .. } => {
                 shared.quota.release_ns(self.id).max(since_ns).min(interrupt.max(self.interrupted_ns))
             }
@@ -356,6 +358,7 @@ impl Core {
         }
         let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let until_ns = message_ns.min(self.quota_ns);
+        let until_ns = until_ns.min(self.rest_begins_ns(shared));
         if self.is_main { until_ns.min(shared.policy_due_ns).min(self.quiet_ns(shared)) } else { until_ns }
     }
 
@@ -412,7 +415,7 @@ impl Core {
                 self.is_quiet = true;
                 return Boundary::CallPolicy;
             }
-            if self.rest(shared) {
+            if self.rest_quietly(shared) || self.rest(shared) {
                 return Boundary::Again;
             }
         }
@@ -505,7 +508,7 @@ impl Core {
         match kind {
             MessageKind::Sleep { deep, exit_ns } => self.to_sleep = Some((deep, exit_ns)),
             MessageKind::Wake if self.leaves => {}
-            MessageKind::Wake => self.to_sleep = None,
+            MessageKind::Wake => (self.to_sleep, self.last_request_ns) = (None, self.active_ns()),
             MessageKind::Offline { exit_ns } => (self.to_sleep, self.leaves) = (Some((true, exit_ns)), true),
             MessageKind::Online => (self.to_sleep, self.leaves) = (None, false),
             MessageKind::MoveOut(thread, order) => {
@@ -516,6 +519,7 @@ impl Core {
             MessageKind::MoveIn(thread) => {
                 self.to_sleep = None;
                 self.loop_was_empty = false;
+                self.last_request_ns = self.active_ns();
                 self.ring.push(thread);
                 self.empty_loop = None;
                 shared.threads[usize::from(thread)].home = Some(self.id);

@@ -62,8 +62,7 @@ pub(crate) struct Director {
     next_needed_ns: u64,
     /// Time after a request until the whole server may sleep.
     awake_ns: u64,
-    /// When requests were last counted for a tick, and when the whole server fell asleep.
-    counted_ns: u64,
+    /// When the whole server fell asleep.
     asleep_since_ns: u64,
     /// Whether the next tick is an early one before a sleep of the whole server.
     reports: bool,
@@ -127,7 +126,6 @@ impl Director {
             sampled_ns: 0,
             next_needed_ns: NEVER,
             awake_ns: NEVER,
-            counted_ns: 0,
             asleep_since_ns: 0,
             reports: false,
             skipped: false,
@@ -282,7 +280,6 @@ impl Director {
             before.busy_ns = thread.busy_ns;
         }
         let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
-        self.counted_ns = now_ns;
         let elapsed_ns = if self.reports { elapsed_ns.max(self.wants.tick_ns.unwrap_or(0)) } else { elapsed_ns };
         if self.counts.is_empty() && now_ns < self.next_needed_ns && !self.eager {
             return;

@@ -195,6 +195,12 @@ pub(crate) struct Shared<'a> {
     pub(crate) policy_due_ns: u64,
     /// Time after the last request on the main core until it asks for a sleep of the whole server; `u64::MAX` for never.
     pub(crate) awake_ns: u64,
+    /// Earliest time at which it asks, as a worker polls until then.
+    pub(crate) ask_ns: u64,
+    /// Time without work after which a worker rests; `u64::MAX` for never.
+    pub(crate) quiet_ns: u64,
+    /// Whether a request on a worker ends a sleep of the main core.
+    pub(crate) wakes_main: bool,
     pub(crate) switches: u64,
     /// Sequence number of submissions and answers.
     pub(super) numbers: u32,
@@ -233,6 +239,9 @@ impl<'a> Shared<'a> {
             changed_ns: 0,
             policy_due_ns: u64::MAX,
             awake_ns: u64::MAX,
+            ask_ns: 0,
+            quiet_ns: u64::MAX,
+            wakes_main: false,
             switches: 0,
             numbers: 0,
             polls: None,

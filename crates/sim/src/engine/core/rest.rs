@@ -44,9 +44,39 @@ impl Core {
         true
     }
 
+    /// When a worker without work rests.
+    pub(crate) fn rest_begins_ns(&self, shared: &Shared<'_>) -> u64 {
+        if self.is_main { u64::MAX } else { self.last_request_ns.saturating_add(shared.quiet_ns) }
+    }
+
+    /// A worker that had no work for long enough, and has no request in progress, waits in the kernel.
+    pub(super) fn rest_quietly(&mut self, shared: &mut Shared<'_>) -> bool {
+        let rests = self.rest_begins_ns(shared) <= self.now_ns
+            && !shared.interrupts.is_active()
+            && self.ring.iter().all(|&thread| shared.threads[usize::from(thread)].in_progress == 0);
+        if rests {
+            self.idle(shared);
+        }
+        rests
+    }
+
+    /// The time of its last request if it gets an I/O thread or a wake-up now: requests follow.
+    pub(super) fn active_ns(&self) -> u64 {
+        if self.is_main { self.last_request_ns } else { self.now_ns }
+    }
+
+    /// Earliest known event that ends its wait: of its I/O threads, or of any while the whole server sleeps, as a worker with a request wakes
+    /// the main core.
+    pub(super) fn wake_ns(&self, shared: &Shared<'_>) -> u64 {
+        if self.is_last && shared.wakes_main {
+            return shared.due_ns.iter().copied().min().unwrap_or(u64::MAX);
+        }
+        self.due_ns(shared)
+    }
+
     /// When the main core may ask for a sleep of the whole server.
     pub(crate) fn quiet_ns(&self, shared: &Shared<'_>) -> u64 {
-        self.last_request_ns.saturating_add(shared.awake_ns)
+        self.last_request_ns.saturating_add(shared.awake_ns).max(shared.ask_ns)
     }
 
     pub(crate) fn last_request_ns(&self) -> u64 {
@@ -132,7 +162,8 @@ impl Core {
             return self.leave_kernel(shared, until_ns, since_ns, exit_ns);
         }
         let message = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
-        let due_ns = self.due_ns(shared);
+        let due_ns = self.wake_ns(shared);
+        let is_own = due_ns == self.due_ns(shared);
         let event_ns = due_ns.min(message).min(self.idle_until_ns).max(since_ns);
         if event_ns >= until_ns {
             return Boundary::Wait;
@@ -140,8 +171,13 @@ impl Core {
         let timer_ns = std::mem::replace(&mut self.idle_until_ns, u64::MAX);
         self.resumed = std::mem::take(&mut self.is_last);
         let kernel = shared.machine.kernel;
-        let coalesced_ns = if due_ns < message.min(timer_ns) { kernel.coalesce_ns } else { 0 };
-        let woken_ns = event_ns + coalesced_ns + self.late_ns(shared, event_ns - since_ns);
+        let mut woken_ns = event_ns + self.late_ns(shared, event_ns - since_ns);
+        if due_ns < message.min(timer_ns) {
+            // a worker wakes first, takes the request and notifies this core
+            let worker_ns =
+                u64::from(kernel.shallow_exit_ns) + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
+            woken_ns += kernel.coalesce_ns + if is_own { 0 } else { worker_ns };
+        }
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
         self.wake_up(shared, woken_ns, exit_ns);
         self.mode = Mode::Polls;

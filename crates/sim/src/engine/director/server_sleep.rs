@@ -1,26 +1,59 @@
-//! Sleep of the whole server, as in `crates/reactor/src/director/sleep.rs`: when no worker is awake and no request has come for a while, the main
-//! core waits in the kernel, and ticks stop. The last requests are reported by an early tick, which counts as a whole one.
+//! Sleep of the whole server, as in `crates/reactor/src/director/sleep.rs`: a worker without requests rests, and when no worker
+//! is awake and no request has come for a while, the main core waits in the kernel too, and ticks stop. The last requests are reported by an early tick, which counts as a whole one.
 
-use pilotlight_plant::{NEVER, Next};
+use pilotlight_plant::{NEVER, Next, QUIET_NS};
 
 use super::Director;
 use crate::engine::core::Core;
 use crate::engine::meter::Metering;
 use crate::engine::shared::Shared;
 
+/// Time until the main core asks again while a worker that could rest still polls, in nanoseconds.
+const ASK_AGAIN_NS: u64 = 10_000;
+
 impl Director {
     pub(super) fn set_next(&mut self, next: Next) {
         (self.next_needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
     }
 
-    /// Lets the main core ask for a sleep once no request has come for long enough.
+    /// Lets workers rest, and the main core ask for a sleep, once no request has come for long enough.
     pub(super) fn allow_sleep(&self, shared: &mut Shared<'_>) {
-        let sleeps = shared.machine.sockets.server_sleep_ns > 0 && self.wants.tick_ns.is_some() && self.workers_rest();
-        shared.awake_ns = if sleeps { self.awake_ns } else { NEVER };
+        if shared.machine.sockets.server_sleep_ns == 0 {
+            return;
+        }
+        shared.awake_ns = self.awake_ns;
+        shared.quiet_ns = if self.awake_ns == NEVER { NEVER } else { self.awake_ns.max(QUIET_NS) };
+        shared.wakes_main = self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some();
+        if self.topology.workers().all(|core| self.asleep[core.index()].is_some()) {
+            shared.ask_ns = 0;
+        }
     }
 
-    fn workers_rest(&self) -> bool {
-        self.topology.workers().all(|core| self.asleep[core.index()].is_some())
+    /// Workers that neither sleep nor rest.
+    fn awake<'a>(&self, cores: &'a [Core]) -> impl Iterator<Item = &'a Core> {
+        let workers = self.topology.workers().filter(|core| self.asleep[core.index()].is_none());
+        workers.map(|core| &cores[core.index()]).filter(|core| !core.idles())
+    }
+
+    /// Whether there are requests since the last tick.
+    fn has_uncounted(&self, shared: &Shared<'_>) -> bool {
+        shared.threads.iter().zip(&self.on_tick).any(|(thread, seen)| thread.polled != seen.polled)
+    }
+
+    /// Whether the current interval has requests, or some are in progress.
+    fn has_unreported(&self, shared: &Shared<'_>) -> bool {
+        let mut threads = shared.threads.iter().zip(&self.on_interval);
+        threads.any(|(thread, seen)| thread.polled != seen.polled || thread.in_progress > 0 || seen.in_progress > 0)
+    }
+
+    /// Next time the policy must be called although nothing arrives; without ticks it is called at intervals only.
+    fn needed_ns(&self, shared: &Shared<'_>) -> u64 {
+        let needed_ns = match self.wants.tick_ns {
+            Some(_) => self.next_needed_ns,
+            None if self.has_unreported(shared) => self.interval_due_ns,
+            None => self.next_needed_ns.max(self.interval_due_ns),
+        };
+        needed_ns.min(self.pending.due_ns())
     }
 
     /// The main core asks for a sleep of the whole server, or has ended one; `false` if neither.
@@ -44,20 +77,23 @@ impl Director {
         true
     }
 
-    fn is_quiet(&self, main: &Core, shared: &Shared<'_>) -> bool {
+    fn is_quiet(&self, cores: &[Core], shared: &Shared<'_>) -> bool {
+        let main = &cores[self.topology.main().index()];
         let now_ns = main.now_ns;
-        self.next_needed_ns.min(self.pending.due_ns()) > now_ns
+        self.needed_ns(shared) > now_ns
             && shared.moving == 0
-            && self.workers_rest()
+            && self.awake(cores).next().is_none()
             && main.last_request_ns().saturating_add(self.awake_ns) <= now_ns
     }
 
     fn try_sleep(&mut self, cores: &mut [Core], meter: &mut dyn Metering, shared: &mut Shared<'_>) {
         let main = self.topology.main().index();
-        if !self.is_quiet(&cores[main], shared) {
+        if !self.is_quiet(cores, shared) {
+            let rest_ns = self.awake(cores).map(|core| core.rest_begins_ns(shared)).max().unwrap_or(0);
+            shared.ask_ns = rest_ns.max(cores[main].now_ns + ASK_AGAIN_NS);
             return;
         }
-        if self.counted_ns < cores[main].last_request_ns() {
+        if self.wants.tick_ns.is_some() && self.has_uncounted(shared) {
             let now_ns = cores[main].now_ns;
             self.tick_due_ns = self.tick_after_ns(now_ns);
             self.decide(cores, shared);
@@ -65,11 +101,12 @@ impl Director {
             self.tick(now_ns, shared);
             self.reports = false;
             self.carry_out(cores, meter, shared);
-            if !self.is_quiet(&cores[main], shared) {
+            if !self.is_quiet(cores, shared) {
+                shared.ask_ns = cores[main].now_ns + ASK_AGAIN_NS;
                 return;
             }
         }
-        let until_ns = self.next_needed_ns.min(self.pending.due_ns());
+        let until_ns = self.needed_ns(shared);
         self.asleep_since_ns = cores[main].now_ns;
         cores[main].sleep_until(shared, until_ns);
     }
