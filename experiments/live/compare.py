@@ -7,7 +7,7 @@ import csv, sys
 
 RESULTS, MEASURED = sys.argv[1:3]
 MARKDOWN = "--markdown" in sys.argv
-SCENARIOS = {"idle": "idle 2 s, right after a load of 1 s", "steady-24k": "steady 24 k", "steady-240k": "steady 240 k",
+SCENARIOS = {"idle": "idle 2 s, right after a load of 1 s", "steady-2k": "steady 2.4 k", "steady-24k": "steady 24 k", "steady-240k": "steady 240 k",
              "bursts": "bursts 1.8 s + 0.2 s", "bursts-long": "bursts 10 s + 1 s", "lone-burst": None}
 METRICS = [("cores", "cores_awake", "server_cpu_cores", 1.2), ("p99_us", "latency_p99_us", "p99_us", 1.5),
            ("light p99_us", "light.latency_p99_us", "light_p99_us", 1.5), ("burst p99_us", "burst.latency_p99_us", "burst_p99_us", 1.5)]

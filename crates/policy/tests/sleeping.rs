@@ -174,3 +174,36 @@ fn a_short_sleep_keeps_the_window() {
         }
     }
 }
+
+/// Threads that move in a tick of `elapsed_ns` in which thread 0 surges, thread 1 has five times its usual requests and the others their usual ones.
+fn moved_by_a_surge(settings: &[(&str, &str)], elapsed_ns: u64) -> Vec<u16> {
+    let (mut policy, _) = start_with(settings);
+    let mut out = Vec::new();
+    let mut tick = |now_ns, elapsed_ns, requests: [u32; CORES as usize]| {
+        let count = |(thread, requests): (u16, u32)| ThreadCount { thread: ThreadId(thread), requests, busy_ns: 0 };
+        let counts: Vec<_> = (0..).zip(requests).filter(|(_, requests)| *requests > 0).map(count).collect();
+        policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out);
+        out.drain(..).collect::<Vec<_>>()
+    };
+    for at in 1..400 {
+        let usual = u32::from(at % 16 == 0); // two in the recent 320 us
+        assert_eq!(tick(at * TICK_NS, TICK_NS, [usual; CORES as usize]), []);
+    }
+    let mut surge = [0; CORES as usize];
+    (surge[0], surge[1]) = (60, 8);
+    let commands = tick(399 * TICK_NS + elapsed_ns, elapsed_ns, surge);
+    let moved = |command: &Command| match command {
+        Command::Move { thread, .. } => Some(thread.0),
+        _ => None,
+    };
+    commands.iter().filter_map(moved).collect()
+}
+
+#[test]
+fn a_late_tick_with_a_surge_moves_all_threads_that_have_risen() {
+    let recommended = [("guards", "recommended")];
+    assert_eq!(moved_by_a_surge(&recommended, 20 * TICK_NS), [0, 1]);
+    assert_eq!(moved_by_a_surge(&recommended, TICK_NS), [0], "the main core is not flooded");
+    let published = [("guards", "recommended"), ("give_back_interval", "never")];
+    assert_eq!(moved_by_a_surge(&published, 20 * TICK_NS), [0]);
+}

@@ -218,6 +218,17 @@ impl Detector {
         self.tick += 1;
     }
 
+    /// Whether a thread has more than twice the requests of its window, and a quarter of `min_requests`: the rule's weaker form for threads of a core on
+    /// which another has surged.
+    pub(super) fn has_risen(&self, thread: ThreadId) -> bool {
+        let (block, lane) = (thread.index() / LANES, thread.index() % LANES);
+        let (recent, sum) = (self.recent[block][lane], self.sums[block][lane]);
+        let is_known = self.ring.filled >= self.rule.least && self.ring.average > 1;
+        is_known
+            && recent * 4.0 >= self.rule.min_requests
+            && recent * self.ring.filled as f64 > sum * 2.0 * self.ring.intervals as f64
+    }
+
     /// The number of fine intervals that a tick counts as.
     fn intervals(&self, elapsed_ns: u64) -> u64 {
         if self.ring.average == 1 || elapsed_ns < 2 * self.interval_ns {

@@ -115,6 +115,12 @@ impl PlantState {
         self.owned[core.index()]
     }
 
+    /// The I/O threads on a core.
+    pub fn threads_on(&self, core: CoreId) -> impl Iterator<Item = ThreadId> {
+        let homes = self.homes.iter().enumerate();
+        homes.filter(move |(_, home)| home.0 == core).map(|(thread, _)| ThreadId(thread as u16))
+    }
+
     /// Cores that poll.
     #[must_use]
     pub fn cores_awake(&self) -> usize {

@@ -174,8 +174,7 @@ impl Core {
         let mut woken_ns = event_ns + self.late_ns(shared, event_ns - since_ns);
         if due_ns < message.min(timer_ns) {
             // a worker wakes first, takes the request and notifies this core
-            let worker_ns =
-                u64::from(kernel.shallow_exit_ns) + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
+            let worker_ns = kernel.shallow_exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
             woken_ns += kernel.coalesce_ns + if is_own { 0 } else { worker_ns };
         }
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
