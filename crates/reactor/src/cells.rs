@@ -32,6 +32,8 @@ pub(crate) struct ReactorCell {
     pub(crate) rests: Resting,
     /// Time without requests until a worker waits in the kernel; 0 if it never does. Written by the director.
     pub(crate) quiet_ns: AtomicU64,
+    /// Time of a worker in such waits that have ended.
+    pub(crate) rested_ns: AtomicU64,
     sleep: SleepClock,
     wakes: [AtomicU64; 3],
     wake_latency: [Histogram; 3],

@@ -92,6 +92,10 @@ pub(crate) struct Director {
     last_tick_ns: u64,
     /// Start of the current sleep of the whole server.
     asleep_since_ns: u64,
+    /// It began with every request reported at an interval.
+    slept_quiet: bool,
+    /// Time of the last tick or interval with requests.
+    active_ns: u64,
     interval_due_ns: u64,
     last_interval_ns: u64,
     /// The earliest due time: one comparison a round.
@@ -142,6 +146,8 @@ impl Director {
             tick_due_ns: NEVER,
             last_tick_ns: 0,
             asleep_since_ns: 0,
+            slept_quiet: false,
+            active_ns: 0,
             interval_due_ns: NEVER,
             last_interval_ns: 0,
             due_ns: NEVER,
@@ -347,6 +353,7 @@ impl Director {
         let elapsed_ns = if is_early { elapsed_ns.max(tick_ns) } else { elapsed_ns };
         self.last_tick_ns = now_ns;
         self.tick_due_ns = next_due(self.tick_due_ns, tick_ns, now_ns);
+        self.note_requests(now_ns, !self.counts.is_empty());
         if self.counts.is_empty() && now_ns < self.next.needed_ns {
             return;
         }
@@ -363,12 +370,11 @@ impl Director {
 
     fn interval(&mut self, now_ns: u64) {
         let elapsed_ns = now_ns - self.last_interval_ns;
-        self.last_interval_ns = now_ns;
-        self.interval_due_ns =
-            self.wants.interval_ns.map_or(NEVER, |every| next_due(self.interval_due_ns, every, now_ns));
+        self.skip_interval(now_ns);
         add(&self.cell.intervals, 1);
         let quiet = self.fill_threads();
-        self.fill_cores();
+        self.fill_cores(elapsed_ns);
+        self.note_requests(now_ns, !quiet);
         if quiet && now_ns < self.next.needed_ns {
             return;
         }
@@ -380,6 +386,13 @@ impl Director {
         let next = policy.on_interval(&sample, &mut self.commands);
         self.set_next(next);
         self.execute(now_ns);
+    }
+
+    /// The next interval begins, and the policy does not get the one before, in which there was nothing.
+    fn skip_interval(&mut self, now_ns: u64) {
+        self.last_interval_ns = now_ns;
+        self.interval_due_ns =
+            self.wants.interval_ns.map_or(NEVER, |every| next_due(self.interval_due_ns, every, now_ns));
     }
 
     fn execute(&mut self, now_ns: u64) {

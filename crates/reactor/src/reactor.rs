@@ -11,7 +11,7 @@
 //! - An I/O thread is in exactly one place: a reactor's slots, or one event ring. Only the owning reactor accesses it, so it needs no lock.
 //! - A reactor that owns an I/O thread never sleeps; it waits in the kernel only if every I/O thread has armed its wake-ups and then found
 //!   no work.
-//! - The main core waits only while every worker rests or sleeps, and the first request of a worker then wakes it (`resting.rs`).
+//! - The whole server sleeps only while every worker rests or sleeps, and the first request of a worker then wakes the main core (`resting.rs`).
 //! - If the ring of the new core is full, the old core keeps and serves the I/O thread and tries again.
 
 use std::sync::Arc;
@@ -181,8 +181,8 @@ impl Reactor {
         }
     }
 
-    /// A worker that was woken expects requests.
-    fn stay_awake(&mut self) {
+    /// A worker that was woken, or may not wait, does not rest at once.
+    pub(crate) fn stay_awake(&mut self) {
         if self.director.is_none() {
             self.last_request_ns = clock::now_ns();
         }

@@ -122,6 +122,8 @@ struct Received {
     intervals: AtomicU64,
     /// Intervals before the last tick.
     intervals_before: AtomicU64,
+    /// Length of the last interval with requests.
+    elapsed_ns: AtomicU64,
 }
 
 impl Policy for QuietPolicy {
@@ -150,6 +152,9 @@ impl Policy for QuietPolicy {
         self.received.intervals.fetch_add(1, SeqCst);
         if self.wants.tick_ns.is_none() {
             let requests = sample.threads.iter().map(|thread| thread.requests).sum();
+            if requests > 0 {
+                self.received.elapsed_ns.store(sample.elapsed_ns, SeqCst);
+            }
             self.received.requests.fetch_add(requests, SeqCst);
         }
         if sample.now_ns >= self.needed_ns {
@@ -249,6 +254,23 @@ fn a_request_of_a_waiting_worker_wakes_the_main_core_for_a_tick() {
 #[test]
 fn a_request_of_a_waiting_worker_wakes_the_main_core_for_an_interval() {
     every_request_of_a_worker_is_reported(None, CompletionMode::Poll);
+}
+
+#[test]
+fn a_request_that_ends_a_sleep_is_not_of_the_interval_in_which_nothing_came() {
+    let (runtime, probe_state) = waiting_thread(1, 0);
+    let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Poll);
+    policy.wants.tick_ns = None;
+    runtime.set_policy(policy).expect("supported");
+    let slept = Duration::from_millis(300);
+    let is_short = |request| {
+        eventually("the server sleeps", || (0..2).all(|core| state(&runtime, core) != CoreState::Awake));
+        std::thread::sleep(slept); // many intervals
+        arrives(&probe_state);
+        eventually("the request is reported", || received.requests.load(SeqCst) == request);
+        u128::from(received.elapsed_ns.load(SeqCst)) < slept.as_nanos()
+    };
+    assert!((1..=10).any(is_short), "a busy machine may delay some");
 }
 
 #[test]

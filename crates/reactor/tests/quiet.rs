@@ -13,9 +13,11 @@ use pilotlight_policy::{build, registry};
 use pilotlight_reactor::{Idle, Knobs, ReadingBoard, Refusals, Runtime, RuntimeOptions, clock};
 use support::{ProbeState, eventually, frequencies, knob, probe};
 
-/// Policies under which cores always poll, as published; and without saving any latency.
+/// Policies under which cores always poll, as published.
 const POLLING: [(&str, &[(&str, &str)]); 3] = [("static", &[]), ("dynamic", &[]), ("sandman", &[("variant", "paper")])];
 
+/// After the last request a core may be awake for so long.
+const LATEST_NS: u64 = 5_000_000;
 /// Core time that an idle server may take: 0.015 cores.
 const IDLE_SHARE: f64 = 0.015;
 
@@ -106,10 +108,17 @@ fn no_core_polls_after_the_last_request() {
     for name in registry::NAMES.into_iter().filter(|name| !["static", "dynamic"].contains(name)) {
         for budget in [false, true] {
             let server = Server::new(name, &[], goals(budget));
-            for _ in 0..2 {
+            let mut least_ns = u64::MAX;
+            for _ in 0..10 {
                 (0..50).for_each(|_| server.serve());
+                let before_ns = server.awake_ns();
                 eventually(&format!("{name} is quiet, budget: {budget}"), || server.cores_awake() < IDLE_SHARE);
+                least_ns = least_ns.min(server.awake_ns() - before_ns);
+                if least_ns <= LATEST_NS * 2 {
+                    break; // a busy machine may take longer
+                }
             }
+            assert!(least_ns <= LATEST_NS * 2, "{name}, budget: {budget}: two cores were awake for {least_ns} ns");
         }
     }
 }

@@ -54,7 +54,7 @@ pub struct Sockets {
     pub connection_ns: u32,
     /// Whether the policy is also called between the poll steps of two I/O threads, and a message ends a loop after a step with work.
     pub between_polls: bool,
-    /// CPU time of a sleep of the whole server, in nanoseconds; 0: the main core does not wait in the kernel under a policy that wants ticks.
+    /// CPU time of a sleep of the whole server, in nanoseconds; 0: no core waits in the kernel for want of requests alone.
     pub server_sleep_ns: u64,
     /// Threads of the client, one for each port. They keep to their schedule with `depth` requests in progress: later ones are due meanwhile, sent
     /// as soon as possible, and their latency begins when they are due.

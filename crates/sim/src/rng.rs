@@ -19,7 +19,7 @@ pub enum Purpose {
     Constants = 5,
     /// Noise of sensors.
     Sensors = 6,
-    /// Delays of hosts.
+    /// Stalls of client threads.
     Hosts = 7,
     /// Delays of cores.
     Cores = 8,

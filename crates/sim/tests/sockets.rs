@@ -58,13 +58,21 @@ fn traced(naive: bool, scenario: &Scenario, name: &str) -> (Outcome, Vec<u8>) {
 
 fn engines_agree(name: &str) {
     let mut scenario = server(sockets(), 0.0);
+    engines_agree_on(&mut scenario, name, [1_000.0, 60_000.0]);
+    // Threads of the client that serve the same I/O thread, and send at the same time as nothing stalls them.
+    scenario = server(Sockets { client: Client { stall_gap_ns: 0, ..sockets().client }, ..sockets() }, 0.0);
+    scenario.machine.network.ports = 3;
+    engines_agree_on(&mut scenario, name, [60_000.0, 1_000.0]);
+}
+
+fn engines_agree_on(scenario: &mut Scenario, name: &str, rates: [f64; 2]) {
     for connection in &mut scenario.workload.connections {
         connection.phases = vec![
-            Phase { label: 0, length_ns: 3 * MS, rate: Rate::PerSecond(1_000.0) },
-            Phase { label: 1, length_ns: MS, rate: Rate::PerSecond(60_000.0) },
+            Phase { label: 0, length_ns: 3 * MS, rate: Rate::PerSecond(rates[0]) },
+            Phase { label: 1, length_ns: MS, rate: Rate::PerSecond(rates[1]) },
         ];
     }
-    let ((outcome, trace), (_, naive)) = (traced(false, &scenario, name), traced(true, &scenario, name));
+    let ((outcome, trace), (_, naive)) = (traced(false, scenario, name), traced(true, scenario, name));
     assert!(outcome.requests.answered > 1_000, "{name}");
     assert!(trace == naive, "{name}: traces differ");
 }

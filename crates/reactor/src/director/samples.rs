@@ -72,7 +72,8 @@ impl Director {
     fn core_total(&self, core: CoreId) -> CoreSample {
         let cell = &self.peers[core.index()].cell;
         let busy_ns = cell.busy_ns.load(Relaxed);
-        CoreSample { state: self.state(core), busy_ns, awake_ns: busy_ns + cell.idle_ns.load(Relaxed) }
+        let awake_ns = busy_ns + cell.idle_ns.load(Relaxed) + cell.rested_ns.load(Relaxed);
+        CoreSample { state: self.state(core), busy_ns, awake_ns }
     }
 
     /// Samples of I/O threads since the last interval; whether all were quiet.
@@ -111,13 +112,15 @@ impl Director {
         }
     }
 
-    pub(super) fn fill_cores(&mut self) {
+    /// A worker that rests without a command is awake and idle to the policy: its load is a share of the interval, not of its wake-ups. A rest that
+    /// ended in this interval counts as a part of it.
+    pub(super) fn fill_cores(&mut self, elapsed_ns: u64) {
         self.cores.clear();
         for core in self.topology.cores() {
             let now = self.core_total(core);
             let before = &mut self.cores_on_interval[core.index()];
             let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
-            self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns });
+            self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns: awake_ns.min(elapsed_ns.max(busy_ns)) });
             *before = now;
         }
     }

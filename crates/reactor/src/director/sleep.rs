@@ -98,11 +98,17 @@ impl Director {
         }
     }
 
+    /// End of a wait of the main core for its own I/O threads, beside workers that may be awake and do not wake it.
+    pub(crate) fn wait_ends_ns(&self) -> u64 {
+        if self.is_called() { self.due_ns().min(self.interval_due_ns) } else { self.due_ns() }
+    }
+
     /// Called before the main core waits in the kernel, as the last one; returns the end of the wait. A long sleep is interrupted once, for
     /// workers to sleep deeper.
     pub(crate) fn before_sleep(&mut self, now_ns: u64, request_ns: u64) -> u64 {
         self.asleep_since_ns = now_ns;
-        let long_ns = request_ns.saturating_add(SHORT_NS);
+        self.slept_quiet = !self.has_unreported();
+        let long_ns = request_ns.max(self.active_ns).saturating_add(SHORT_NS);
         if now_ns >= long_ns {
             self.deepen_sleep();
             return self.due_ns();
@@ -130,9 +136,20 @@ impl Director {
         self.last_tick_ns = self.last_tick_ns.saturating_add(slept_ns).min(now_ns);
         self.tick_due_ns = self.tick_due_ns.saturating_add(slept_ns);
         if now_ns >= self.interval_due_ns {
-            self.interval(now_ns); // it ended before the event that ended the sleep
+            if self.slept_quiet && now_ns < self.next.needed_ns {
+                self.skip_interval(now_ns); // a worker may have counted the request that ended the sleep
+            } else {
+                self.interval(now_ns);
+            }
         }
         self.set_due();
+    }
+
+    /// Ticks and intervals with requests, at `now_ns`.
+    pub(super) fn note_requests(&mut self, now_ns: u64, has_requests: bool) {
+        if has_requests {
+            self.active_ns = now_ns;
+        }
     }
 
     /// After requests: workers may rest where a store wakes them.

@@ -8,6 +8,7 @@ use pilotlight_plant::Depth;
 use rustix::thread::{sched_yield, set_current_timer_slack};
 
 use super::{Idle, Reactor, Slot};
+use crate::cells::add;
 use crate::clock;
 use crate::io_thread::CompletionMode;
 
@@ -50,14 +51,13 @@ impl Reactor {
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
         if let Some(director) = &mut self.director {
             let request_ns = self.last_request_ns;
-            let depth = if director.is_quiet(now, request_ns) && director.report(now, request_ns) {
-                Depth::ServerSleep
+            return if director.is_quiet(now, request_ns) && director.report(now, request_ns) {
+                Rest::Kernel { depth: Depth::ServerSleep, until_ns: director.due_ns() }
             } else if interrupts && director.may_wait() {
-                Depth::SoftwareWait
+                Rest::Kernel { depth: Depth::SoftwareWait, until_ns: director.wait_ends_ns() }
             } else {
-                return self.choose_pause(now);
+                self.choose_pause(now)
             };
-            return Rest::Kernel { depth, until_ns: director.due_ns() };
         }
         match self.sleep {
             Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
@@ -148,6 +148,7 @@ impl Reactor {
         for at in 0..self.slots.len() {
             let Some(until) = self.slots[at].thread.prepare_wait(*now) else {
                 self.end_waits(at);
+                self.stay_awake(); // a quiet worker does not try again in each round
                 return self.spin();
             };
             until_ns = until_ns.min(until);
@@ -160,7 +161,8 @@ impl Reactor {
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
             }
-            self.start_sleep(depth, *now);
+            let (began_ns, is_quiet) = (*now, self.director.is_none() && self.is_quiet_worker(*now));
+            self.start_sleep(depth, began_ns);
             if let Ok(bell) = self.inbox.doorbell() {
                 self.kernel_wait.add(bell);
             }
@@ -169,6 +171,9 @@ impl Reactor {
             *now = clock::now_ns();
             self.cell.rests.end();
             self.has_rested = self.director.is_none();
+            if is_quiet {
+                add(&self.cell.rested_ns, *now - began_ns);
+            }
             self.end_sleep(*now);
             self.woken = Some(depth);
             if let Some(director) = self.director.as_mut().filter(|_| server) {
@@ -186,7 +191,7 @@ impl Reactor {
             return true;
         };
         if depth != Depth::ServerSleep || !director.is_called() {
-            return true; // no worker needs to wake it
+            return true; // it needs no worker to wake it
         }
         self.cell.rests.begin();
         let is_quiet = director.is_still_quiet(now);

@@ -63,6 +63,9 @@ fn check_machine(scenario: &Scenario) -> Result<(), String> {
             "where cores take interrupts of others, kernel.ipi_ns is at least 1 and no core is scheduled".to_owned()
         );
     }
+    if scenario.machine.sockets.server_sleep_ns > 0 && (kernel.drive_queues > 0 || kernel.network_queues > 0) {
+        return Err("sockets.server_sleep_ns is 0 where cores take interrupts of others".to_owned());
+    }
     if kernel.md && kernel.md_page_ns == 0 {
         return Err("with kernel.md, kernel.md_page_ns is at least 1".to_owned());
     }

@@ -1,9 +1,9 @@
 //! Threads of a load generator: each serves its connections in turn, as `pilotlight load` does (`crates/host/src/load/worker.rs`).
 //!
-//! **Problem.** A client on the machine of the server has a CPU for each thread, and a thread takes about as long for a request as the server. Under load
-//! it is late: requests of several connections leave together, and answers wait for their turn.
-//! **Terms.** A thread repeats an *iteration*: it looks at each connection and handles the answers that have arrived, then takes all
-//! requests that are due, on its connections in turn, then sends those of each together. A *stall* stops it for a time (a timer, the host of a virtual CPU).
+//! **Problem.** A client on the machine of the server has a CPU for each thread, and a thread takes about as long for a request as the server.
+//! Under load it is late: requests of several connections leave together, and answers wait for their turn.
+//! **Terms.** A thread repeats an *iteration*: it looks at each connection and handles the answers that have arrived, then takes all requests
+//! that are due, on its connections in turn, then sends those of each together. A *stall* stops it for a time (a timer, the host of a virtual CPU).
 //!
 //! **Algorithm.** Each look, and each send, is an *operation*: it sees what has arrived when it begins. Iterations without work are skipped.
 //! **Properties.** A request arrives at least [`Clients::lead_ns`] after its operation begins, so threads advance that far ahead of the server, and
@@ -51,7 +51,7 @@ struct ThreadConnection {
     due: Vec<Sent>,
 }
 
-/// Connections of a thread with the same schedule, which share their requests.
+/// Connections of a thread of the same kind, which share their requests.
 #[derive(Debug)]
 struct Group {
     places: Vec<usize>,
@@ -75,7 +75,9 @@ impl Clients {
             let mine: Vec<usize> = (0..all.len()).filter(|&index| port(index) == number).collect();
             let mut groups: Vec<Group> = Vec::new();
             for (place, &index) in mine.iter().enumerate() {
-                let same = |group: &&mut Group| all[mine[group.places[0]]].phases == all[index].phases;
+                let kind =
+                    |index: usize| (&all[index].phases, all[index].spacing, &all[index].request, all[index].depth);
+                let same = |group: &&mut Group| kind(mine[group.places[0]]) == kind(index);
                 match groups.iter_mut().find(same) {
                     Some(group) => group.places.push(place),
                     None => groups.push(Group { places: vec![place], next: 0 }),

@@ -65,6 +65,9 @@ pub(crate) struct Core {
     /// Changes of state not yet read by the meter.
     pub(crate) changes: VecDeque<Change>,
     state: State,
+    /// Time of a worker in rests without a command that have ended, and whether it is in one.
+    pub(crate) quiet_rest_ns: u64,
+    rests_quietly: bool,
     /// Delays of its wake-ups.
     delays: Stream,
     /// Predicted idle time of the kernel.
@@ -72,8 +75,8 @@ pub(crate) struct Core {
     /// The running I/O thread and the end of the last interrupt, if cores take interrupts of others.
     runs: Option<u16>,
     interrupted_ns: u64,
-    /// End of its last poll step with work, on a worker also the arrival of an I/O thread or a wake-up. Main core: whether it asks for a sleep of the whole server, waits in it, until when without
-    /// an event, and whether it has ended.
+    /// End of its last poll step with work (in the server: with requests), on a worker also the arrival of an I/O thread or a wake-up. Main core:
+    /// whether it asks for a sleep of the whole server, waits in it, until when without an event, and whether it has ended.
     last_request_ns: u64,
     is_quiet: bool,
     is_last: bool,
@@ -154,6 +157,8 @@ impl Core {
             empty_loop: None,
             changes: VecDeque::new(),
             state: State::Awake,
+            quiet_rest_ns: 0,
+            rests_quietly: false,
             delays,
             expected_idle_ns: 0,
             runs: None,

@@ -64,13 +64,15 @@ pub(crate) struct Director {
     awake_ns: u64,
     /// When the whole server fell asleep.
     asleep_since_ns: u64,
+    /// It began with every request reported at an interval.
+    slept_quiet: bool,
     /// Whether the next tick is an early one before a sleep of the whole server.
     reports: bool,
     /// Whether the last due call was skipped, as there were no requests.
     skipped: bool,
     on_tick: Vec<Counters>,
     on_interval: Vec<Counters>,
-    cores_before: Vec<(u64, u64)>,
+    cores_before: Vec<(u64, u64, u64)>,
     /// Commanded sleep state of each core.
     asleep: Vec<Option<Depth>>,
     /// End of each core's software wake-up.
@@ -127,11 +129,12 @@ impl Director {
             next_needed_ns: NEVER,
             awake_ns: NEVER,
             asleep_since_ns: 0,
+            slept_quiet: false,
             reports: false,
             skipped: false,
             on_tick: vec![Counters::default(); threads],
             on_interval: vec![Counters::default(); threads],
-            cores_before: vec![(0, 0); cores.len()],
+            cores_before: vec![(0, 0, 0); cores.len()],
             asleep: vec![None; cores.len()],
             ready_ns: vec![0; cores.len()],
             counts: Vec::with_capacity(threads),
@@ -296,8 +299,8 @@ impl Director {
 
     fn interval(&mut self, now_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
         let (all, quiet) = self.fill_threads(now_ns, shared);
-        self.fill_cores(cores);
         let elapsed_ns = now_ns - std::mem::replace(&mut self.sampled_ns, now_ns);
+        self.fill_cores(cores, elapsed_ns);
         if quiet && now_ns < self.next_needed_ns && !self.eager {
             return;
         }
@@ -342,14 +345,18 @@ impl Director {
         (all, quiet)
     }
 
-    fn fill_cores(&mut self, cores: &[Core]) {
+    /// A worker that rests without a command is awake and idle to the policy.
+    fn fill_cores(&mut self, cores: &[Core], elapsed_ns: u64) {
         self.cores.clear();
         for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {
             let asleep = self.asleep[index].filter(|_| core.is_asleep());
             let state = asleep.map_or(CoreState::Awake, CoreState::Asleep);
-            let (busy_ns, awake_ns) = (core.busy_ns - before.0, core.awake_ns() - before.1);
+            let (busy_ns, mut awake_ns) = (core.busy_ns - before.0, core.awake_ns() - before.1);
+            if core.quiet_rest_ns > before.2 {
+                awake_ns = (awake_ns + core.quiet_rest_ns - before.2).min(elapsed_ns.max(busy_ns));
+            }
             self.cores.push(CoreSample { state, busy_ns, awake_ns });
-            *before = (core.busy_ns, core.awake_ns());
+            *before = (core.busy_ns, core.awake_ns(), core.quiet_rest_ns);
         }
     }
 }

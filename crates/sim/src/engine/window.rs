@@ -115,11 +115,10 @@ fn pass(sim: &mut Simulation<'_>, now_ns: u64) {
 #[inline(never)]
 fn arrivals(sim: &mut Simulation<'_>, until_ns: u64) {
     let mut sent = std::mem::take(&mut sim.sent);
-    if sim.clients.is_some() {
-        sim.advance_clients(until_ns.saturating_sub(sim.lead_ns()));
-    }
+    sim.advance_clients(until_ns.saturating_sub(sim.lead_ns()));
     if let Some(clients) = &mut sim.clients {
         clients.take_sent(until_ns, &mut sent);
+        sent.sort_unstable(); // those of two threads may leave at once
     }
     let until_ns = until_ns.saturating_sub(sim.half_trip_ns);
     sim.read_trace(until_ns);

@@ -56,6 +56,7 @@ impl Core {
             && self.ring.iter().all(|&thread| shared.threads[usize::from(thread)].in_progress == 0);
         if rests {
             self.idle(shared);
+            self.rests_quietly = true;
         }
         rests
     }
@@ -107,10 +108,8 @@ impl Core {
         let kernel = shared.machine.kernel;
         let deep = shared.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
+        self.now_ns += scaled(shared.machine.sockets.wait_ns, self.factor); // not in a poll step, so not busy
         self.return_quota(shared);
-        let begins_ns = scaled(shared.machine.sockets.wait_ns, self.factor);
-        self.now_ns += begins_ns;
-        self.busy_ns += begins_ns;
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });
     }
@@ -173,11 +172,14 @@ impl Core {
         let kernel = shared.machine.kernel;
         let mut woken_ns = event_ns + self.late_ns(shared, event_ns - since_ns);
         if due_ns < message.min(timer_ns) {
-            // a worker wakes first, takes the request and notifies this core
+            // a worker wakes first, on time, takes the request and notifies this core
             let worker_ns = kernel.shallow_exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
             woken_ns += kernel.coalesce_ns + if is_own { 0 } else { worker_ns };
         }
         self.expected_idle_ns = (self.expected_idle_ns * 7 + (woken_ns - since_ns)) / 8;
+        if std::mem::take(&mut self.rests_quietly) {
+            self.quiet_rest_ns += woken_ns - since_ns;
+        }
         self.wake_up(shared, woken_ns, exit_ns);
         self.mode = Mode::Polls;
         self.rest_until(woken_ns);

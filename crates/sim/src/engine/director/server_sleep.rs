@@ -1,5 +1,6 @@
-//! Sleep of the whole server, as in `crates/reactor/src/director/sleep.rs`: a worker without requests rests, and when no worker
-//! is awake and no request has come for a while, the main core waits in the kernel too, and ticks stop. The last requests are reported by an early tick, which counts as a whole one.
+//! Sleep of the whole server, as in `crates/reactor/src/director/sleep.rs`: a worker without requests rests, and when no worker is awake and no
+//! request has come for a while, the main core waits in the kernel too, and ticks stop. The last requests are reported by an early tick, which
+//! counts as a whole one.
 
 use pilotlight_plant::{NEVER, Next, QUIET_NS};
 
@@ -43,7 +44,10 @@ impl Director {
     /// Whether the current interval has requests, or some are in progress.
     fn has_unreported(&self, shared: &Shared<'_>) -> bool {
         let mut threads = shared.threads.iter().zip(&self.on_interval);
-        threads.any(|(thread, seen)| thread.polled != seen.polled || thread.in_progress > 0 || seen.in_progress > 0)
+        threads.any(|(thread, seen)| {
+            let serves = thread.in_progress > 0 || seen.in_progress > 0;
+            thread.polled != seen.polled || self.wants.service && serves
+        })
     }
 
     /// Next time the policy must be called although nothing arrives; without ticks it is called at intervals only.
@@ -108,6 +112,7 @@ impl Director {
         }
         let until_ns = self.needed_ns(shared);
         self.asleep_since_ns = cores[main].now_ns;
+        self.slept_quiet = !self.has_unreported(shared);
         cores[main].sleep_until(shared, until_ns);
     }
 
@@ -120,6 +125,10 @@ impl Director {
         self.tick_due_ns = self.tick_due_ns.saturating_add(slept_ns);
         if self.interval_due_ns <= now_ns {
             self.interval_due_ns = self.interval_after_ns(now_ns);
+            if self.slept_quiet && now_ns < self.next_needed_ns {
+                self.sampled_ns = now_ns; // the next interval begins
+                return;
+            }
             self.decide(cores, shared);
             self.interval(now_ns, cores, shared);
             self.carry_out(cores, meter, shared);
