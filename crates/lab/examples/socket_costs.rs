@@ -34,9 +34,16 @@ fn main() -> Result<()> {
         socket.set_nonblocking(true)?;
     }
     let progress = Progress::default();
+    let ends = |counter: &AtomicU64| counter.store(u64::MAX, Ordering::Release); // the other side does not wait for one that has failed
     let (client, server) = thread::scope(|scope| {
-        let answers = scope.spawn(|| serve(server, &progress));
-        (request(client, &progress), answers.join().expect("no panic"))
+        let answers = scope.spawn(|| {
+            let times = serve(server, &progress);
+            ends(&progress.answered);
+            times
+        });
+        let times = request(client, &progress);
+        ends(&progress.requested);
+        (times, answers.join().expect("no panic"))
     });
     let ([sends, receives, looks], [server_receives, server_sends]) = (client?, server?);
     println!("call                    fixed ns   each ns   batches of {BATCHES:?}: median ns");

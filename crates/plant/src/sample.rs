@@ -41,7 +41,7 @@ pub struct CoreSample {
     pub state: CoreState,
     /// Time in poll steps that found work, in nanoseconds.
     pub busy_ns: u64,
-    /// Time awake, in nanoseconds: busy and idle polling.
+    /// Time awake, in nanoseconds: busy and idle polling, and rests in the kernel for want of requests that no command asked for.
     pub awake_ns: u64,
 }
 

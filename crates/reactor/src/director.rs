@@ -264,7 +264,7 @@ impl Director {
             if before.interval_ns.is_none() {
                 self.last_interval_ns = now_ns;
                 self.on_interval = self.cells.iter().map(|cell| Counters::of(cell)).collect();
-                self.cores_on_interval = self.core_totals();
+                self.cores_on_interval = self.core_totals(now_ns);
             }
         }
         self.set_due();
@@ -338,7 +338,7 @@ impl Director {
         self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
         self.on_tick = self.cells.iter().map(|cell| Counters::of(cell)).collect();
         self.on_interval.clone_from(&self.on_tick);
-        self.cores_on_interval = self.core_totals();
+        self.cores_on_interval = self.core_totals(now_ns);
     }
 
     fn tick(&mut self, now_ns: u64) {
@@ -373,8 +373,8 @@ impl Director {
         self.skip_interval(now_ns);
         add(&self.cell.intervals, 1);
         let quiet = self.fill_threads();
-        self.fill_cores(elapsed_ns);
-        self.note_requests(now_ns, !quiet);
+        self.fill_cores(now_ns, elapsed_ns);
+        self.note_requests(now_ns, !quiet && self.wants.tick_ns.is_none());
         if quiet && now_ns < self.next.needed_ns {
             return;
         }

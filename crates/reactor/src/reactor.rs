@@ -81,6 +81,8 @@ pub(crate) struct Reactor {
     pub(crate) woken: Option<Depth>,
     /// Time of the last request here; on a worker also of the last I/O thread or wake-up that came, as requests follow.
     pub(crate) last_request_ns: u64,
+    /// When a quiet worker may try to wait again.
+    pub(crate) retry_ns: u64,
     /// The main core, which may sleep while a worker rests.
     pub(crate) main: CoreId,
     /// A worker has rested since its last request.
@@ -112,6 +114,7 @@ impl Reactor {
             sleep: None,
             woken: None,
             last_request_ns: 0,
+            retry_ns: 0,
             main: CoreId(0),
             has_rested: false,
             empty_rounds: 0,
@@ -181,8 +184,8 @@ impl Reactor {
         }
     }
 
-    /// A worker that was woken, or may not wait, does not rest at once.
-    pub(crate) fn stay_awake(&mut self) {
+    /// A worker that was woken expects requests.
+    fn stay_awake(&mut self) {
         if self.director.is_none() {
             self.last_request_ns = clock::now_ns();
         }

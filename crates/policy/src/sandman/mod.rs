@@ -6,12 +6,12 @@
 //! **Terms.** The *main core* runs the scheduler and never sleeps by its command; the others are *workers*. I/O threads are *idle* if they had
 //! no request for a whole coarse interval, else *active*.
 //!
-//! **Algorithm.** Every coarse interval (1 s; or `give_back_interval`) threads are gathered on the fewest cores that can carry them, and empty workers sleep:
-//! [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with its recent ones; a thread that has surged gets a whole
-//! sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy relies on its own commands:
-//! [`plant_state`]. With `give_back_interval`, checks at shorter intervals replace the coarse ones, and give cores back soon after a burst: `give_back.rs`; and threads
-//! of a flooded main core get cores together with the first that has surged. When every thread is on the main core, every worker asleep and no command pending, it needs no call until a request
-//! arrives, and allows the whole server to sleep.
+//! **Algorithm.** Every coarse interval (1 s; or `give_back_interval`) threads are gathered on the fewest cores that can carry them, and empty
+//! workers sleep: [`consolidate`]. Every fine interval (10 us) each thread's requests are compared with its recent ones; a thread that has
+//! surged gets a whole sleeping core: [`detector`] (or [`by_load`], for comparison) and [`select`]. Between samples the policy relies on its
+//! own commands: [`plant_state`]. With `give_back_interval`, checks at shorter intervals replace the coarse ones, and give cores back soon after
+//! a burst: `give_back.rs`; and threads of a flooded main core get cores together with the first that has surged. When every thread is on the
+//! main core, every worker asleep and no command pending, it needs no call until a request arrives, and allows the whole server to sleep.
 //!
 //! **Interpretations** of the paper, beside those at the top of [`consolidate`], [`detector`] and [`select`]. Where there is a parameter,
 //! `variant = paper` selects the paper's text; the default is ours.
@@ -56,7 +56,7 @@ use give_back::GiveBack;
 use plant_state::PlantState;
 use select::{Cores, whole_core};
 
-/// Fine intervals in a late tick; chosen: three times the time of a poll of four connections with one request each.
+/// Fine intervals in a late tick; chosen: twice the time of a poll of four connections with one request each.
 const LATE_INTERVALS: u64 = 5;
 
 /// The name by which an operator chooses it.
@@ -145,14 +145,15 @@ impl Running {
 
     /// A main core whose tick is late is flooded: each poll of a thread takes several fine intervals, and the threads surge in as many late
     /// ticks, one after the other. So those that have risen count as surged with the first.
-    fn add_crowded(&mut self, tick: &Tick<'_>, parameters: &Parameters) {
+    fn add_risen(&mut self, tick: &Tick<'_>, parameters: &Parameters) {
         let is_late = tick.elapsed_ns >= parameters.fine_interval_ns.saturating_mul(LATE_INTERVALS);
         let main = self.plant_state.topology().main();
-        if !is_late || self.surged.iter().all(|&thread| self.plant_state.home(thread) != main) {
+        if !is_late || self.exhausted || self.surged.iter().all(|&thread| self.plant_state.home(thread) != main) {
             return;
         }
+        let first = self.surged.len();
         for thread in self.plant_state.threads_on(main) {
-            if !self.surged.contains(&thread) && self.detector.has_risen(thread) {
+            if !self.surged[..first].contains(&thread) && self.detector.has_risen(thread) {
                 self.surged.push(thread);
             }
         }
@@ -311,7 +312,7 @@ impl Policy for Sandman {
             Detect::Load => running.by_load.on_tick(tick, &running.plant_state, &mut running.surged),
         }
         if self.parameters.give_back_ns != u64::MAX && self.parameters.detect == Detect::Queues {
-            running.add_crowded(tick, &self.parameters);
+            running.add_risen(tick, &self.parameters);
         }
         self.counters.surges += running.surged.len() as u64;
         let before = out.len();

@@ -64,15 +64,26 @@ impl Director {
         })
     }
 
-    pub(super) fn core_totals(&self) -> Vec<CoreSample> {
-        self.topology.cores().map(|core| self.core_total(core)).collect()
+    pub(super) fn core_totals(&self, now_ns: u64) -> Vec<CoreSample> {
+        self.topology.cores().map(|core| self.core_total(core, now_ns)).collect()
+    }
+
+    /// The next sample of the cores begins.
+    pub(super) fn begin_cores(&mut self, now_ns: u64) {
+        for core in self.topology.cores() {
+            self.cores_on_interval[core.index()] = self.core_total(core, now_ns);
+        }
     }
 
     /// Counters of a core since its start.
-    fn core_total(&self, core: CoreId) -> CoreSample {
+    fn core_total(&self, core: CoreId, now_ns: u64) -> CoreSample {
         let cell = &self.peers[core.index()].cell;
         let busy_ns = cell.busy_ns.load(Relaxed);
-        let awake_ns = busy_ns + cell.idle_ns.load(Relaxed) + cell.rested_ns.load(Relaxed);
+        let rest_ns = match cell.rests_since_ns.load(Relaxed) {
+            0 => 0,
+            since_ns => now_ns.saturating_sub(since_ns),
+        };
+        let awake_ns = busy_ns + cell.idle_ns.load(Relaxed) + cell.rested_ns.load(Relaxed) + rest_ns;
         CoreSample { state: self.state(core), busy_ns, awake_ns }
     }
 
@@ -112,14 +123,14 @@ impl Director {
         }
     }
 
-    /// A worker that rests without a command is awake and idle to the policy: its load is a share of the interval, not of its wake-ups. A rest that
-    /// ended in this interval counts as a part of it.
-    pub(super) fn fill_cores(&mut self, elapsed_ns: u64) {
+    /// A worker that rests without a command is awake and idle to the policy: its load is a share of the interval, not of its wake-ups. A rest
+    /// that ends while it is read may count twice, hence the bounds.
+    pub(super) fn fill_cores(&mut self, now_ns: u64, elapsed_ns: u64) {
         self.cores.clear();
         for core in self.topology.cores() {
-            let now = self.core_total(core);
+            let now = self.core_total(core, now_ns);
             let before = &mut self.cores_on_interval[core.index()];
-            let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns - before.awake_ns);
+            let (busy_ns, awake_ns) = (now.busy_ns - before.busy_ns, now.awake_ns.saturating_sub(before.awake_ns));
             self.cores.push(CoreSample { state: now.state, busy_ns, awake_ns: awake_ns.min(elapsed_ns.max(busy_ns)) });
             *before = now;
         }

@@ -98,9 +98,10 @@ impl Director {
         }
     }
 
-    /// End of a wait of the main core for its own I/O threads, beside workers that may be awake and do not wake it.
+    /// End of a wait of the main core for its own I/O threads, beside workers that may be awake and do not wake it: a policy without ticks is called
+    /// at intervals.
     pub(crate) fn wait_ends_ns(&self) -> u64 {
-        if self.is_called() { self.due_ns().min(self.interval_due_ns) } else { self.due_ns() }
+        self.interval_due_ns
     }
 
     /// Called before the main core waits in the kernel, as the last one; returns the end of the wait. A long sleep is interrupted once, for
@@ -108,6 +109,9 @@ impl Director {
     pub(crate) fn before_sleep(&mut self, now_ns: u64, request_ns: u64) -> u64 {
         self.asleep_since_ns = now_ns;
         self.slept_quiet = !self.has_unreported();
+        if self.slept_quiet {
+            self.begin_cores(now_ns);
+        }
         let long_ns = request_ns.max(self.active_ns).saturating_add(SHORT_NS);
         if now_ns >= long_ns {
             self.deepen_sleep();

@@ -16,6 +16,9 @@ use crate::io_thread::CompletionMode;
 /// (Linux 6.18 with two CPUs).
 const YIELDS: u32 = 32;
 
+/// Time until a quiet worker whose I/O thread could not wait tries again; chosen: hundreds of rounds, and short beside the quiet time.
+const RETRY_NS: u64 = 100_000;
+
 /// Kinds of rest.
 enum Rest {
     Poll,
@@ -72,6 +75,7 @@ impl Reactor {
     fn is_quiet_worker(&self, now: u64) -> bool {
         let quiet_ns = self.cell.quiet_ns.load(Relaxed);
         quiet_ns > 0
+            && now >= self.retry_ns
             && now.saturating_sub(self.last_request_ns) >= quiet_ns
             && self.slots.iter().all(|slot| slot.polled.1 == 0)
     }
@@ -148,7 +152,7 @@ impl Reactor {
         for at in 0..self.slots.len() {
             let Some(until) = self.slots[at].thread.prepare_wait(*now) else {
                 self.end_waits(at);
-                self.stay_awake(); // a quiet worker does not try again in each round
+                self.retry_ns = now.saturating_add(RETRY_NS);
                 return self.spin();
             };
             until_ns = until_ns.min(until);
@@ -163,6 +167,7 @@ impl Reactor {
             }
             let (began_ns, is_quiet) = (*now, self.director.is_none() && self.is_quiet_worker(*now));
             self.start_sleep(depth, began_ns);
+            self.cell.rests_since_ns.store(if is_quiet { began_ns } else { 0 }, Relaxed);
             if let Ok(bell) = self.inbox.doorbell() {
                 self.kernel_wait.add(bell);
             }
@@ -173,6 +178,7 @@ impl Reactor {
             self.has_rested = self.director.is_none();
             if is_quiet {
                 add(&self.cell.rested_ns, *now - began_ns);
+                self.cell.rests_since_ns.store(0, Relaxed);
             }
             self.end_sleep(*now);
             self.woken = Some(depth);

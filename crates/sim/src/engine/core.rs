@@ -66,7 +66,7 @@ pub(crate) struct Core {
     pub(crate) changes: VecDeque<Change>,
     state: State,
     /// Time of a worker in rests without a command that have ended, and whether it is in one.
-    pub(crate) quiet_rest_ns: u64,
+    quiet_rest_ns: u64,
     rests_quietly: bool,
     /// Delays of its wake-ups.
     delays: Stream,

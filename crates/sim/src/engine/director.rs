@@ -300,7 +300,7 @@ impl Director {
     fn interval(&mut self, now_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
         let (all, quiet) = self.fill_threads(now_ns, shared);
         let elapsed_ns = now_ns - std::mem::replace(&mut self.sampled_ns, now_ns);
-        self.fill_cores(cores, elapsed_ns);
+        self.fill_cores(cores, now_ns, elapsed_ns);
         if quiet && now_ns < self.next_needed_ns && !self.eager {
             return;
         }
@@ -346,17 +346,18 @@ impl Director {
     }
 
     /// A worker that rests without a command is awake and idle to the policy.
-    fn fill_cores(&mut self, cores: &[Core], elapsed_ns: u64) {
+    fn fill_cores(&mut self, cores: &[Core], now_ns: u64, elapsed_ns: u64) {
         self.cores.clear();
         for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {
             let asleep = self.asleep[index].filter(|_| core.is_asleep());
             let state = asleep.map_or(CoreState::Awake, CoreState::Asleep);
             let (busy_ns, mut awake_ns) = (core.busy_ns - before.0, core.awake_ns() - before.1);
-            if core.quiet_rest_ns > before.2 {
-                awake_ns = (awake_ns + core.quiet_rest_ns - before.2).min(elapsed_ns.max(busy_ns));
+            let rested_ns = core.rested_quietly_ns(now_ns);
+            if rested_ns > before.2 {
+                awake_ns = (awake_ns + rested_ns - before.2).min(elapsed_ns.max(busy_ns));
             }
             self.cores.push(CoreSample { state, busy_ns, awake_ns });
-            *before = (core.busy_ns, core.awake_ns(), core.quiet_rest_ns);
+            *before = (core.busy_ns, core.awake_ns(), rested_ns);
         }
     }
 }

@@ -44,6 +44,14 @@ impl Core {
         true
     }
 
+    /// Time in rests without a command until `now_ns`.
+    pub(crate) fn rested_quietly_ns(&self, now_ns: u64) -> u64 {
+        match self.mode {
+            Mode::Idles { since_ns, .. } if self.rests_quietly => self.quiet_rest_ns + now_ns.saturating_sub(since_ns),
+            _ => self.quiet_rest_ns,
+        }
+    }
+
     /// When a worker without work rests.
     pub(crate) fn rest_begins_ns(&self, shared: &Shared<'_>) -> u64 {
         if self.is_main { u64::MAX } else { self.last_request_ns.saturating_add(shared.quiet_ns) }

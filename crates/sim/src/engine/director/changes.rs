@@ -201,7 +201,7 @@ impl Director {
 
     fn begin_intervals(&mut self, now_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
         self.fill_threads(now_ns, shared);
-        self.fill_cores(cores, 0);
+        self.fill_cores(cores, now_ns, 0);
         self.sampled_ns = now_ns;
     }
 }

@@ -113,6 +113,9 @@ impl Director {
         let until_ns = self.needed_ns(shared);
         self.asleep_since_ns = cores[main].now_ns;
         self.slept_quiet = !self.has_unreported(shared);
+        if self.slept_quiet {
+            self.fill_cores(cores, self.asleep_since_ns, 0); // the next sample of the cores begins
+        }
         cores[main].sleep_until(shared, until_ns);
     }
 
@@ -125,7 +128,7 @@ impl Director {
         self.tick_due_ns = self.tick_due_ns.saturating_add(slept_ns);
         if self.interval_due_ns <= now_ns {
             self.interval_due_ns = self.interval_after_ns(now_ns);
-            if self.slept_quiet && now_ns < self.next_needed_ns {
+            if self.slept_quiet && now_ns < self.next_needed_ns && !self.eager {
                 self.sampled_ns = now_ns; // the next interval begins
                 return;
             }
