@@ -14,7 +14,8 @@
 //! *Properties.*
 //! - One of the two fences is first. If the main core's, the worker reads that it rests; if the worker's, the main core reads that the
 //!   worker is awake. If the worker rests again by then, its count of requests came before.
-//! - The worker needs a fence for the first request after a wait only: the main core does not begin to sleep as the last one while a worker is awake.
+//! - The worker needs a fence for the first request after a wait only: the main core does not begin to sleep as the last one while a worker is
+//!   awake.
 
 use crate::sync::{AtomicU64, Ordering, Step, fence, leaves_out};
 

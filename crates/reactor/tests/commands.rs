@@ -270,7 +270,7 @@ fn a_request_that_ends_a_sleep_is_not_of_the_interval_in_which_nothing_came() {
         eventually("the request is reported", || received.requests.load(SeqCst) == request);
         u128::from(received.elapsed_ns.load(SeqCst)) < slept.as_nanos()
     };
-    assert!((1..=10).any(is_short), "a busy machine may delay some");
+    assert!((1..=60).any(is_short), "a busy machine may delay some, but not each");
 }
 
 #[test]

@@ -108,17 +108,13 @@ fn no_core_polls_after_the_last_request() {
     for name in registry::NAMES.into_iter().filter(|name| !["static", "dynamic"].contains(name)) {
         for budget in [false, true] {
             let server = Server::new(name, &[], goals(budget));
-            let mut least_ns = u64::MAX;
-            for _ in 0..10 {
+            // a busy machine may take longer, but not each time
+            eventually(&format!("{name}, budget: {budget}: two cores rest within 5 ms"), || {
                 (0..50).for_each(|_| server.serve());
                 let before_ns = server.awake_ns();
                 eventually(&format!("{name} is quiet, budget: {budget}"), || server.cores_awake() < IDLE_SHARE);
-                least_ns = least_ns.min(server.awake_ns() - before_ns);
-                if least_ns <= LATEST_NS * 2 {
-                    break; // a busy machine may take longer
-                }
-            }
-            assert!(least_ns <= LATEST_NS * 2, "{name}, budget: {budget}: two cores were awake for {least_ns} ns");
+                server.awake_ns() - before_ns <= LATEST_NS * 2
+            });
         }
     }
 }

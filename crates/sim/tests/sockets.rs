@@ -59,7 +59,7 @@ fn traced(naive: bool, scenario: &Scenario, name: &str) -> (Outcome, Vec<u8>) {
 fn engines_agree(name: &str) {
     let mut scenario = server(sockets(), 0.0);
     engines_agree_on(&mut scenario, name, [1_000.0, 60_000.0]);
-    // Threads of the client that serve the same I/O thread, and send at the same time as nothing stalls them.
+    // Also without stalls, and with a number of threads that does not divide that of the I/O threads.
     scenario = server(Sockets { client: Client { stall_gap_ns: 0, ..sockets().client }, ..sockets() }, 0.0);
     scenario.machine.network.ports = 3;
     engines_agree_on(&mut scenario, name, [60_000.0, 1_000.0]);

@@ -218,8 +218,8 @@ impl Detector {
         self.tick += 1;
     }
 
-    /// Whether a thread has more than twice the requests of its window, and a quarter of `min_requests`: the rule's weaker form for threads of a core on
-    /// which another has surged.
+    /// Whether a thread has more than twice the requests of its window, and a quarter of `min_requests`: the rule's weaker form for threads of a
+    /// core on which another has surged.
     pub(super) fn has_risen(&self, thread: ThreadId) -> bool {
         let (block, lane) = (thread.index() / LANES, thread.index() % LANES);
         let (recent, sum) = (self.recent[block][lane], self.sums[block][lane]);
