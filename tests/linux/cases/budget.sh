@@ -17,7 +17,7 @@ TOML
 serve() {
   local folder=$1 policy=$2
   shift 2
-  sh -c 'echo $$ >"$0/cgroup.procs" && exec /host/pilotlight serve --listen 127.0.0.1:0 --namespace mem:16MiB --cores 0,1 "$@"' \
+  sh -c 'echo $$ >"$0/cgroup.procs" && exec /host/pilotlight serve --listen 127.0.0.1:4420 --namespace mem:16MiB --cores 0,1 "$@"' \
     "$folder" --policy "$policy" "$@" >/tmp/serve.log 2>&1 &
   server=$!
   within 40 "an answer of the server" /host/pilotlight status
@@ -44,7 +44,12 @@ budget_in() {
   grep -q 'modelled, profile made-up' /tmp/expect.out || fail "the output does not say that watts are modelled"
   within 40 "a quota" is_capped "$folder"
   within 40 "the worker alone in the group" has_the_worker "$folder"
+  # A worker without requests rests, and uses none of its quota.
+  /host/pilotlight load --numjobs 4 --iodepth 4 --runtime 600s >/tmp/load.log 2>&1 &
+  load=$!
   within 40 "a worker that the kernel holds up" is_throttled_more_than "$folder" "$(throttled "$folder")"
+  kill $load
+  wait $load || true
   /host/pilotlight status | grep -E '^(budget|power|policy)'
   expect "set budget off" /host/pilotlight set budget off
   within 40 "a lifted quota" is_lifted "$folder"
