@@ -32,7 +32,7 @@ pub(crate) struct ReactorCell {
     pub(crate) rests: Resting,
     /// Time without requests until a worker waits in the kernel; 0 if it never does. Written by the director.
     pub(crate) quiet_ns: AtomicU64,
-    /// Time of a worker in such waits that have ended, and when the current one began; 0 for none.
+    /// Time in such waits for want of requests that have ended, and when the current one began; 0 for none.
     pub(crate) rested_ns: AtomicU64,
     pub(crate) rests_since_ns: AtomicU64,
     sleep: SleepClock,

@@ -122,8 +122,9 @@ struct Received {
     intervals: AtomicU64,
     /// Intervals before the last tick.
     intervals_before: AtomicU64,
-    /// Length of the last interval with requests.
+    /// Length of the last interval with requests, and how long the main core was awake in it.
     elapsed_ns: AtomicU64,
+    awake_ns: AtomicU64,
 }
 
 impl Policy for QuietPolicy {
@@ -154,6 +155,7 @@ impl Policy for QuietPolicy {
             let requests = sample.threads.iter().map(|thread| thread.requests).sum();
             if requests > 0 {
                 self.received.elapsed_ns.store(sample.elapsed_ns, SeqCst);
+                self.received.awake_ns.store(sample.cores[0].awake_ns, SeqCst);
             }
             self.received.requests.fetch_add(requests, SeqCst);
         }
@@ -271,6 +273,22 @@ fn a_request_that_ends_a_sleep_is_not_of_the_interval_in_which_nothing_came() {
         u128::from(received.elapsed_ns.load(SeqCst)) < slept.as_nanos()
     };
     assert!((1..=60).any(is_short), "a busy machine may delay some, but not each");
+}
+
+#[test]
+fn a_main_core_that_sleeps_between_requests_has_the_load_of_the_interval_not_of_its_wake_ups() {
+    let (runtime, probe_state) = waiting_thread(0, 0);
+    let (received, mut policy) = quiet_policy(NEVER, 20_000_000, CompletionMode::Poll);
+    policy.wants.tick_ns = None;
+    runtime.set_policy(policy).expect("supported");
+    // An interval that is not skipped ends with a sleep that began before its end; a busy machine may delay some.
+    eventually("an interval in which the main core is idle", || {
+        let before = received.requests.load(SeqCst);
+        eventually("the server sleeps", || state(&runtime, 0) != CoreState::Awake);
+        arrives(&probe_state);
+        eventually("the request is reported", || received.requests.load(SeqCst) > before);
+        received.awake_ns.load(SeqCst) >= received.elapsed_ns.load(SeqCst) * 9 / 10
+    });
 }
 
 #[test]

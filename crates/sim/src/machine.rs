@@ -61,10 +61,28 @@ pub struct Sockets {
     pub client: Client,
     /// CPU time to begin a wait in the kernel, in nanoseconds.
     pub wait_ns: u32,
+    /// CPU time after a wait or sleep for each doubling of it beyond `warm_ns`, in nanoseconds: caches and the virtual CPU grow cold.
+    pub cold_ns: u32,
+    /// A wait after which nothing is cold, in nanoseconds.
+    pub warm_ns: u32,
     /// How long the host of a virtual CPU polls for the end of its wait, in nanoseconds. Longer waits end later, by an exponential time.
     pub host_polls_ns: u64,
     /// Mean of that time, in nanoseconds.
     pub host_wakes_ns: u32,
+}
+
+impl Sockets {
+    /// CPU time that a core loses to cold caches after waiting for `waited_ns`; straight lines between the doublings.
+    pub(crate) fn cold_ns(&self, waited_ns: u64) -> u32 {
+        let warm_ns = u64::from(self.warm_ns.max(1));
+        if self.cold_ns == 0 || waited_ns <= warm_ns {
+            return 0;
+        }
+        let doublings = (waited_ns / warm_ns).ilog2();
+        let since_ns = (waited_ns >> doublings) - warm_ns; // since the last doubling, scaled to the first
+        let part_ns = u64::from(self.cold_ns) * since_ns.min(warm_ns) / warm_ns;
+        self.cold_ns * doublings + part_ns as u32
+    }
 }
 
 /// Costs of a thread of `pilotlight load` that serves its connections in turn, in nanoseconds.

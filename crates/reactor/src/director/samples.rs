@@ -123,7 +123,7 @@ impl Director {
         }
     }
 
-    /// A worker that rests without a command is awake and idle to the policy: its load is a share of the interval, not of its wake-ups. A rest
+    /// A core that rests without a command is awake and idle to the policy: its load is a share of the interval, not of its wake-ups. A rest
     /// that ends while it is read may count twice, hence the bounds.
     pub(super) fn fill_cores(&mut self, now_ns: u64, elapsed_ns: u64) {
         self.cores.clear();

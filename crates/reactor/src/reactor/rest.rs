@@ -165,7 +165,8 @@ impl Reactor {
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
             }
-            let (began_ns, is_quiet) = (*now, self.director.is_none() && self.is_quiet_worker(*now));
+            let is_quiet = server || self.director.is_none() && self.is_quiet_worker(*now);
+            let began_ns = *now;
             self.start_sleep(depth, began_ns);
             self.cell.rests_since_ns.store(if is_quiet { began_ns } else { 0 }, Relaxed);
             if let Ok(bell) = self.inbox.doorbell() {

@@ -410,7 +410,8 @@ fn max_wait_ns(scenario: &Scenario, slow: u64) -> u64 {
     let loop_ns = u64::from(poll.loop_ns) + u64::from(scenario.threads) * each;
     let wake = sleep.monitor_wake_ns + sleep.software_wake_ns + kernel.shallow_exit_ns + kernel.deep_exit_ns;
     let switched = scenario.machine.hotplug.map_or(0, |hotplug| 2 * (hotplug.offline_ns + hotplug.online_ns));
-    2 * loop_ns * slow + wake + switched + slack_ns(scenario, slow)
+    let cold_ns = u64::from(scenario.machine.sockets.cold_ns(scenario.duration_ns));
+    2 * loop_ns * slow + wake + cold_ns + switched + slack_ns(scenario, slow)
 }
 
 /// Longest time from a change of completion mode to its effect: the commands of one decision, and interrupt coalescing.

@@ -345,7 +345,7 @@ impl Director {
         (all, quiet)
     }
 
-    /// A worker that rests without a command is awake and idle to the policy.
+    /// A core that rests without a command is awake and idle to the policy.
     fn fill_cores(&mut self, cores: &[Core], now_ns: u64, elapsed_ns: u64) {
         self.cores.clear();
         for (index, (core, before)) in cores.iter().zip(&mut self.cores_before).enumerate() {

@@ -109,6 +109,7 @@ impl Core {
     pub(crate) fn sleep_until(&mut self, shared: &mut Shared<'_>, until_ns: u64) {
         (self.idle_until_ns, self.is_last) = (until_ns, true);
         self.idle(shared);
+        self.rests_quietly = true;
     }
 
     /// Enters the kernel's idle state.
@@ -192,7 +193,8 @@ impl Core {
         self.mode = Mode::Polls;
         self.rest_until(woken_ns);
         let before_ns = self.now_ns;
-        self.now_ns += exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns, self.factor);
+        let cold_ns = shared.machine.sockets.cold_ns(woken_ns - since_ns);
+        self.now_ns += exit_ns + scaled(kernel.interrupt_ns + kernel.switch_ns + cold_ns, self.factor);
         self.busy_ns += self.now_ns - before_ns;
         shared.switches += 1;
         Boundary::Again
@@ -223,6 +225,7 @@ impl Core {
             _ => {}
         }
         let woken_ns = woken_ns + self.late_ns(shared, woken_ns - since_ns);
+        let cold_ns = shared.machine.sockets.cold_ns(woken_ns - since_ns);
         // The remainder of a software wake-up is kernel work on this core.
         let kernel = shared.machine.kernel;
         let latency_ns = if self.state == State::Deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
@@ -230,7 +233,7 @@ impl Core {
         self.mode = Mode::Polls;
         self.to_sleep = None;
         self.rest_until(woken_ns);
-        self.now_ns += exit_ns;
+        self.now_ns += exit_ns + scaled(cold_ns, self.factor);
         Boundary::Again
     }
 
