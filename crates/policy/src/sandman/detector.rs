@@ -218,15 +218,15 @@ impl Detector {
         self.tick += 1;
     }
 
-    /// Whether a thread has more than twice the requests of its window, and a quarter of `min_requests`: the rule's weaker form for threads of a
-    /// core on which another has surged.
-    pub(super) fn has_risen(&self, thread: ThreadId) -> bool {
+    /// Whether a thread has no fewer requests than its window, and an eighth of `min_requests`: the rule for threads of a core on which another has
+    /// surged. A flooded core has polled them last before or early in the burst, so that their counts show little of it.
+    pub(super) fn is_active(&self, thread: ThreadId) -> bool {
         let (block, lane) = (thread.index() / LANES, thread.index() % LANES);
         let (recent, sum) = (self.recent[block][lane], self.sums[block][lane]);
         let is_known = self.ring.filled >= self.rule.least && self.ring.average > 1;
         is_known
-            && recent * 4.0 >= self.rule.min_requests
-            && recent * self.ring.filled as f64 > sum * 2.0 * self.ring.intervals as f64
+            && recent * 8.0 >= self.rule.min_requests
+            && recent * self.ring.filled as f64 >= sum * self.ring.intervals as f64
     }
 
     /// The number of fine intervals that a tick counts as.

@@ -144,8 +144,8 @@ impl Running {
     }
 
     /// A main core whose tick is late is flooded: each poll of a thread takes several fine intervals, and the threads surge in as many late
-    /// ticks, one after the other. So those that have risen count as surged with the first.
-    fn add_risen(&mut self, tick: &Tick<'_>, parameters: &Parameters) {
+    /// ticks, one after the other. So those that are as active as before count as surged with the first.
+    fn add_active(&mut self, tick: &Tick<'_>, parameters: &Parameters) {
         let is_late = tick.elapsed_ns >= parameters.fine_interval_ns.saturating_mul(LATE_INTERVALS);
         let main = self.plant_state.topology().main();
         if !is_late || self.exhausted || self.surged.iter().all(|&thread| self.plant_state.home(thread) != main) {
@@ -153,7 +153,7 @@ impl Running {
         }
         let first = self.surged.len();
         for thread in self.plant_state.threads_on(main) {
-            if !self.surged[..first].contains(&thread) && self.detector.has_risen(thread) {
+            if !self.surged[..first].contains(&thread) && self.detector.is_active(thread) {
                 self.surged.push(thread);
             }
         }
@@ -312,7 +312,7 @@ impl Policy for Sandman {
             Detect::Load => running.by_load.on_tick(tick, &running.plant_state, &mut running.surged),
         }
         if self.parameters.give_back_ns != u64::MAX && self.parameters.detect == Detect::Queues {
-            running.add_risen(tick, &self.parameters);
+            running.add_active(tick, &self.parameters);
         }
         self.counters.surges += running.surged.len() as u64;
         let before = out.len();
