@@ -25,6 +25,8 @@ use anyhow::Context as _;
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::admin::client::{Client, SocketArgs};
@@ -48,7 +50,7 @@ Examples:
 Keys: p policy, b budget, t tolerance, arrows and Page Up/Down scroll, ? help, q quit.
 
 Exit codes:
-  0  ended by a key or a signal
+  0  ended by a key, a signal, or its terminal
   1  no server answers at the start, or there is no terminal";
 
 /// Options of `pilotlight top`.
@@ -80,6 +82,10 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
     // its panic hook restores the terminal before it prints the message
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let shown = show(&mut terminal, &feed, &ended, args.interval);
+    if !terminal_is_there(Duration::ZERO)? {
+        std::mem::forget(terminal); // its drop writes to the terminal and to standard error, and panics where it cannot
+        return Ok(Exit::Clean); // whatever the error of drawing
+    }
     ratatui::restore();
     shown.map(|()| Exit::Clean)
 }
@@ -110,19 +116,33 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
             terminal.draw(|frame| scroll = view::draw(&screen, frame.area(), frame.buffer_mut()))?;
             ui.scroll = scroll; // never beyond the last line
         }
-        changed = event::poll(LOOK).or_else(interrupted)?;
-        if changed && let Event::Key(key) = event::read()? {
-            match ui.press(key) {
-                Effect::None => {}
-                Effect::Quit => break,
-                Effect::Send(request) => feed.request(request),
+        changed = false;
+        if !terminal_is_there(LOOK)? {
+            break;
+        }
+        while event::poll(Duration::ZERO)? {
+            changed = true;
+            if let Event::Key(key) = event::read()? {
+                match ui.press(key) {
+                    Effect::None => {}
+                    Effect::Quit => return Ok(()),
+                    Effect::Send(request) => feed.request(request),
+                }
             }
         }
     }
     Ok(())
 }
 
-/// An interrupted wait is not an error.
-fn interrupted(error: io::Error) -> io::Result<bool> {
-    if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) }
+/// Waits up to `wait`, less than a second, for a key; `false` if the terminal has vanished. crossterm must not wait for one itself: it takes the end of the input for
+/// input, and looks for a key in it for ever.
+fn terminal_is_there(wait: Duration) -> io::Result<bool> {
+    let wait = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+    let input = io::stdin();
+    let mut fds = [PollFd::new(&input, PollFlags::IN)];
+    match rustix::event::poll(&mut fds, Some(&wait)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(!fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL))
 }

@@ -3,8 +3,9 @@
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -17,17 +18,19 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// `pilotlight top` in a terminal of 80 columns and 24 lines.
 struct Top {
-    child: Child,
+    child: Running,
     keys: File,
     /// The test's end of the terminal, to read its settings after the program has ended.
     terminal: File,
     before: Termios,
     screen: Arc<Mutex<vt100::Parser>>,
+    vanishes: Arc<AtomicBool>,
+    reader: JoinHandle<()>,
 }
 
 impl Top {
     fn start(args: &[&str]) -> Self {
-        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&controller).unwrap();
         unlockpt(&controller).unwrap();
         let path = ptsname(&controller, Vec::new()).unwrap().into_string().unwrap();
@@ -48,14 +51,25 @@ impl Top {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(24.try_into().unwrap(), 80.try_into().unwrap(), 0)));
         let mut keys = File::from(controller);
         let (mut output, parser) = (keys.try_clone().unwrap(), Arc::clone(&screen));
-        thread::spawn(move || {
+        let vanishes = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&vanishes);
+        let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            while let Ok(length @ 1..) = output.read(&mut bytes) {
+            while let Ok(length @ 1..) = output.read(&mut bytes)
+                && !ends.load(Relaxed)
+            {
                 parser.lock().unwrap().process(&bytes[..length]);
             }
         });
         keys.flush().unwrap();
-        Self { child, keys, terminal, before, screen }
+        Self { child: Running(child), keys, terminal, before, screen, vanishes, reader }
+    }
+
+    /// Closes the terminal, as a lost connection does, and returns the program.
+    fn vanish(self) -> Running {
+        self.vanishes.store(true, Relaxed);
+        self.reader.join().unwrap(); // at the next change of the screen
+        self.child
     }
 
     fn press(&mut self, keys: &str) {
@@ -78,7 +92,7 @@ impl Top {
     fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         let code = loop {
-            match self.child.try_wait().unwrap() {
+            match self.child.0.try_wait().unwrap() {
                 Some(status) => break status.code(),
                 None if Instant::now() > deadline => panic!("it does not end"),
                 None => thread::sleep(Duration::from_millis(10)),
@@ -99,14 +113,17 @@ impl Top {
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child.0), signal).unwrap();
     }
 }
 
-impl Drop for Top {
+/// Kills a program that a failed test leaves.
+struct Running(Child);
+
+impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -148,6 +165,23 @@ fn a_signal_restores_the_terminal() {
         top.signal(signal);
         assert_eq!(top.ended(), Some(0));
     }
+}
+
+#[test]
+fn it_ends_when_its_terminal_vanishes() {
+    let server = Server::start(&["--listen", "127.0.0.1:0"]);
+    let top = Top::start(&["--socket", server.socket().to_str().unwrap()]);
+    top.expect("I/O thread");
+    let mut program = top.vanish();
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        match program.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None if Instant::now() > deadline => panic!("it runs on without a terminal"),
+            None => thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    assert_eq!(status.code(), Some(0));
 }
 
 #[test]
