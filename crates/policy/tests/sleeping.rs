@@ -175,7 +175,8 @@ fn a_short_sleep_keeps_the_window() {
     }
 }
 
-/// Threads that move in a tick of `elapsed_ns` in which thread 0 surges, thread 1 has five times its usual requests and the others their usual ones.
+/// Threads that move in a tick of `elapsed_ns` in which thread 0 surges, thread 1 has five times its usual requests, thread 2, which has most,
+/// hardly more than usual, and the others none.
 fn moved_by_a_surge(settings: &[(&str, &str)], elapsed_ns: u64) -> Vec<u16> {
     let (mut policy, _) = start_with(settings);
     let mut out = Vec::new();
@@ -186,11 +187,12 @@ fn moved_by_a_surge(settings: &[(&str, &str)], elapsed_ns: u64) -> Vec<u16> {
         std::mem::take(&mut out)
     };
     for at in 1..400 {
-        let usual = u32::from(at % 16 == 0); // two in the recent 320 us
-        assert_eq!(tick(at * TICK_NS, TICK_NS, [usual; CORES as usize]), []);
+        let mut usual = [u32::from(at % 16 == 0); CORES as usize]; // two in the recent 320 us
+        usual[2] = u32::from(at % 8 == 0);
+        assert_eq!(tick(at * TICK_NS, TICK_NS, usual), []);
     }
     let mut surge = [0; CORES as usize];
-    (surge[0], surge[1]) = (60, 8);
+    (surge[0], surge[1], surge[2]) = (60, 8, 4);
     let commands = tick(399 * TICK_NS + elapsed_ns, elapsed_ns, surge);
     let moved = |command: &Command| match command {
         Command::Move { thread, .. } => Some(thread.0),
@@ -200,9 +202,9 @@ fn moved_by_a_surge(settings: &[(&str, &str)], elapsed_ns: u64) -> Vec<u16> {
 }
 
 #[test]
-fn a_late_tick_with_a_surge_moves_all_threads_that_have_risen() {
+fn a_late_tick_with_a_surge_moves_all_active_threads() {
     let recommended = [("guards", "recommended")];
-    assert_eq!(moved_by_a_surge(&recommended, 20 * TICK_NS), [0, 1]);
+    assert_eq!(moved_by_a_surge(&recommended, 20 * TICK_NS), [0, 1, 2]);
     assert_eq!(moved_by_a_surge(&recommended, TICK_NS), [0], "the main core is not flooded");
     let published = [("guards", "recommended"), ("give_back_interval", "never")];
     assert_eq!(moved_by_a_surge(&published, 20 * TICK_NS), [0]);

@@ -61,7 +61,7 @@ pub struct Sockets {
     pub client: Client,
     /// CPU time to begin a wait in the kernel, in nanoseconds.
     pub wait_ns: u32,
-    /// CPU time after a wait or sleep for each doubling of it beyond `warm_ns`, in nanoseconds: caches and the virtual CPU grow cold.
+    /// CPU time after a wait or sleep for each doubling of it beyond `warm_ns`, in nanoseconds: caches and the virtual CPU grow cold. Busy time of the core after a wait, of no I/O thread.
     pub cold_ns: u32,
     /// A wait after which nothing is cold, in nanoseconds.
     pub warm_ns: u32,

@@ -234,7 +234,7 @@ fn the_first_request_after_a_longer_wait_costs_more() {
 
 #[test]
 fn a_main_core_that_sleeps_between_requests_is_not_busy() {
-    // awake for little more than its requests: a load over its wake-ups would relieve it, and a worker poll until the next consolidation
+    // As a share of its wake-ups its load is above the healthy threshold, and a worker would be woken to relieve it.
     let mut scenario = server(Sockets { cold_ns: 4_000, ..sockets() }, 2_400.0);
     scenario.duration_ns *= 10;
     let settings = [("guards", "recommended"), ("give_back_interval", "never"), ("coarse_interval", "20ms")];

@@ -48,7 +48,7 @@ budget_in() {
   /host/pilotlight load --numjobs 4 --iodepth 4 --runtime 600s >/tmp/load.log 2>&1 &
   load=$!
   within 40 "a worker that the kernel holds up" is_throttled_more_than "$folder" "$(throttled "$folder")"
-  kill $load
+  kill $load || { cat /tmp/load.log; fail "the load has ended"; }
   wait $load || true
   /host/pilotlight status | grep -E '^(budget|power|policy)'
   expect "set budget off" /host/pilotlight set budget off

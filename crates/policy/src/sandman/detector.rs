@@ -218,7 +218,7 @@ impl Detector {
         self.tick += 1;
     }
 
-    /// Whether a thread has no fewer requests than its window, and an eighth of `min_requests`: the rule for threads of a core on which another has
+    /// Whether a thread has at least as many requests an interval as in its window, and an eighth of `min_requests`: the rule for threads of a core on which another has
     /// surged. A flooded core has polled them last before or early in the burst, so that their counts show little of it.
     pub(super) fn is_active(&self, thread: ThreadId) -> bool {
         let (block, lane) = (thread.index() / LANES, thread.index() % LANES);

@@ -56,7 +56,8 @@ use give_back::GiveBack;
 use plant_state::PlantState;
 use select::{Cores, whole_core};
 
-/// Fine intervals in a late tick; chosen: twice the time of a poll of four connections with one request each.
+/// Fine intervals in a late tick; chosen: the time of a poll of four connections with one request each is 4. With 8 the last of six cores works
+/// 0.56 ms after a burst's begin (median of eleven seeds), with 5 0.40; one bursting connection beside 50 to 200 k requests a second costs the same.
 const LATE_INTERVALS: u64 = 5;
 
 /// The name by which an operator chooses it.

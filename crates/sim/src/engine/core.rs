@@ -65,7 +65,7 @@ pub(crate) struct Core {
     /// Changes of state not yet read by the meter.
     pub(crate) changes: VecDeque<Change>,
     state: State,
-    /// Time of a worker in rests without a command that have ended, and whether it is in one.
+    /// Time in rests without a command that have ended, and whether it is in one.
     quiet_rest_ns: u64,
     rests_quietly: bool,
     /// Delays of its wake-ups.
