@@ -59,8 +59,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use channel::FileChannel;
 use medium::{Medium, Way};
-pub use open::FileError;
 use open::Limits;
+pub use open::{DEVICE_SIZE, FileError, MISSING_DEVICE, names_device};
 pub use queue::logical_block_size;
 use work::{Job, LongJobs};
 

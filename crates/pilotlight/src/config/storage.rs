@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use pilotlight_nvmf_target::backend::format_size;
+use pilotlight_nvmf_target::backend::{DEVICE_SIZE, MISSING_DEVICE, format_size, names_device};
 use rustix::fs::{Access, access};
 
 use crate::privileges::files;
@@ -59,6 +59,9 @@ impl Unusable {
 pub(crate) fn inspect(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Storage, Unusable> {
     let meta = match (files::metadata(path), wanted) {
         (Ok(meta), _) => meta,
+        (Err(error), _) if error.kind() == ErrorKind::NotFound && names_device(path) => {
+            return Err(Unusable::new(path, "no such device").help(MISSING_DEVICE.to_owned()));
+        }
         (Err(error), Some(size)) if error.kind() == ErrorKind::NotFound => return check_creation(path, size),
         (Err(error), None) if error.kind() == ErrorKind::NotFound => {
             let name = path.display();
@@ -106,12 +109,20 @@ fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> R
     let name = path.display();
     if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
         let what = format!("it has {}, and ?size= is {}", format_size(size), format_size(wanted));
-        let help = format!("omit ?size=, or change the file: `truncate -s {wanted} {name}`");
+        let help = match names_device(path) {
+            true => format!("omit ?size=, or {DEVICE_SIZE}"),
+            false => format!("omit ?size=, or change the file: `truncate -s {wanted} {name}`"),
+        };
         return Err(Unusable::new(path, what).help(help));
     }
     if size < u64::from(block_size) {
         let what = format!("it has {size} bytes, less than one block of {block_size}");
-        return Err(Unusable::new(path, what).help(format!("give it a size: `truncate -s 1G {name}`")));
+        let help = if names_device(path) {
+            DEVICE_SIZE.to_owned()
+        } else {
+            format!("give it a size: `truncate -s 1G {name}`")
+        };
+        return Err(Unusable::new(path, what).help(help));
     }
     Ok(())
 }

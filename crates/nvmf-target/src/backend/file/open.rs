@@ -1,5 +1,6 @@
 //! Opens a file or device exclusively and detects its capabilities.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::fd::AsRawFd;
@@ -21,7 +22,7 @@ use crate::buffer::{BufferPool, MIN_BUFFER};
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It does not exist.
-    #[error("{path}: no such file; create it with: truncate -s 10G {path}, or give a size: file:{path}?size=10GiB", path = path.display())]
+    #[error("{}: no such {}", path.display(), what_is_missing(path))]
     Missing {
         /// The file.
         path: PathBuf,
@@ -45,7 +46,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// Less than one block.
-    #[error("{path}: less than one block of {block_size} bytes; set its size with: truncate -s 10G {path}", path = path.display())]
+    #[error("{}: less than one block of {block_size} bytes; {}", path.display(), how_to_size(path, "10G"))]
     Empty {
         /// The file or device.
         path: PathBuf,
@@ -53,7 +54,7 @@ pub enum FileError {
         block_size: u32,
     },
     /// It does not have the requested size.
-    #[error("{path}: the size is {found} bytes, but size= is {wanted}; change it with truncate -s {wanted} {path}, or omit size=", path = path.display())]
+    #[error("{}: the size is {found} bytes, but size= is {wanted}; omit size=, or {}", path.display(), how_to_size(path, wanted))]
     OtherSize {
         /// The file or device.
         path: PathBuf,
@@ -92,6 +93,33 @@ pub enum FileError {
         /// The system's error.
         r#source: io::Error,
     },
+}
+
+/// Whether a path names a device, so that no file is created there: it is in `/dev`, except for its file systems in memory.
+#[must_use]
+pub fn names_device(path: &Path) -> bool {
+    path.starts_with("/dev") && !["/dev/shm", "/dev/hugepages"].iter().any(|files| path.starts_with(files))
+}
+
+/// What to do about a device that is missing.
+pub const MISSING_DEVICE: &str = "`lsblk` lists devices; names in /dev/disk/by-id stay the same after a restart";
+/// What to do about a device of another size.
+pub const DEVICE_SIZE: &str = "check the device: `lsblk` shows its size";
+
+fn what_is_missing(path: &Path) -> String {
+    if names_device(path) {
+        return format!("device; {MISSING_DEVICE}");
+    }
+    let path = path.display();
+    format!("file; create it with: truncate -s 10G {path}, or give a size: file:{path}?size=10GiB")
+}
+
+fn how_to_size(path: &Path, size: impl Display) -> String {
+    if names_device(path) {
+        DEVICE_SIZE.to_owned()
+    } else {
+        format!("set its size with: truncate -s {size} {}", path.display())
+    }
 }
 
 /// Capabilities that may be used: all, except in tests of their absence.
@@ -163,7 +191,7 @@ fn open_alone(options: &FileOptions, opener: &dyn FileOpener) -> Result<(File, b
     if kind.is_some_and(|kind| !kind.is_file() && !kind.is_block_device()) {
         return Err(FileError::NotStorage { path: path.clone() });
     }
-    if kind.is_none() && options.size.is_none() {
+    if kind.is_none() && (options.size.is_none() || names_device(path)) {
         return Err(FileError::Missing { path: path.clone() });
     }
     let opened = match kind {

@@ -126,6 +126,12 @@ fn errors_name_a_remedy() {
     assert_eq!(refuse(&path, 520, None), "unsupported block size of 520 bytes: use 512 or 4096");
     std::fs::write(&path, vec![0; 8192]).expect("a file");
     assert!(refuse(&path, 4096, Some(4096)).contains("the size is 8192 bytes, but size= is 4096"));
+    for size in [None, Some(1 << 20)] {
+        let missing = refuse(Path::new("/dev/nvme77n1"), 4096, size);
+        assert_eq!(missing, format!("/dev/nvme77n1: no such device; {MISSING_DEVICE}"));
+        assert!(!Path::new("/dev/nvme77n1").exists(), "no file in the place of a device");
+    }
+    assert!(refuse(Path::new("/dev/shm/missing.img"), 4096, None).contains("truncate"));
     let missing_directory = dir.path().join("no/disk.img");
     assert!(refuse(&missing_directory, 4096, Some(4096)).contains("No such file or directory"));
 }

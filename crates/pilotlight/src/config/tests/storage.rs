@@ -219,6 +219,10 @@ backend = "file:disk.img?size=2MiB"
 [[subsystem.namespace]]
 nsid = 9
 backend = "file:other.img?size=5000"
+
+[[subsystem.namespace]]
+nsid = 10
+backend = "file:/dev/nvme77n1?size=1GiB"
 "#;
 
 #[test]
@@ -267,6 +271,12 @@ fn files() {
             38 | backend = "file:other.img?size=5000"
                |           ^^^^^^^^^^^^^^^^^^^^^^^^^^
               = use a size such as 512MiB or 1GiB
+            error: subsystem[0].namespace[9].backend: /dev/nvme77n1: no such device
+              --> server.toml:42:11
+               |
+            42 | backend = "file:/dev/nvme77n1?size=1GiB"
+               |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+              = `lsblk` lists devices; names in /dev/disk/by-id stay the same after a restart
         "#]],
     );
 }
