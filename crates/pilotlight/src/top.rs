@@ -16,6 +16,7 @@ mod tests;
 mod view;
 
 use std::io::{self, IsTerminal as _};
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::TryRecvError;
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
     let mut terminal = ratatui::try_init().context("cannot set up the terminal")?;
     let shown = show(&mut terminal, &feed, &ended, args.interval);
     if !terminal_is_there(Duration::ZERO)? {
-        std::mem::forget(terminal); // its drop writes to the terminal and to standard error, and panics where it cannot
+        let _ = ManuallyDrop::new(terminal); // its drop writes to the terminal and to standard error, and panics where it cannot
         return Ok(Exit::Clean); // whatever the error of drawing
     }
     ratatui::restore();
