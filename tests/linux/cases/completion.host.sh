@@ -9,4 +9,3 @@ ARCHIVES=(fio.cpio)
 KERNEL_ARGS=nvme.poll_queues=2
 GUEST_QEMU=(-blockdev driver=null-co,node-name=null,size=1073741824,latency-ns=100000,read-zeroes=on
   -device nvme,serial=completion,drive=null)
-TIMEOUT_S=400 # starts many programs, each slow in an emulated machine

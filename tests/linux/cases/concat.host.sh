@@ -1,7 +1,6 @@
 # An address for secure channel concatenation, and one without TLS for what must not work there.
 [[ $PEER == pilotlight ]] || die "concat: only against pilotlight"
 . "$HARNESS/reload.sh"
-TIMEOUT_S=240
 tls_programs
 
 peer_arguments() { printf '%s\n' --config "$OUT/server.toml"; }

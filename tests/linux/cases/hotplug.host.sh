@@ -4,4 +4,3 @@ guest_program pilotlight
 NEEDS_SERVER=no
 CAPTURE=no
 CPUS=2
-TIMEOUT_S=300

@@ -11,4 +11,3 @@ GUEST_QEMU=(-blockdev driver=null-co,node-name=fast,size=1073741824,latency-ns=1
   -device nvme,serial=fast,drive=fast
   -blockdev driver=null-co,node-name=slow,size=1073741824,latency-ns=20000000,read-zeroes=on
   -device nvme,serial=slow,drive=slow)
-TIMEOUT_S=400

@@ -1,6 +1,5 @@
 # No target: the tests of crates/tls with kernel TLS, in a guest because the kernels of build machines often have none.
 NEEDS_SERVER=no
-TIMEOUT_S=300
 CAPTURE=no
 [[ $PILOTLIGHT == */release/* ]] && PROFILE=release || PROFILE=test
 TEST_PROGRAM=$(cd "$REPO" && cargo test --workspace --test kernel --profile $PROFILE --no-run --message-format=json 2>"$OUT/cargo.log" |

@@ -6,4 +6,3 @@ peer_arguments() {
   printf '%s\n' --listen "127.0.0.1:$PORT" --nqn "$NQN" --namespace "$(peer_namespace)" --block-size "$BLOCK_SIZE" --power-states
 }
 
-TIMEOUT_S=240 # starts many programs, each slow in an emulated machine

@@ -6,4 +6,3 @@ CAPTURE=no
 CPUS=2
 SIZE_MIB=8
 GUEST_QEMU=(-drive "file=$DISK,format=raw,if=none,id=disk,discard=unmap" -device nvme,serial=precondition,drive=disk)
-TIMEOUT_S=240 # starts many programs, each slow in an emulated machine

@@ -1,7 +1,6 @@
 # Two listeners, without and with TLS, of one server. It accepts keys of Debian 13's programs with `accept_old_libnvme`.
 [[ $PEER == pilotlight ]] || die "tls: only against pilotlight"
 . "$HARNESS/reload.sh"
-TIMEOUT_S=240
 tls_programs
 ARCHIVES+=(fio.cpio)
 # After so many writes on a connection the server changes its key, if it was built with debug assertions.

@@ -4,6 +4,5 @@ guest_program pilotlight
 NEEDS_SERVER=no
 CAPTURE=no
 MEMORY_MIB=1024
-TIMEOUT_S=200
 tls_programs
 ARCHIVES+=(fio.cpio)
