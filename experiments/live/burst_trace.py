@@ -46,15 +46,24 @@ def burst_ns():
             at += length
 
 
-def events(program, policy, begin):
+def events(program, policy, begin, *settings):
     """Records from BEFORE_NS before the begin to MARGIN_NS after it, by kind, with times relative to it; states of cores also before."""
     times = [begin - BEFORE_NS, begin + MARGIN_NS]
-    command = [*program, FILE.relative_to(ROOT), policy, *times, f"duration={times[1] // 1_000_000 + 1}ms"]
+    command = [*program, FILE.relative_to(ROOT), policy, *times, f"duration={times[1] // 1_000_000 + 1}ms", *settings]
     output = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, cwd=ROOT).stdout
     by_kind = collections.defaultdict(list)
     for at, kind, a, b in RECORD.iter_unpack(output):
         by_kind[kind].append((at - begin, a, b))
     return by_kind
+
+
+def last_core_ns(by_kind):
+    """When the last of the cores that work has polled its first request of the burst."""
+    first = {}
+    for at, _, core in by_kind[POLLED]:
+        if at >= 0:
+            first.setdefault(core, at)
+    return max(first.values())
 
 
 def merged(spans, gap=0):
@@ -211,10 +220,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=Path, help="a built example `events` of pilotlight-lab")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/burst.svg")
+    parser.add_argument("--seeds", type=int, help="only print when the last core works under sandman, for seeds from 1 on")
     options = parser.parse_args()
     build = ["cargo", "run", "--release", "--quiet", "--locked", "--package", "pilotlight-lab", "--example", "events", "--"]
     program = [options.events.resolve()] if options.events else build
     begin = burst_ns()
+    if options.seeds:
+        last = sorted(last_core_ns(events(program, "sandman", begin, f"seed={seed}")) for seed in range(1, options.seeds + 1))
+        print("the last core works after (ms):", *(f"{ns / 1e6:.2f}" for ns in last))
+        return
     traces = {policy: events(program, policy, begin) for policy in POLICIES}
     cores = tomllib.loads((ROOT / "experiments/live/common/live.toml").read_text())["topology"]["cores"]
     options.out.write_text(draw(traces, cores))

@@ -77,7 +77,10 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<Exit> {
     let client = Client::connect(&args.socket)?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ended)).context("cannot handle signals")?;
+        // first, so that it looks at the flag before it is set: a second signal ends the program wherever it is
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&ended))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&ended)))
+            .context("cannot handle signals")?;
     }
     let feed = Feed::start(args.socket.clone(), client, args.interval).context("cannot start a thread")?;
     // its panic hook restores the terminal before it prints the message

@@ -60,7 +60,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use channel::FileChannel;
 use medium::{Medium, Way};
 use open::Limits;
-pub use open::{DEVICE_SIZE, FileError, MISSING_DEVICE, names_device};
+pub use open::{FileError, MISSING_DEVICE, names_device, size_remedy};
 pub use queue::logical_block_size;
 use work::{Job, LongJobs};
 

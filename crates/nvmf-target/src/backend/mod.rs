@@ -44,7 +44,7 @@ use std::sync::Arc;
 
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
-pub use file::{DEVICE_SIZE, FileBackend, FileError, FileOptions, MISSING_DEVICE, logical_block_size, names_device};
+pub use file::{FileBackend, FileError, FileOptions, MISSING_DEVICE, logical_block_size, names_device, size_remedy};
 pub use frozen::FrozenBackend;
 pub use loan::Loan;
 pub use mem::MemoryBackend;

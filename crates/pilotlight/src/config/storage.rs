@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use pilotlight_nvmf_target::backend::{DEVICE_SIZE, MISSING_DEVICE, format_size, names_device};
+use pilotlight_nvmf_target::backend::{MISSING_DEVICE, format_size, names_device, size_remedy};
 use rustix::fs::{Access, access};
 
 use crate::privileges::files;
@@ -106,23 +106,13 @@ pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
 }
 
 fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unusable> {
-    let name = path.display();
     if let Some(wanted) = wanted.filter(|wanted| *wanted != size) {
         let what = format!("it has {}, and ?size= is {}", format_size(size), format_size(wanted));
-        let help = match names_device(path) {
-            true => format!("omit ?size=, or {DEVICE_SIZE}"),
-            false => format!("omit ?size=, or change the file: `truncate -s {wanted} {name}`"),
-        };
-        return Err(Unusable::new(path, what).help(help));
+        return Err(Unusable::new(path, what).help(format!("omit ?size=, or {}", size_remedy(path, wanted))));
     }
     if size < u64::from(block_size) {
         let what = format!("it has {size} bytes, less than one block of {block_size}");
-        let help = if names_device(path) {
-            DEVICE_SIZE.to_owned()
-        } else {
-            format!("give it a size: `truncate -s 1G {name}`")
-        };
-        return Err(Unusable::new(path, what).help(help));
+        return Err(Unusable::new(path, what).help(size_remedy(path, "1G")));
     }
     Ok(())
 }

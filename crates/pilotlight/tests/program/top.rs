@@ -66,9 +66,10 @@ impl Top {
     }
 
     /// Closes the terminal, as a lost connection does, and returns the program.
-    fn vanish(self) -> Running {
+    fn vanish(mut self) -> Running {
         self.vanishes.store(true, Relaxed);
-        self.reader.join().unwrap(); // at the next change of the screen
+        self.press("?"); // a change of the screen, which ends the reader
+        self.reader.join().unwrap();
         self.child
     }
 

@@ -46,7 +46,7 @@ pub enum FileError {
         path: PathBuf,
     },
     /// Less than one block.
-    #[error("{}: less than one block of {block_size} bytes; {}", path.display(), how_to_size(path, "10G"))]
+    #[error("{}: less than one block of {block_size} bytes; {}", path.display(), size_remedy(path, "10G"))]
     Empty {
         /// The file or device.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum FileError {
         block_size: u32,
     },
     /// It does not have the requested size.
-    #[error("{}: the size is {found} bytes, but size= is {wanted}; omit size=, or {}", path.display(), how_to_size(path, wanted))]
+    #[error("{}: the size is {found} bytes, but size= is {wanted}; omit size=, or {}", path.display(), size_remedy(path, wanted))]
     OtherSize {
         /// The file or device.
         path: PathBuf,
@@ -103,8 +103,6 @@ pub fn names_device(path: &Path) -> bool {
 
 /// What to do about a device that is missing.
 pub const MISSING_DEVICE: &str = "`lsblk` lists devices; names in /dev/disk/by-id stay the same after a restart";
-/// What to do about a device of another size.
-pub const DEVICE_SIZE: &str = "check the device: `lsblk` shows its size";
 
 fn what_is_missing(path: &Path) -> String {
     if names_device(path) {
@@ -114,9 +112,11 @@ fn what_is_missing(path: &Path) -> String {
     format!("file; create it with: truncate -s 10G {path}, or give a size: file:{path}?size=10GiB")
 }
 
-fn how_to_size(path: &Path, size: impl Display) -> String {
+/// What to do about a file or device that does not have this size.
+#[must_use]
+pub fn size_remedy(path: &Path, size: impl Display) -> String {
     if names_device(path) {
-        DEVICE_SIZE.to_owned()
+        "check the device: `lsblk` shows its size".to_owned()
     } else {
         format!("set its size with: truncate -s {size} {}", path.display())
     }

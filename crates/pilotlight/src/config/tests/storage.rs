@@ -264,7 +264,7 @@ fn files() {
                |
             34 | backend = "file:disk.img?size=2MiB"
                |           ^^^^^^^^^^^^^^^^^^^^^^^^^
-              = omit ?size=, or change the file: `truncate -s 2097152 disk.img`
+              = omit ?size=, or set its size with: truncate -s 2097152 disk.img
             error: subsystem[0].namespace[8].backend: 5000 bytes are not a whole number of blocks of 4096 bytes
               --> server.toml:38:11
                |
