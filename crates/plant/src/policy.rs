@@ -18,7 +18,7 @@ use crate::topology::{CoreId, Topology};
 /// No time; unlimited.
 pub const NEVER: u64 = u64::MAX;
 
-/// Time awake after the last request under a policy without its own rule, and the least time of a worker, in nanoseconds; chosen: longer than
+/// Time awake after the last request under a policy without its own rule, in nanoseconds; chosen: longer than
 /// the gaps between requests of a loaded core, a hundred wake-ups long, and short beside the 5 ms after which no core may poll.
 pub const QUIET_NS: u64 = 2_000_000;
 
@@ -87,9 +87,11 @@ pub trait Policy: Send {
 pub struct Next {
     /// The earliest time at which it could issue a command without arrivals, in nanoseconds; or [`NEVER`].
     pub needed_ns: u64,
-    /// Time after the last request until every core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. A worker stays awake
-    /// for at least [`QUIET_NS`] after its last request, as its gaps are longer than those of the server.
+    /// Time after the last request of the server until the main core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. It
+    /// waits only while every worker does.
     pub awake_ns: u64,
+    /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
+    pub worker_ns: u64,
 }
 
 impl Next {
@@ -99,13 +101,21 @@ impl Next {
     /// A deadline at `needed_ns`; keeps the server awake.
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
-        Self { needed_ns, awake_ns: NEVER }
+        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER }
     }
 
     /// A deadline at `needed_ns`; the server sleeps after [`QUIET_NS`].
     #[must_use]
     pub const fn quiet_at(needed_ns: u64) -> Self {
-        Self { needed_ns, awake_ns: QUIET_NS }
+        Self::resting_at(needed_ns, QUIET_NS)
+    }
+
+    /// A deadline at `needed_ns`; the main core waits after `awake_ns`, a worker after at least [`QUIET_NS`], as its gaps are longer than those of
+    /// the server.
+    #[must_use]
+    pub const fn resting_at(needed_ns: u64, awake_ns: u64) -> Self {
+        let worker_ns = if awake_ns > QUIET_NS { awake_ns } else { QUIET_NS };
+        Self { needed_ns, awake_ns, worker_ns }
     }
 }
 

@@ -112,6 +112,8 @@ fn a_stopped_runtime_responds() {
 struct QuietPolicy {
     wants: Wants,
     needed_ns: u64,
+    /// When cores rest.
+    rests: Next,
     completions: CompletionMode,
     received: Arc<Received>,
 }
@@ -125,6 +127,12 @@ struct Received {
     /// Length of the last interval with requests, and how long the main core was awake in it.
     elapsed_ns: AtomicU64,
     awake_ns: AtomicU64,
+}
+
+impl QuietPolicy {
+    fn next(&self) -> Next {
+        Next { needed_ns: self.needed_ns, ..self.rests }
+    }
 }
 
 impl Policy for QuietPolicy {
@@ -142,12 +150,12 @@ impl Policy for QuietPolicy {
         let empty = start.topology.workers().filter(|core| !start.homes.contains(core));
         out.extend(empty.map(|core| Command::Sleep { core, goal: SleepGoal::SHALLOWEST }));
         self.needed_ns = start.now_ns.saturating_add(self.needed_ns);
-        Ok(Next { needed_ns: self.needed_ns, awake_ns: 0 })
+        Ok(self.next())
     }
     fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         self.received.intervals_before.store(self.received.intervals.load(SeqCst), SeqCst);
         self.received.requests.fetch_add(tick.counts.iter().map(|count| u64::from(count.requests)).sum(), SeqCst);
-        Next { needed_ns: self.needed_ns, awake_ns: 0 }
+        self.next()
     }
     fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         self.received.intervals.fetch_add(1, SeqCst);
@@ -162,14 +170,17 @@ impl Policy for QuietPolicy {
         if sample.now_ns >= self.needed_ns {
             self.needed_ns = NEVER;
         }
-        Next { needed_ns: self.needed_ns, awake_ns: 0 }
+        self.next()
     }
 }
 
 fn quiet_policy(needed_ns: u64, interval_ns: u64, completions: CompletionMode) -> (Arc<Received>, Box<QuietPolicy>) {
     let received = Arc::<Received>::default();
     let wants = Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), ..Wants::default() };
-    (Arc::clone(&received), Box::new(QuietPolicy { wants, needed_ns, completions, received }))
+    (
+        Arc::clone(&received),
+        Box::new(QuietPolicy { wants, needed_ns, rests: Next::resting_at(0, 0), completions, received }),
+    )
 }
 
 /// Two cores that may sleep after `quiet_ns` without requests, and an I/O thread that can wait.
@@ -223,6 +234,31 @@ fn a_request_is_reported_without_another_wake_up() {
     }
     let ended = wakes() - before;
     assert!((20..30).contains(&ended), "{ended} waits ended for 20 requests");
+}
+
+#[test]
+fn the_main_core_and_workers_rest_as_the_policy_says() {
+    // (awake_ns, worker_ns) and whether the main core and the worker rest
+    for ((awake_ns, worker_ns), expected) in
+        [((NEVER, 0), [false, true]), ((0, 0), [true, true]), ((0, NEVER), [false; 2])]
+    {
+        let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
+        let runtime = Runtime::start(&RuntimeOptions { monitor: None, ..options }).expect("starts");
+        let (probe_state, thread) = probe(0);
+        probe_state.can_wait.store(true, SeqCst);
+        runtime.adopt(CoreId(1), thread);
+        let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Poll);
+        policy.rests = Next { needed_ns: NEVER, awake_ns, worker_ns };
+        runtime.set_policy(policy).expect("supported");
+        for request in 1..=20 {
+            arrives(&probe_state);
+            eventually("the request is reported", || received.requests.load(SeqCst) == request);
+            let rests = || [0, 1].map(|core| state(&runtime, core) != CoreState::Awake);
+            eventually(&format!("{awake_ns} {worker_ns} ns: cores rest: {expected:?}"), || rests() == expected);
+        }
+        let waits = |core: usize| runtime.stats().reactors[core].asleep.iter().map(|asleep| asleep.wakes).sum::<u64>();
+        assert_eq!([0, 1].map(|core| waits(core) > 0), expected, "{awake_ns} {worker_ns}: waits that have ended");
+    }
 }
 
 fn arrives(probe_state: &ProbeState) {

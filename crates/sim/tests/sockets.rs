@@ -51,30 +51,31 @@ fn cores_awake(scenario: &Scenario) -> f64 {
     awake_ns as f64 / (16 * MS) as f64
 }
 
-fn traced(naive: bool, scenario: &Scenario, name: &str) -> (Outcome, Vec<u8>) {
+fn traced(naive: bool, scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> (Outcome, Vec<u8>) {
     let mut trace = Vec::new();
     let engine = if naive { run_naive } else { run_traced };
-    let outcome = engine(scenario, policy(name, &[]), &mut trace).unwrap();
+    let outcome = engine(scenario, policy(name, settings), &mut trace).unwrap();
     (outcome, trace)
 }
 
-fn engines_agree(name: &str) {
+fn engines_agree(name: &str, settings: &[(&str, &str)]) {
     let mut scenario = server(sockets(), 0.0);
-    engines_agree_on(&mut scenario, name, [1_000.0, 60_000.0]);
+    engines_agree_on(&mut scenario, name, settings, [1_000.0, 60_000.0]);
     // Also without stalls, and with a number of threads that does not divide that of the I/O threads.
     scenario = server(Sockets { client: Client { stall_gap_ns: 0, ..sockets().client }, ..sockets() }, 0.0);
     scenario.machine.network.ports = 3;
-    engines_agree_on(&mut scenario, name, [60_000.0, 1_000.0]);
+    engines_agree_on(&mut scenario, name, settings, [60_000.0, 1_000.0]);
 }
 
-fn engines_agree_on(scenario: &mut Scenario, name: &str, rates: [f64; 2]) {
+fn engines_agree_on(scenario: &mut Scenario, name: &str, settings: &[(&str, &str)], rates: [f64; 2]) {
     for connection in &mut scenario.workload.connections {
         connection.phases = vec![
             Phase { label: 0, length_ns: 3 * MS, rate: Rate::PerSecond(rates[0]) },
             Phase { label: 1, length_ns: MS, rate: Rate::PerSecond(rates[1]) },
         ];
     }
-    let ((outcome, trace), (_, naive)) = (traced(false, scenario, name), traced(true, scenario, name));
+    let traced = |naive| traced(naive, scenario, name, settings);
+    let ((outcome, trace), (_, naive)) = (traced(false), traced(true));
     assert!(outcome.requests.answered > 1_000, "{name}");
     assert!(trace == naive, "{name}: traces differ");
 }
@@ -83,7 +84,8 @@ fn engines_agree_on(scenario: &mut Scenario, name: &str, rates: [f64; 2]) {
 fn both_engines_agree() {
     ["static", "interrupt", "dynamic", "sandman", "hybrid-poll", "pacer", "native", "thunderbolt"]
         .into_iter()
-        .for_each(engines_agree);
+        .for_each(|name| engines_agree(name, &[]));
+    engines_agree("sandman", &[("worker_rest", "3us")]);
 }
 
 /// Cores awake from 6 ms on, after requests until 3 ms.
@@ -161,7 +163,7 @@ fn requests_by_connection(trace: &[u8]) -> Vec<u64> {
 
 #[test]
 fn a_thread_sends_due_requests_on_its_connections_in_turn() {
-    let (_, trace) = traced(false, &flood(sockets(), 20_000.0), "static");
+    let (_, trace) = traced(false, &flood(sockets(), 20_000.0), "static", &[]);
     let requests = requests_by_connection(&trace);
     for port in 0..2 {
         let of_thread: Vec<u64> = requests.iter().skip(port).step_by(2).copied().collect();
@@ -240,6 +242,21 @@ fn a_main_core_that_sleeps_between_requests_is_not_busy() {
     let settings = [("guards", "recommended"), ("give_back_interval", "never"), ("coarse_interval", "20ms")];
     let outcome = run(&scenario, policy("sandman", &settings)).unwrap();
     assert_eq!(outcome.decisions.wakes, 0);
+}
+
+#[test]
+fn a_worker_waits_soon_after_a_request_if_the_policy_says_so() {
+    // three workers keep their threads until the first consolidation; the main core, between whose requests the gaps are short, polls
+    let awake_and_waits = |rest| {
+        let scenario = server(sockets(), 200_000.0);
+        let settings = [("give_back_interval", "never"), ("worker_rest", rest)];
+        let outcome = run(&scenario, policy("sandman", &settings)).unwrap();
+        let awake_ns: u64 = outcome.series.iter().skip(4).map(|stretch| stretch.awake_ns).sum();
+        (awake_ns as f64 / (16 * MS) as f64, outcome.decisions.switches)
+    };
+    let ((long, few), (short, many)) = (awake_and_waits("2ms"), awake_and_waits("3us"));
+    assert!(long > 3.9 && few < 100, "{long} cores, {few} waits");
+    assert!((1.5..3.5).contains(&short) && many > 1_000, "{short} cores, {many} waits");
 }
 
 #[test]

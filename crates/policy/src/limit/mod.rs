@@ -99,7 +99,11 @@ impl<L: Limiter> Limited<L> {
         let acts_ns = if has_cores { self.limiter.acts_ns(now_ns) } else { 0 };
         let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
         // A budget exists to save power: the server sleeps also if the inner policy alone would keep it awake.
-        self.answer = Next { needed_ns: inner.needed_ns.min(own_ns), awake_ns: inner.awake_ns.min(QUIET_NS) };
+        self.answer = Next {
+            needed_ns: inner.needed_ns.min(own_ns),
+            awake_ns: inner.awake_ns.min(QUIET_NS),
+            worker_ns: inner.worker_ns.min(QUIET_NS),
+        };
         self.answer
     }
 }

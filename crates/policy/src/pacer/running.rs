@@ -208,7 +208,7 @@ impl Running {
         }
         let sleeps = self.can_server_sleep && self.may_save();
         let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next { needed_ns, awake_ns: if sleeps { awake_ns.min(self.quiet_ns()) } else { awake_ns } };
+        self.answer = Next::resting_at(needed_ns, if sleeps { awake_ns.min(self.quiet_ns()) } else { awake_ns });
         self.answer
     }
 

@@ -110,6 +110,7 @@ struct Running {
     exhausted: bool,
     /// `None` if the whole server must not sleep.
     gap: Option<RequestGap>,
+    worker_rest_ns: u64,
 }
 
 impl Sandman {
@@ -141,7 +142,12 @@ impl Cores for PlantState {
 
 impl Running {
     fn next(&self) -> Next {
-        Next { needed_ns: self.due_ns, awake_ns: self.gap.map_or(NEVER, |gap| gap.awake_ns()) }
+        let gap = self.gap.as_ref();
+        Next {
+            needed_ns: self.due_ns,
+            awake_ns: gap.map_or(NEVER, RequestGap::awake_ns),
+            worker_ns: gap.map_or(NEVER, |_| self.worker_rest_ns),
+        }
     }
 
     /// A main core whose tick is late is flooded: each poll of a thread takes several fine intervals, and the threads surge in as many late
@@ -295,6 +301,7 @@ impl Policy for Sandman {
             woke: false,
             exhausted: false,
             gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(RequestGap::new),
+            worker_rest_ns: self.parameters.worker_rest_ns,
         };
         let next = running.next();
         self.running = Some(running);

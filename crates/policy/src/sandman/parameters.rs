@@ -3,6 +3,8 @@
 //!
 //! `table.rs` describes each parameter, README.md the measured effect of guards.
 
+use pilotlight_plant::QUIET_NS;
+
 use super::select::Selection;
 use super::table::TABLE;
 use crate::parameter::{self, ParameterError, Setting, text};
@@ -39,6 +41,8 @@ pub struct Parameters {
     pub sleep_at_once: bool,
     /// Whether the whole server may sleep while there are no requests.
     pub server_sleep: bool,
+    /// Time after its last request until a worker waits in the kernel.
+    pub worker_rest_ns: u64,
     /// Unit of `z`: the error of the mean, or the deviation of counts.
     pub spread: Spread,
     /// Fewest requests of a surge, in the fine interval or in the averaged ones.
@@ -133,6 +137,7 @@ impl Parameters {
             main_gives_active: false,
             sleep_at_once: false,
             server_sleep: true,
+            worker_rest_ns: QUIET_NS,
             spread: Spread::Error,
             min_requests: 0,
             confirm: Confirm { times: 1, ticks: 1 },

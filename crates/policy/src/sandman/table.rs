@@ -5,7 +5,7 @@ use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
 
 /// All of them.
-pub(super) const TABLE: [Parameter<Parameters>; 26] = [
+pub(super) const TABLE: [Parameter<Parameters>; 27] = [
     Parameter {
         key: "variant",
         meaning: "sets guards, main_takes_active, main_gives_active, sleep_at_once and server_sleep, before other parameters: as recommended \
@@ -101,6 +101,13 @@ pub(super) const TABLE: [Parameter<Parameters>; 26] = [
         allowed: SWITCH,
         get: |p| p.server_sleep.to_string(),
         set: |p, v| put(&mut p.server_sleep, v.parse().ok()),
+    },
+    Parameter {
+        key: "worker_rest",
+        meaning: "with server_sleep: time after its last request until a worker waits in the kernel (not in the paper)",
+        allowed: TIME,
+        get: |p| text::format_duration(p.worker_rest_ns),
+        set: |p, v| time(&mut p.worker_rest_ns, v),
     },
     Parameter {
         key: "guards",

@@ -44,10 +44,10 @@ impl Director {
         self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some()
     }
 
-    /// Notes the policy's next deadline, and publishes the time awake to the workers if it has changed.
+    /// Notes the policy's next deadline, and publishes the workers' time awake if it has changed.
     pub(super) fn set_next(&mut self, next: Next) {
         self.next = next;
-        let quiet_ns = self.awake_ns().map_or(0, |awake_ns| awake_ns.max(QUIET_NS));
+        let quiet_ns = self.worker_ns().map_or(0, |worker_ns| worker_ns.max(1)); // 0: never
         let before_ns = std::mem::replace(&mut self.quiet_ns, quiet_ns);
         if quiet_ns == before_ns {
             return;
@@ -57,6 +57,15 @@ impl Director {
             for core in (0..self.peers.len()).map(|core| CoreId(core as u16)) {
                 self.send(core, Event::Look); // one that rests may have to poll
             }
+        }
+    }
+
+    /// Time awake of a worker after its last request; `None` if it does not rest.
+    fn worker_ns(&self) -> Option<u64> {
+        match self.quiet {
+            QuietTime::FromPolicy => Some(self.next.worker_ns).filter(|&ns| ns != NEVER),
+            QuietTime::Fixed(ns) => self.awake_ns().map(|_| ns.max(QUIET_NS)),
+            QuietTime::Never => None,
         }
     }
 

@@ -28,11 +28,11 @@ impl Policy for Script {
     }
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.next(out);
-        Ok(Next { needed_ns: start.now_ns, awake_ns: 0 })
+        Ok(Next::resting_at(start.now_ns, 0))
     }
     fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
         self.next(out);
-        Next { needed_ns: if self.0.is_empty() { NEVER } else { tick.now_ns }, awake_ns: 0 }
+        Next::resting_at(if self.0.is_empty() { NEVER } else { tick.now_ns }, 0)
     }
 }
 

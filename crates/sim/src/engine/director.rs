@@ -60,8 +60,9 @@ pub(crate) struct Director {
     ticked_ns: u64,
     sampled_ns: u64,
     next_needed_ns: u64,
-    /// Time after a request until the whole server may sleep.
+    /// Times after a request until the main core may wait, and until a worker may.
     awake_ns: u64,
+    worker_ns: u64,
     /// When the whole server fell asleep.
     asleep_since_ns: u64,
     /// It began with every request reported at an interval.
@@ -128,6 +129,7 @@ impl Director {
             sampled_ns: 0,
             next_needed_ns: NEVER,
             awake_ns: NEVER,
+            worker_ns: NEVER,
             asleep_since_ns: 0,
             slept_quiet: false,
             reports: false,

@@ -2,7 +2,7 @@
 //! request has come for a while, the main core waits in the kernel too, and ticks stop. The last requests are reported by an early tick, which
 //! counts as a whole one.
 
-use pilotlight_plant::{NEVER, Next, QUIET_NS};
+use pilotlight_plant::Next;
 
 use super::Director;
 use crate::engine::core::Core;
@@ -14,7 +14,7 @@ const ASK_AGAIN_NS: u64 = 10_000;
 
 impl Director {
     pub(super) fn set_next(&mut self, next: Next) {
-        (self.next_needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
+        (self.next_needed_ns, self.awake_ns, self.worker_ns) = (next.needed_ns, next.awake_ns, next.worker_ns);
     }
 
     /// Lets workers rest, and the main core ask for a sleep, once no request has come for long enough.
@@ -23,7 +23,7 @@ impl Director {
             return;
         }
         shared.awake_ns = self.awake_ns;
-        shared.quiet_ns = if self.awake_ns == NEVER { NEVER } else { self.awake_ns.max(QUIET_NS) };
+        shared.quiet_ns = self.worker_ns;
         shared.wakes_main = self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some();
         if self.topology.workers().all(|core| self.asleep[core.index()].is_some()) {
             shared.ask_ns = 0;
