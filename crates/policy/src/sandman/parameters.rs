@@ -276,6 +276,7 @@ impl Parameters {
             main_gives_active: self.main_gives_active,
             sleep_at_once: self.sleep_at_once,
             server_sleep: self.server_sleep,
+            worker_rest_ns: self.worker_rest_ns,
             ..printed
         };
         guards.iter().try_for_each(|(key, value)| self.set(key, value).ok())
@@ -318,6 +319,34 @@ mod tests {
         ];
         for (key, paper) in expected {
             assert_eq!(value(key), paper, "{key}");
+        }
+    }
+
+    #[test]
+    fn parameters_before_the_guards_do_not_change_their_name() {
+        let others = [
+            ("coarse_interval", "2s"),
+            ("fine_interval", "20us"),
+            ("idle_threshold", "30%"),
+            ("healthy_threshold", "70%"),
+            ("wake_within", "5us"),
+            ("sleep", "software"),
+            ("detect", "load"),
+            ("siblings", "false"),
+            ("main_takes_active", "false"),
+            ("main_gives_active", "true"),
+            ("sleep_at_once", "true"),
+            ("server_sleep", "false"),
+            ("worker_rest", "3us"),
+        ];
+        let before = TABLE.iter().map(|parameter| parameter.key).skip(1).take_while(|&key| key != "guards");
+        assert_eq!(before.collect::<Vec<_>>(), others.map(|(key, _)| key));
+        for (key, value) in others.into_iter().skip(1) {
+            let mut parameters = Parameters::default();
+            let set = TABLE.iter().find(|parameter| parameter.key == key).unwrap().set;
+            set(&mut parameters, value).unwrap_or_else(|| panic!("{key} = {value}"));
+            assert_ne!(parameters, Parameters::default(), "{key}");
+            assert_eq!(parameters.guards(), "recommended", "{key}");
         }
     }
 
