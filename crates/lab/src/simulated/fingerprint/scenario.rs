@@ -15,13 +15,14 @@ use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
-pub const ADDED: [(u8, &str, &str, &str); 6] = [
+pub const ADDED: [(u8, &str, &str, &str); 7] = [
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
     (3, "dvfs", "forecast", "2"),
     (4, "sandman", "main_gives_active", "false"),
     (5, "sandman", "sleep_at_once", "false"),
     (6, "sandman", "give_back_interval", "never"),
+    (7, "sandman", "worker_rest", "2ms"),
 ];
 
 /// Parameters that are presets of others, which are encoded instead.
