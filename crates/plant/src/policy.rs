@@ -18,8 +18,8 @@ use crate::topology::{CoreId, Topology};
 /// No time; unlimited.
 pub const NEVER: u64 = u64::MAX;
 
-/// Time awake after the last request under a policy without its own rule, in nanoseconds; chosen: longer than
-/// the gaps between requests of a loaded core, a hundred wake-ups long, and short beside the 5 ms after which no core may poll.
+/// Time awake after the last request under a policy without its own rule, in nanoseconds; chosen: longer than the gaps between requests of a
+/// loaded core, a hundred wake-ups long, and short beside the 5 ms after which no core may poll.
 pub const QUIET_NS: u64 = 2_000_000;
 
 /// A policy: samples in, commands out.
@@ -87,8 +87,8 @@ pub trait Policy: Send {
 pub struct Next {
     /// The earliest time at which it could issue a command without arrivals, in nanoseconds; or [`NEVER`].
     pub needed_ns: u64,
-    /// Time after the last request of the server until the main core waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. It
-    /// waits only while every worker does.
+    /// Time after the last request on the main core until it waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. It waits only
+    /// while every worker waits or sleeps.
     pub awake_ns: u64,
     /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
     pub worker_ns: u64,

@@ -51,10 +51,10 @@ use settings::Settings;
 /// Time awake after the last request of a server that may sleep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QuietTime {
-    /// The policy's ([`pilotlight_plant::Next::awake_ns`]).
+    /// The policy's ([`pilotlight_plant::Next`]).
     #[default]
     FromPolicy,
-    /// A time in nanoseconds.
+    /// A time in nanoseconds; a worker's is at least [`QUIET_NS`](pilotlight_plant::QUIET_NS).
     Fixed(u64),
     /// It does not sleep.
     Never,

@@ -110,7 +110,6 @@ struct Running {
     exhausted: bool,
     /// `None` if the whole server must not sleep.
     gap: Option<RequestGap>,
-    worker_rest_ns: u64,
 }
 
 impl Sandman {
@@ -141,12 +140,12 @@ impl Cores for PlantState {
 }
 
 impl Running {
-    fn next(&self) -> Next {
+    fn next(&self, parameters: &Parameters) -> Next {
         let gap = self.gap.as_ref();
         Next {
             needed_ns: self.due_ns,
             awake_ns: gap.map_or(NEVER, RequestGap::awake_ns),
-            worker_ns: gap.map_or(NEVER, |_| self.worker_rest_ns),
+            worker_ns: gap.map_or(NEVER, |_| parameters.worker_rest_ns),
         }
     }
 
@@ -301,9 +300,8 @@ impl Policy for Sandman {
             woke: false,
             exhausted: false,
             gap: start.capabilities.server_sleep.filter(|_| self.parameters.server_sleep).map(RequestGap::new),
-            worker_rest_ns: self.parameters.worker_rest_ns,
         };
-        let next = running.next();
+        let next = running.next(&self.parameters);
         self.running = Some(running);
         Ok(next)
     }
@@ -327,24 +325,24 @@ impl Policy for Sandman {
         self.counters.surge_moves += running.scale_up(tick.now_ns, &self.parameters, out);
         let is_sleep = |command: &&Command| matches!(command, Command::Sleep { .. });
         self.counters.sleeps += out[before..].iter().filter(is_sleep).count() as u64;
-        running.next()
+        running.next(&self.parameters)
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
         if running.due_ns == NEVER && sample.threads.iter().all(|thread| thread.requests == 0) {
-            return running.next(); // a plant may skip it
+            return running.next(&self.parameters); // a plant may skip it
         }
         if let Some(gap) = &mut running.gap {
             gap.on_interval(sample);
         }
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         if self.parameters.give_back_ns != u64::MAX && running.has_nothing_to_do(sample, &self.parameters) {
-            return running.next();
+            return running.next(&self.parameters);
         }
         let Some(plan) = running.plan(sample, &self.parameters) else {
             running.due_ns = running.schedule.after(sample.now_ns);
-            return running.next();
+            return running.next(&self.parameters);
         };
         let before = out.len();
         consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
@@ -359,7 +357,7 @@ impl Policy for Sandman {
         let is_pending = woke || running.give_back.is_held(sample.now_ns);
         let is_at_rest = !is_pending && out.len() == before && running.plant_state.is_at_rest();
         running.due_ns = if is_at_rest { NEVER } else { running.schedule.after(sample.now_ns) };
-        running.next()
+        running.next(&self.parameters)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {

@@ -1,5 +1,7 @@
 //! The parameters of `sandman`: key, purpose and values of each.
 
+use pilotlight_plant::QUIET_NS;
+
 use super::parameters::{AfterSleep, Confirm, Detect, Parameters, Spread};
 use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
 use crate::sleep::Sleep;
@@ -105,9 +107,9 @@ pub(super) const TABLE: [Parameter<Parameters>; 27] = [
     Parameter {
         key: "worker_rest",
         meaning: "with server_sleep: time after its last request until a worker waits in the kernel (not in the paper)",
-        allowed: TIME,
+        allowed: "a time from 1us to 2ms",
         get: |p| text::format_duration(p.worker_rest_ns),
-        set: |p, v| time(&mut p.worker_rest_ns, v),
+        set: |p, v| put(&mut p.worker_rest_ns, text::duration(v).filter(|ns| (1_000..=QUIET_NS).contains(ns))),
     },
     Parameter {
         key: "guards",

@@ -16,7 +16,7 @@ use crate::io_thread::CompletionMode;
 /// (Linux 6.18 with two CPUs).
 const YIELDS: u32 = 32;
 
-/// Time until a quiet worker whose I/O thread could not wait tries again; chosen: hundreds of rounds, and short beside the quiet time.
+/// Time until a quiet worker whose I/O thread could not wait tries again; chosen: hundreds of rounds, and short beside [`QUIET_NS`](pilotlight_plant::QUIET_NS).
 const RETRY_NS: u64 = 100_000;
 
 /// Kinds of rest.
