@@ -4,7 +4,7 @@
 //! of a server, or a simulated machine. The same policy object drives both. This crate depends on neither.
 //!
 //! [`policy`] is the trait. [`topology`] describes cores, [`sample`] a plant's counters, [`command`] commands and capabilities, [`knob`]
-//! settings, [`reading`] measurements, [`arrivals`] arrival times of requests, [`goal`] the operator's goals, [`profile`] the power of a
+//! settings, [`reading`] measurements, [`arrivals`] arrival times of requests, [`rounds`] cores that cannot follow, [`goal`] the operator's goals, [`profile`] the power of a
 //! machine's states.
 //!
 //! Names contain units: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_ppm` millionths.
@@ -16,6 +16,7 @@ pub mod knob;
 pub mod policy;
 pub mod profile;
 pub mod reading;
+pub mod rounds;
 pub mod sample;
 pub mod topology;
 
@@ -26,5 +27,6 @@ pub use knob::{Cost, Kind, Knob, KnobId, Scope, Values};
 pub use policy::{NEVER, Next, Policy, QUIET_NS, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use reading::{Quantity, Reading, ReadingId, Source, Stat, Window};
+pub use rounds::{LongRound, Rounds};
 pub use sample::{CoreSample, CoreState, Sample, ThreadCount, ThreadSample, Tick};
 pub use topology::{CoreId, Depth, ThreadId, Topology, TopologyError};

@@ -12,6 +12,7 @@
 use crate::command::{Capabilities, Command, Refusal};
 use crate::goal::{Component, Goal, Goals, Unreachable};
 use crate::reading::ReadingId;
+use crate::rounds::LongRound;
 use crate::sample::{CoreSample, Sample, Tick};
 use crate::topology::{CoreId, Topology};
 
@@ -45,6 +46,11 @@ pub trait Policy: Send {
 
     /// Activity of cores and I/O threads. Called every [`Wants::interval_ns`] or later.
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        Next::NEVER
+    }
+
+    /// Two rounds in a row of a core were longer than [`Next::round_ns`]. The sample is that of an interval that ends now; the next one begins.
+    fn on_long_round(&mut self, _long: LongRound, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
     }
 
@@ -92,6 +98,10 @@ pub struct Next {
     pub awake_ns: u64,
     /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
     pub worker_ns: u64,
+    /// Length of a core's rounds from which on [`Policy::on_long_round`] is called, in nanoseconds; or [`NEVER`].
+    pub round_ns: u64,
+    /// Longest wait in the kernel of a core that has I/O threads, in nanoseconds; then it looks and waits again, so that it sleeps less deep. Or [`NEVER`].
+    pub wait_ns: u64,
 }
 
 impl Next {
@@ -101,7 +111,7 @@ impl Next {
     /// A deadline at `needed_ns`; keeps the server awake.
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
-        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER }
+        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER, round_ns: NEVER, wait_ns: NEVER }
     }
 
     /// A deadline at `needed_ns`; the server sleeps after [`QUIET_NS`].
@@ -115,7 +125,7 @@ impl Next {
     #[must_use]
     pub const fn resting_at(needed_ns: u64, awake_ns: u64) -> Self {
         let worker_ns = if awake_ns > QUIET_NS { awake_ns } else { QUIET_NS };
-        Self { needed_ns, awake_ns, worker_ns }
+        Self { awake_ns, worker_ns, ..Self::at(needed_ns) }
     }
 }
 

@@ -32,6 +32,10 @@ pub(crate) struct ReactorCell {
     pub(crate) rests: Resting,
     /// Time without requests until a worker waits in the kernel; 0 if it never does. Written by the director.
     pub(crate) quiet_ns: AtomicU64,
+    /// Length of a round that it reports, in nanoseconds; 0 for never. Written by the director.
+    pub(crate) round_ns: AtomicU64,
+    /// Longest wait in the kernel with I/O threads here, in nanoseconds; 0 for no limit. Written by the director.
+    pub(crate) wait_ns: AtomicU64,
     /// Time in such waits for want of requests that have ended, and when the current one began; 0 for none.
     pub(crate) rested_ns: AtomicU64,
     pub(crate) rests_since_ns: AtomicU64,

@@ -22,8 +22,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
 use pilotlight_plant::{
-    Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Goals, NEVER, Next, Policy, Reading, Refusal,
-    Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, Wants,
+    Capabilities, Command, CompletionMode, CoreId, CoreSample, CoreState, Goals, LongRound, NEVER, Next, Policy,
+    Reading, Refusal, Sample, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, Wants,
 };
 
 use crate::cells::{ThreadCell, add};
@@ -368,14 +368,27 @@ impl Director {
         self.execute(now_ns);
     }
 
+    /// A core's rounds are long: the interval ends now.
+    pub(crate) fn long_round(&mut self, long: LongRound, now_ns: u64) {
+        if self.next.round_ns == NEVER {
+            return; // it was on its way when the rule was disarmed
+        }
+        self.end_interval(now_ns, Some(long));
+        self.set_due();
+    }
+
     fn interval(&mut self, now_ns: u64) {
+        self.end_interval(now_ns, None);
+    }
+
+    fn end_interval(&mut self, now_ns: u64, long: Option<LongRound>) {
         let elapsed_ns = now_ns - self.last_interval_ns;
         self.skip_interval(now_ns);
         add(&self.cell.intervals, 1);
         let quiet = self.fill_threads();
         self.fill_cores(now_ns, elapsed_ns);
         self.note_requests(now_ns, !quiet && self.wants.tick_ns.is_none());
-        if quiet && now_ns < self.next.needed_ns {
+        if quiet && long.is_none() && now_ns < self.next.needed_ns {
             return;
         }
         self.fill_readings(now_ns);
@@ -383,7 +396,10 @@ impl Director {
         self.commands.clear();
         let (cores, threads) = (&self.cores[..], &self.threads[..]);
         let sample = Sample { now_ns, elapsed_ns, cores, threads, readings: &self.read };
-        let next = policy.on_interval(&sample, &mut self.commands);
+        let next = match long {
+            Some(long) => policy.on_long_round(long, &sample, &mut self.commands),
+            None => policy.on_interval(&sample, &mut self.commands),
+        };
         self.set_next(next);
         self.execute(now_ns);
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pilotlight_plant::{Arrivals, CoreId, Depth, ThreadId};
+use pilotlight_plant::{Arrivals, CoreId, Depth, LongRound, ThreadId};
 
 use crate::cells::{ReactorCell, ThreadCell};
 use crate::inbox::Sender;
@@ -34,6 +34,8 @@ pub(crate) enum Event {
     },
     /// End a wait and read the completion modes of I/O threads. Does not cancel `Sleep`.
     Look,
+    /// For the director: a core's rounds are long.
+    LongRound(LongRound),
     /// For the director, on the main core.
     Instruct(Box<Instruction>),
     /// Stop.

@@ -17,7 +17,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use pilotlight_plant::{CoreId, CoreState, Depth, ThreadId};
+use pilotlight_plant::{CoreId, CoreState, Depth, Rounds, ThreadId};
 
 use crate::cells::{ReactorCell, add};
 use crate::clock;
@@ -76,6 +76,7 @@ pub(crate) struct Reactor {
     pub(crate) resume: usize,
     /// I/O threads that found the ring of their new core full.
     pub(crate) unsent: Vec<(ThreadId, CoreId)>,
+    pub(crate) rounds: Rounds,
     pub(crate) sleep: Option<Depth>,
     /// Depth of the sleep that has just ended, until the first event.
     pub(crate) woken: Option<Depth>,
@@ -111,6 +112,7 @@ impl Reactor {
             due: Vec::new(),
             resume: 0,
             unsent: Vec::new(),
+            rounds: Rounds::default(),
             sleep: None,
             woken: None,
             last_request_ns: 0,
@@ -145,7 +147,9 @@ impl Reactor {
         self.woken = None;
         self.retry_unsent();
         self.watch.forget_one();
+        self.rounds.begin(*now);
         let busy = self.poll_all(now);
+        self.rounds.end(*now, busy);
         if let Some(director) = &mut self.director {
             director.step(*now);
         }
@@ -167,6 +171,11 @@ impl Reactor {
                 self.note_wake(sent_ns);
                 self.stay_awake();
                 self.sleep = None;
+            }
+            Event::LongRound(long) => {
+                if let Some(director) = &mut self.director {
+                    director.long_round(long, clock::now_ns());
+                }
             }
             Event::Instruct(instruction) => {
                 if let Some(director) = &mut self.director {

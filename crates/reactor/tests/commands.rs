@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pilotlight_plant::{
-    Command, CompletionMode, CoreId, CoreState, Depth, NEVER, Next, Policy, Refusal, Sample, SleepGoal, Start,
-    ThreadId, Tick, Unsupported, Wants,
+    Command, CompletionMode, CoreId, CoreState, Depth, LongRound, NEVER, Next, Policy, Refusal, Sample, SleepGoal,
+    Start, ThreadId, Tick, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
 use support::{EVERY_MS, ProbeState, TIMEOUT, eventually, probe, scripted_policy, start, state};
@@ -127,6 +127,9 @@ struct Received {
     /// Length of the last interval with requests, and how long the main core was awake in it.
     elapsed_ns: AtomicU64,
     awake_ns: AtomicU64,
+    /// Reports of long rounds, and the core of the last one.
+    long_rounds: AtomicU64,
+    long_core: AtomicU64,
 }
 
 impl QuietPolicy {
@@ -155,6 +158,13 @@ impl Policy for QuietPolicy {
     fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         self.received.intervals_before.store(self.received.intervals.load(SeqCst), SeqCst);
         self.received.requests.fetch_add(tick.counts.iter().map(|count| u64::from(count.requests)).sum(), SeqCst);
+        self.next()
+    }
+    fn on_long_round(&mut self, long: LongRound, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
+        self.received.long_rounds.fetch_add(1, SeqCst);
+        self.received.long_core.store(u64::from(long.core.0), SeqCst);
+        let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
+        self.received.requests.fetch_add(requests, SeqCst);
         self.next()
     }
     fn on_interval(&mut self, sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
@@ -248,7 +258,7 @@ fn the_main_core_and_workers_rest_as_the_policy_says() {
         probe_state.can_wait.store(true, SeqCst);
         runtime.adopt(CoreId(1), thread);
         let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Poll);
-        policy.rests = Next { needed_ns: NEVER, awake_ns, worker_ns };
+        policy.rests = Next { awake_ns, worker_ns, ..Next::NEVER };
         runtime.set_policy(policy).expect("supported");
         for request in 1..=20 {
             arrives(&probe_state);
@@ -258,6 +268,45 @@ fn the_main_core_and_workers_rest_as_the_policy_says() {
         }
         let waits = |core: usize| runtime.stats().reactors[core].asleep.iter().map(|asleep| asleep.wakes).sum::<u64>();
         assert_eq!([0, 1].map(|core| waits(core) > 0), expected, "{awake_ns} {worker_ns}: waits that have ended");
+    }
+}
+
+#[test]
+fn a_core_whose_rounds_are_long_calls_the_policy_before_its_interval() {
+    for core in 0..2 {
+        let (runtime, probe_state) = waiting_thread(core, 0);
+        probe_state.work_ns.store(300_000, SeqCst);
+        let (received, mut policy) = quiet_policy(NEVER, 3_600_000_000_000, CompletionMode::Interrupt);
+        (policy.wants.tick_ns, policy.rests) = (None, Next { round_ns: 200_000, ..Next::NEVER });
+        runtime.set_policy(policy).expect("supported");
+        eventually("reports", || received.long_rounds.load(SeqCst) > 3);
+        assert_eq!(received.long_core.load(SeqCst), u64::from(core));
+        assert!(received.requests.load(SeqCst) > 0, "the sample has the requests");
+        assert_eq!(received.intervals.load(SeqCst), 0);
+    }
+}
+
+#[test]
+fn short_rounds_are_not_reported() {
+    let (runtime, probe_state) = waiting_thread(1, 0);
+    probe_state.work_ns.store(300_000, SeqCst);
+    let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Interrupt);
+    (policy.wants.tick_ns, policy.rests) = (None, Next { round_ns: 3_600_000_000_000, ..Next::NEVER });
+    runtime.set_policy(policy).expect("supported");
+    eventually("some intervals", || received.intervals.load(SeqCst) > 20);
+    assert_eq!(received.long_rounds.load(SeqCst), 0);
+}
+
+#[test]
+fn a_wait_ends_after_the_longest_that_the_policy_allows() {
+    for core in 0..2 {
+        let (runtime, _shown) = waiting_thread(core, 0);
+        let (_, mut policy) = quiet_policy(NEVER, 3_600_000_000_000, CompletionMode::Interrupt);
+        (policy.wants.tick_ns, policy.rests) = (None, Next { wait_ns: 200_000, ..Next::NEVER });
+        runtime.set_policy(policy).expect("supported");
+        let waits = || runtime.stats().reactors[usize::from(core)].asleep.iter().map(|one| one.wakes).sum::<u64>();
+        let before = waits();
+        eventually("waits without a request", || waits() > before + 100);
     }
 }
 

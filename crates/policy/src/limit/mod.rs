@@ -100,9 +100,9 @@ impl<L: Limiter> Limited<L> {
         let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
         // A budget exists to save power: the server sleeps also if the inner policy alone would keep it awake.
         self.answer = Next {
-            needed_ns: inner.needed_ns.min(own_ns),
             awake_ns: inner.awake_ns.min(QUIET_NS),
             worker_ns: inner.worker_ns.min(QUIET_NS),
+            ..Next::at(inner.needed_ns.min(own_ns))
         };
         self.answer
     }

@@ -143,9 +143,9 @@ impl Running {
     fn next(&self, parameters: &Parameters) -> Next {
         let gap = self.gap.as_ref();
         Next {
-            needed_ns: self.due_ns,
             awake_ns: gap.map_or(NEVER, RequestGap::awake_ns),
             worker_ns: gap.map_or(NEVER, |_| parameters.worker_rest_ns),
+            ..Next::at(self.due_ns)
         }
     }
 

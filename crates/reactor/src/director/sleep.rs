@@ -46,7 +46,14 @@ impl Director {
 
     /// Notes the policy's next deadline, and publishes the workers' time awake if it has changed.
     pub(super) fn set_next(&mut self, next: Next) {
-        self.next = next;
+        let before = std::mem::replace(&mut self.next, next);
+        if (next.round_ns, next.wait_ns) != (before.round_ns, before.wait_ns) {
+            let published = |ns: u64| if ns == NEVER { 0 } else { ns.max(1) };
+            for peer in &*self.peers {
+                peer.cell.round_ns.store(published(next.round_ns), Relaxed);
+                peer.cell.wait_ns.store(published(next.wait_ns), Relaxed);
+            }
+        }
         let quiet_ns = self.worker_ns().map_or(0, |worker_ns| worker_ns.max(1)); // 0: never
         let before_ns = std::mem::replace(&mut self.quiet_ns, quiet_ns);
         if quiet_ns == before_ns {

@@ -17,7 +17,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use pilotlight_plant::Arrivals;
+use pilotlight_plant::{Arrivals, LongRound};
 
 use super::{Reactor, Slot};
 use crate::cells::add;
@@ -88,6 +88,9 @@ impl Reactor {
             if self.slots[at].empty_polls >= EMPTY_POLLS {
                 unwatched = Some(at);
             }
+            if polled.busy {
+                self.note_long_round(*now);
+            }
             if let Some(director) = &mut self.director {
                 director.step(*now);
             }
@@ -136,6 +139,24 @@ impl Reactor {
             }
         }
         polled
+    }
+
+    /// Reports a long round, if the policy has armed that rule.
+    fn note_long_round(&mut self, now: u64) {
+        let limit_ns = self.cell.round_ns.load(Relaxed);
+        if limit_ns > 0
+            && let Some(round_ns) = self.rounds.long_ns(now, limit_ns)
+        {
+            self.report_long_round(LongRound { core: self.id, round_ns }, now);
+        }
+    }
+
+    #[cold]
+    fn report_long_round(&mut self, long: LongRound, now: u64) {
+        match &mut self.director {
+            Some(director) => director.long_round(long, now),
+            None => drop(self.peers[self.main.index()].events.send(Event::LongRound(long))), // a full ring: the next round reports
+        }
     }
 
     /// A worker's first request since it rested, which has been counted: the main core may sleep.

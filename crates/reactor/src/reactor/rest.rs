@@ -160,6 +160,10 @@ impl Reactor {
                 self.kernel_wait.add(fd);
             }
         }
+        let longest_ns = self.cell.wait_ns.load(Relaxed);
+        if longest_ns > 0 && !self.slots.is_empty() {
+            until_ns = until_ns.min(now.saturating_add(longest_ns));
+        }
         if self.inbox.arm() && self.completions_are_current() && self.begin_rest(depth, *now) {
             let server = depth == Depth::ServerSleep;
             if let Some(director) = self.director.as_mut().filter(|_| server) {

@@ -112,6 +112,8 @@ pub struct ProbeState {
     /// Requests that arrived and were not polled.
     pub waiting: AtomicU32,
     pub can_wait: AtomicBool,
+    /// If not 0, each poll finds a request and takes this long, in nanoseconds.
+    pub work_ns: AtomicU64,
     /// Wakes a reactor that waits for the I/O thread.
     pub bell: OnceLock<OwnedFd>,
 }
@@ -138,7 +140,15 @@ impl IoThread for Probe {
     fn poll(&mut self, _now_ns: u64) -> Polled {
         assert!(!self.probe_state.polled_now.swap(true, SeqCst), "two reactors poll one I/O thread");
         self.probe_state.polls.fetch_add(1, SeqCst);
-        let requests = self.probe_state.waiting.swap(0, SeqCst);
+        let mut requests = self.probe_state.waiting.swap(0, SeqCst);
+        let work = Duration::from_nanos(self.probe_state.work_ns.load(SeqCst));
+        if !work.is_zero() {
+            let begin = Instant::now();
+            while begin.elapsed() < work {
+                std::hint::spin_loop();
+            }
+            requests += 1;
+        }
         let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
         self.probe_state.polled_now.store(false, SeqCst);
         Polled { requests, in_progress: 0, busy: requests > 0, finished: self.probe_state.finish.load(SeqCst) }

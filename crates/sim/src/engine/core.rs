@@ -11,10 +11,11 @@
 
 mod kernel;
 mod rest;
+mod round;
 
 use std::collections::VecDeque;
 
-use pilotlight_plant::CompletionMode;
+use pilotlight_plant::{CompletionMode, Rounds};
 
 use super::quota::CoreQuota;
 use super::shared::{At, Change, Message, MessageKind, Shared, scaled};
@@ -51,6 +52,7 @@ pub(crate) struct Core {
     ring: Vec<u16>,
     /// Whether the current loop has found work.
     found: bool,
+    rounds: Rounds,
     /// Whether a whole loop since the last wake-up was empty.
     loop_was_empty: bool,
     inbox: VecDeque<Message>,
@@ -149,6 +151,7 @@ impl Core {
             calls_policy: false,
             ring,
             found: false,
+            rounds: Rounds::default(),
             loop_was_empty: false,
             inbox: VecDeque::new(),
             to_sleep: None,
@@ -334,6 +337,9 @@ impl Core {
             if self.mode == Mode::Polls && self.now_ns >= until_ns {
                 return false;
             }
+            if shared.round_ns != u64::MAX && !self.is_main && !shared.messages.is_empty() {
+                return false;
+            }
             if let Some(place) = self.place {
                 if std::mem::take(&mut self.calls_policy) {
                     return true;
@@ -358,7 +364,12 @@ impl Core {
 
     /// Until when boundaries need no work: no message, sleep, policy call or rest.
     fn plain_until_ns(&mut self, shared: &Shared<'_>) -> u64 {
-        if self.mode != Mode::Polls || self.resumed || self.to_sleep.is_some() || !self.empty_loop(shared).polls {
+        if self.mode != Mode::Polls
+            || self.resumed
+            || shared.long_round.is_some()
+            || self.to_sleep.is_some()
+            || !self.empty_loop(shared).polls
+        {
             return 0;
         }
         let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
@@ -384,7 +395,11 @@ impl Core {
             }
             self.now_ns += empty.fixed_ns;
             self.found = false;
+            self.rounds.begin(self.now_ns);
             self.poll(shared, 0, until_ns);
+            if shared.round_ns != u64::MAX && (!shared.messages.is_empty() || shared.long_round.is_some()) {
+                return;
+            }
         }
     }
 
@@ -412,6 +427,9 @@ impl Core {
             self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
         }
+        if self.is_main && shared.long_round.is_some() {
+            return Boundary::CallPolicy;
+        }
         if self.is_main && shared.policy_due_ns <= self.now_ns && std::mem::take(&mut self.looped_since_policy) {
             return Boundary::CallPolicy;
         }
@@ -434,6 +452,7 @@ impl Core {
         }
         self.now_ns += self.empty_loop(shared).fixed_ns;
         self.found = false;
+        self.rounds.begin(self.now_ns);
         self.place = Some(0);
     }
 
@@ -456,6 +475,12 @@ impl Core {
                 return;
             }
         }
+        if shared.round_ns != u64::MAX {
+            if self.found {
+                self.report_long_round(shared);
+            }
+            self.rounds.end(self.now_ns, self.found);
+        }
         self.place = None;
         self.loop_was_empty = !self.found;
     }
@@ -463,14 +488,20 @@ impl Core {
     /// After a poll step with work at `place`: whether the loop stops there, for the policy, or ends because of a message. Empty steps stop
     /// nothing: they are short, and skipped by whole loops.
     #[inline(never)] // not on the path of the papers' machines
-    fn interrupts_loop(&mut self, shared: &Shared<'_>, place: usize) -> bool {
-        if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
+    fn interrupts_loop(&mut self, shared: &mut Shared<'_>, place: usize) -> bool {
+        let is_long = shared.round_ns != u64::MAX && self.report_long_round(shared);
+        if !shared.messages.is_empty() {
+            self.place = Some(place + 1); // the report leaves first
+            return true;
+        }
+        if !is_long && self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
             self.ring.rotate_left(place + 1);
+            self.rounds.end(self.now_ns, true);
             self.place = None;
             self.loop_was_empty = false;
             return true;
         }
-        self.calls_policy = self.is_main && shared.policy_due_ns <= self.now_ns;
+        self.calls_policy = is_long || self.is_main && shared.policy_due_ns <= self.now_ns;
         if self.calls_policy {
             self.place = Some(place + 1);
         }
@@ -512,6 +543,7 @@ impl Core {
         let Some(Message { kind, .. }) = self.inbox.pop_front() else { return };
         match kind {
             MessageKind::Sleep { deep, exit_ns } => self.to_sleep = Some((deep, exit_ns)),
+            MessageKind::LongRound(long) => shared.long_round = Some(long),
             MessageKind::Wake if self.leaves => {}
             MessageKind::Wake => (self.to_sleep, self.last_request_ns) = (None, self.active_ns()),
             MessageKind::Offline { exit_ns } => (self.to_sleep, self.leaves) = (Some((true, exit_ns)), true),

@@ -8,8 +8,8 @@ mod commands;
 mod server_sleep;
 
 use pilotlight_plant::{
-    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, NEVER, Policy, Sample, Scope, Start,
-    ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
+    Capabilities, Command, CoreId, CoreSample, CoreState, Depth, Goals, KnobId, LongRound, NEVER, Next, Policy, Sample,
+    Scope, Start, ThreadCount, ThreadId, ThreadSample, Tick, Topology, Unsupported, View, Wants,
 };
 
 use self::changes::PendingChanges;
@@ -59,10 +59,8 @@ pub(crate) struct Director {
     pub(crate) refused_policy: Option<Unsupported>,
     ticked_ns: u64,
     sampled_ns: u64,
-    next_needed_ns: u64,
-    /// Times after a request until the main core may wait, and until a worker may.
-    awake_ns: u64,
-    worker_ns: u64,
+    /// The policy's last answer.
+    next: Next,
     /// When the whole server fell asleep.
     asleep_since_ns: u64,
     /// It began with every request reported at an interval.
@@ -127,9 +125,7 @@ impl Director {
             interval_due_ns: NEVER,
             ticked_ns: 0,
             sampled_ns: 0,
-            next_needed_ns: NEVER,
-            awake_ns: NEVER,
-            worker_ns: NEVER,
+            next: Next::NEVER,
             asleep_since_ns: 0,
             slept_quiet: false,
             reports: false,
@@ -194,9 +190,15 @@ impl Director {
             return;
         }
         self.looks += 1;
-        self.decisions.late_ns += now_ns - self.due_ns();
+        self.decisions.late_ns += now_ns.saturating_sub(self.due_ns());
         let asked = self.decisions.policy_calls;
         self.apply_changes(cores, meter, shared);
+        if let Some(long) = shared.long_round.take() {
+            self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |every_ns| now_ns + every_ns);
+            self.decide(cores, shared);
+            self.interval(now_ns, cores, Some(long), shared);
+            self.carry_out(cores, meter, shared);
+        }
         let (tick, interval) = (self.tick_due_ns <= now_ns, self.interval_due_ns <= now_ns);
         if tick {
             self.tick_due_ns = self.tick_after_ns(now_ns);
@@ -207,7 +209,7 @@ impl Director {
         if interval {
             self.interval_due_ns = self.interval_after_ns(now_ns);
             self.decide(cores, shared);
-            self.interval(now_ns, cores, shared);
+            self.interval(now_ns, cores, None, shared);
             self.carry_out(cores, meter, shared);
         }
         shared.policy_due_ns = self.due_ns();
@@ -226,7 +228,7 @@ impl Director {
     pub(crate) fn pass(&mut self, main: &mut Core, shared: &mut Shared<'_>, until_ns: u64) {
         let Some(loop_ns) = main.steady_loop_ns(shared) else { return };
         let sensed_ns = self.sensors.as_ref().map_or(NEVER, Sensors::end_ns);
-        let mut until_ns = until_ns.min(self.next_needed_ns).min(self.pending.due_ns()).min(sensed_ns);
+        let mut until_ns = until_ns.min(self.next.needed_ns).min(self.pending.due_ns()).min(sensed_ns);
         if self.wants.tick_ns.is_some() {
             until_ns = until_ns.min(self.interval_due_ns); // there may have been requests since the last one
         }
@@ -286,7 +288,7 @@ impl Director {
         }
         let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
         let elapsed_ns = if self.reports { elapsed_ns.max(self.wants.tick_ns.unwrap_or(0)) } else { elapsed_ns };
-        if self.counts.is_empty() && now_ns < self.next_needed_ns && !self.eager {
+        if self.counts.is_empty() && now_ns < self.next.needed_ns && !self.eager {
             return;
         }
         self.decisions.policy_calls += 1;
@@ -299,11 +301,12 @@ impl Director {
         self.set_next(next);
     }
 
-    fn interval(&mut self, now_ns: u64, cores: &[Core], shared: &mut Shared<'_>) {
+    /// An interval; early after a long round.
+    fn interval(&mut self, now_ns: u64, cores: &[Core], long: Option<LongRound>, shared: &mut Shared<'_>) {
         let (all, quiet) = self.fill_threads(now_ns, shared);
         let elapsed_ns = now_ns - std::mem::replace(&mut self.sampled_ns, now_ns);
         self.fill_cores(cores, now_ns, elapsed_ns);
-        if quiet && now_ns < self.next_needed_ns && !self.eager {
+        if quiet && long.is_none() && now_ns < self.next.needed_ns && !self.eager {
             return;
         }
         self.decisions.policy_calls += 1;
@@ -312,7 +315,10 @@ impl Director {
         }
         let readings = self.sensors.as_mut().map_or(&[][..], |sensors| sensors.read(now_ns));
         let sample = Sample { now_ns, elapsed_ns, cores: &self.cores, threads: &self.threads, readings };
-        let next = self.policy.on_interval(&sample, &mut self.commands);
+        let next = match long {
+            Some(long) => self.policy.on_long_round(long, &sample, &mut self.commands),
+            None => self.policy.on_interval(&sample, &mut self.commands),
+        };
         self.set_next(next);
     }
 

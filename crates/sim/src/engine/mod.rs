@@ -281,6 +281,7 @@ impl<'a> Simulation<'a> {
             (0..scenario.threads).map(|thread| IoThread::new(home(thread))).collect(),
             Recorder::new(out),
         );
+        shared.main = topology.main().0;
         let mut cores: Vec<_> = topology
             .cores()
             .map(|core| {

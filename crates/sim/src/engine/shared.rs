@@ -1,6 +1,6 @@
 //! State shared by all cores: I/O threads, requests in progress, submissions, answers and messages.
 
-use pilotlight_plant::{Arrivals, CompletionMode};
+use pilotlight_plant::{Arrivals, CompletionMode, LongRound};
 
 use super::background::{self, Background};
 use super::caps::Caps;
@@ -152,6 +152,8 @@ pub(crate) enum MessageKind {
     Offline { exit_ns: u64 },
     /// Come back online.
     Online,
+    /// To the main core: a core's rounds are long.
+    LongRound(LongRound),
 }
 
 /// A setting of a drive.
@@ -191,6 +193,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) drive_orders: Vec<(u64, u16, DriveOrder)>,
     /// Last change of any core's state.
     pub(crate) changed_ns: u64,
+    /// The main core.
+    pub(crate) main: u16,
     /// Next call of the policy; the main core stops there.
     pub(crate) policy_due_ns: u64,
     /// Time after the last request on the main core until it asks for a sleep of the whole server; `u64::MAX` for never.
@@ -199,6 +203,13 @@ pub(crate) struct Shared<'a> {
     pub(crate) ask_ns: u64,
     /// Time without work after which a worker rests; `u64::MAX` for never.
     pub(crate) quiet_ns: u64,
+    /// Length of a round from which on cores report it, and a report that the policy has not got; `u64::MAX` for never.
+    pub(crate) round_ns: u64,
+    pub(crate) long_round: Option<LongRound>,
+    /// Longest wait of a core that has I/O threads; `u64::MAX` for no limit.
+    pub(crate) wait_ns: u64,
+    /// Whether the main core may wait in the kernel for its own I/O threads, until the policy is due.
+    pub(crate) main_waits: bool,
     /// Whether a request on a worker ends a sleep of the main core.
     pub(crate) wakes_main: bool,
     pub(crate) switches: u64,
@@ -237,10 +248,15 @@ impl<'a> Shared<'a> {
             quota: QuotaPool::new(machine.limits.quota_slice_ns),
             drive_orders: Vec::new(),
             changed_ns: 0,
+            main: 0,
             policy_due_ns: u64::MAX,
             awake_ns: u64::MAX,
             ask_ns: 0,
             quiet_ns: u64::MAX,
+            round_ns: u64::MAX,
+            long_round: None,
+            wait_ns: u64::MAX,
+            main_waits: false,
             wakes_main: false,
             switches: 0,
             numbers: 0,

@@ -71,14 +71,15 @@ fn next_event(sim: &Simulation<'_>) -> u64 {
     let capped = sim.shared.caps.next_ns();
     let interrupt = sim.shared.interrupts.first_ns();
     let stripes = sim.md.as_ref().and_then(|md| md.first()).map_or(u64::MAX, |submission| submission.at_ns);
-    let sent = sent.min(sim.cores[sim.main].idle_until_ns());
+    let waited = sim.cores.iter().map(Core::idle_until_ns).min().unwrap_or(u64::MAX);
+    let sent = sent.min(waited);
     sent.min(due).min(submitted).min(answered).min(traced).min(job).min(capped).min(interrupt).min(stripes)
 }
 
 /// Runs one window, from `from_ns` until `until_ns` or a policy call; returns its end.
 fn window(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) -> u64 {
     arrivals(sim, until_ns);
-    let needs_order = sim.shared.moving > 0 || uses_quota(sim, until_ns);
+    let needs_order = sim.shared.moving > 0 || sim.shared.round_ns != u64::MAX || uses_quota(sim, until_ns);
     let (until_ns, calls_policy) = if needs_order { together(sim, until_ns) } else { alone(sim, until_ns) };
     if sim.md.is_some() {
         stripes(sim, until_ns);
@@ -166,8 +167,8 @@ fn uses_quota(sim: &mut Simulation<'_>, until_ns: u64) -> bool {
     shared.quota.is_active() && cores.iter_mut().any(|core| core.uses_quota(shared, until_ns))
 }
 
-/// With moving I/O threads, or CPU time taken from the quota: advances the cores involved in moves, or all in the quota's group, step by step in time
-/// order, the others independently.
+/// With moving I/O threads, CPU time taken from the quota, or cores that report long rounds: advances the cores involved in moves, all in the quota's group,
+/// or all, step by step in time order, the others independently.
 fn together(sim: &mut Simulation<'_>, until_ns: u64) -> (u64, bool) {
     let mut involved = std::mem::take(&mut sim.involved);
     let quota = uses_quota(sim, until_ns);
@@ -193,8 +194,10 @@ fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.clear();
     let moving = sim.shared.threads.iter().filter(|thread| thread.home != Some(thread.destination));
     involved.extend(moving.flat_map(|thread| thread.home.into_iter().chain([thread.destination])).map(usize::from));
+    let reports = sim.shared.round_ns != u64::MAX;
     let is_involved = |core: &Core| core.has_messages() || (quota && core.is_limited());
-    involved.extend(sim.cores.iter().enumerate().filter(|(_, core)| is_involved(core)).map(|(index, _)| index));
+    let is_involved = |&(index, core): &(usize, &Core)| reports && index < sim.polls || is_involved(core);
+    involved.extend(sim.cores.iter().enumerate().filter(is_involved).map(|(index, _)| index));
     involved.sort_unstable();
     involved.dedup();
 }

@@ -25,8 +25,11 @@ impl Core {
         let rests = self.ring.iter().map(|&thread| shared.threads[usize::from(thread)].rest_ns(now_ns));
         // A thread in interrupt mode is polled with the others, if there are any.
         let Some(rest_ns) = rests.clone().flatten().min() else {
-            if self.ring.is_empty() || (self.is_main && shared.policy_due_ns != u64::MAX) {
+            if self.ring.is_empty() || (self.is_main && !self.may_wait(shared)) {
                 return false;
+            }
+            if self.is_main {
+                self.idle_until_ns = shared.policy_due_ns;
             }
             self.idle(shared);
             return true;
@@ -42,6 +45,12 @@ impl Core {
         self.wake_up(shared, self.now_ns, exit_ns);
         self.now_ns += exit_ns;
         true
+    }
+
+    /// Whether the main core may wait in the kernel until the policy is due: it needs no ticks, and nothing is moving.
+    fn may_wait(&self, shared: &Shared<'_>) -> bool {
+        shared.policy_due_ns == u64::MAX
+            || shared.main_waits && shared.moving == 0 && shared.policy_due_ns > self.now_ns
     }
 
     /// Time in rests without a command until `now_ns`.
@@ -118,6 +127,7 @@ impl Core {
         let deep = shared.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
         self.now_ns += scaled(shared.machine.sockets.wait_ns, self.factor); // not in a poll step, so not busy
+        self.idle_until_ns = self.idle_until_ns.min(self.now_ns.saturating_add(shared.wait_ns));
         self.return_quota(shared);
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });

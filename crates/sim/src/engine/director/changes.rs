@@ -61,7 +61,7 @@ impl Director {
             self.decide(cores, shared);
             self.decisions.policy_calls += 1;
             self.policy.on_plant(now_ns, &self.capabilities, &mut self.commands);
-            self.next_needed_ns = now_ns;
+            self.next.needed_ns = now_ns;
             self.refresh_wants(now_ns, cores, meter, shared);
             self.carry_out(cores, meter, shared);
         }
@@ -71,7 +71,7 @@ impl Director {
             self.policy.on_goals(now_ns, &goals, &mut self.commands);
             self.goals = goals;
             self.classify();
-            self.next_needed_ns = now_ns;
+            self.next.needed_ns = now_ns;
             self.refresh_wants(now_ns, cores, meter, shared);
             self.carry_out(cores, meter, shared);
         }

@@ -14,16 +14,19 @@ const ASK_AGAIN_NS: u64 = 10_000;
 
 impl Director {
     pub(super) fn set_next(&mut self, next: Next) {
-        (self.next_needed_ns, self.awake_ns, self.worker_ns) = (next.needed_ns, next.awake_ns, next.worker_ns);
+        self.next = next;
     }
 
     /// Lets workers rest, and the main core ask for a sleep, once no request has come for long enough.
     pub(super) fn allow_sleep(&self, shared: &mut Shared<'_>) {
+        shared.round_ns = self.next.round_ns;
         if shared.machine.sockets.server_sleep_ns == 0 {
             return;
         }
-        shared.awake_ns = self.awake_ns;
-        shared.quiet_ns = self.worker_ns;
+        shared.awake_ns = self.next.awake_ns;
+        shared.quiet_ns = self.next.worker_ns;
+        shared.wait_ns = self.next.wait_ns;
+        shared.main_waits = self.wants.tick_ns.is_none();
         shared.wakes_main = self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some();
         if self.topology.workers().all(|core| self.asleep[core.index()].is_some()) {
             shared.ask_ns = 0;
@@ -53,9 +56,9 @@ impl Director {
     /// Next time the policy must be called although nothing arrives; without ticks it is called at intervals only.
     fn needed_ns(&self, shared: &Shared<'_>) -> u64 {
         let needed_ns = match self.wants.tick_ns {
-            Some(_) => self.next_needed_ns,
+            Some(_) => self.next.needed_ns,
             None if self.has_unreported(shared) => self.interval_due_ns,
-            None => self.next_needed_ns.max(self.interval_due_ns),
+            None => self.next.needed_ns.max(self.interval_due_ns),
         };
         needed_ns.min(self.pending.due_ns())
     }
@@ -87,7 +90,7 @@ impl Director {
         self.needed_ns(shared) > now_ns
             && shared.moving == 0
             && self.awake(cores).next().is_none()
-            && main.last_request_ns().saturating_add(self.awake_ns) <= now_ns
+            && main.last_request_ns().saturating_add(self.next.awake_ns) <= now_ns
     }
 
     fn try_sleep(&mut self, cores: &mut [Core], meter: &mut dyn Metering, shared: &mut Shared<'_>) {
@@ -128,12 +131,12 @@ impl Director {
         self.tick_due_ns = self.tick_due_ns.saturating_add(slept_ns);
         if self.interval_due_ns <= now_ns {
             self.interval_due_ns = self.interval_after_ns(now_ns);
-            if self.slept_quiet && now_ns < self.next_needed_ns && !self.eager {
+            if self.slept_quiet && now_ns < self.next.needed_ns && !self.eager {
                 self.sampled_ns = now_ns; // the next interval begins
                 return;
             }
             self.decide(cores, shared);
-            self.interval(now_ns, cores, shared);
+            self.interval(now_ns, cores, None, shared);
             self.carry_out(cores, meter, shared);
         }
     }
