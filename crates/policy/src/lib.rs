@@ -5,6 +5,7 @@
 //! `schedule` (interval ends), [`sleep`] (kinds of core sleep), `spread` (threads over all cores), `core_frequency`, `hotplug` and `drives`
 //! (knobs), `backoff` (retries of refused knobs).
 
+pub mod adaptive;
 mod backoff;
 pub mod budget;
 mod core_frequency;
@@ -35,6 +36,7 @@ mod spread;
 pub mod ssd_bandwidth;
 pub mod thunderbolt;
 
+pub use adaptive::Adaptive;
 pub use dynamic::Dynamic;
 pub use fixed::Static;
 pub use governor::Governor;

@@ -2,6 +2,7 @@
 
 use pilotlight_plant::Policy;
 
+use crate::adaptive::{self, Adaptive};
 use crate::budget::single::SingleKnob;
 use crate::budget::{self, Mechanism, Zones};
 use crate::cpu_bandwidth::CPU_BANDWIDTH;
@@ -58,7 +59,7 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 18] = [
+pub const POLICIES: [Entry; 19] = [
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
@@ -94,6 +95,12 @@ pub const POLICIES: [Entry; 18] = [
         summary: "few cores poll, the others sleep until a burst arrives (SANDMAN)",
         parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
+    },
+    Entry {
+        name: adaptive::NAME,
+        summary: "the fewest cores within a latency tolerance, waiting in the kernel; more at once for a burst",
+        parameters: |settings| adaptive::Parameters::read(settings).unwrap_or_default().list(),
+        build: |settings| Ok(Box::new(Adaptive::new(adaptive::Parameters::read(settings)?))),
     },
     Entry {
         name: pass_parameters::NAME,
@@ -318,7 +325,7 @@ mod tests {
         };
         assert!(
             message("sandmen", &[])
-                .contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt")
+                .contains("static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt")
         );
         assert!(
             message("static", &[("window", "4")]).contains("static has no parameter \"window\"; it has no parameters")

@@ -31,7 +31,7 @@ const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
 /// Every policy; `sandman` with different guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 53] = [
+const POLICIES: [(&str, Settings); 55] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -75,6 +75,8 @@ const POLICIES: [(&str, Settings); 53] = [
         "sandman",
         &[COARSE, PRINTED, ("give_back_interval", "50us"), ("relieve", "true"), ("main_takes_active", "false")],
     ),
+    ("adaptive", &[("check_interval", "250us"), ("hold", "250us")]),
+    ("adaptive", &[("check_interval", "50us"), ("waits", "false")]),
     ("pacer", &[INTERVAL, ("idle_after", "250us"), ("after_writes", "800us"), WINDOW, FEW, ("background", "false")]),
     (
         "pacer",

@@ -45,6 +45,9 @@ fn server(sockets: Sockets, rate: f64) -> Scenario {
     scenario
 }
 
+/// `adaptive` in the time scale of these tests.
+const QUICK: [(&str, &str); 3] = [("check_interval", "500us"), ("hold", "1ms"), ("round", "20us")];
+
 fn cores_awake(scenario: &Scenario) -> f64 {
     let outcome = run(scenario, policy("sandman", &[])).unwrap();
     let awake_ns: u64 = outcome.series.iter().skip(4).map(|stretch| stretch.awake_ns).sum();
@@ -86,6 +89,7 @@ fn both_engines_agree() {
         .into_iter()
         .for_each(|name| engines_agree(name, &[]));
     engines_agree("sandman", &[("worker_rest", "3us")]);
+    engines_agree("adaptive", &QUICK);
 }
 
 /// Cores awake from 6 ms on, after requests until 3 ms.
@@ -110,6 +114,8 @@ fn no_core_polls_after_the_last_request() {
         let published = cores_awake_after_a_load(name, &[], Sockets { server_sleep_ns: 0, ..sockets() });
         assert!(name == "interrupt" || published > 0.9, "{name} on a machine of the papers: {published}");
     }
+    let awake = cores_awake_after_a_load("adaptive", &QUICK, sockets());
+    assert!(awake < 0.015, "{awake}");
     for (name, settings) in [("static", &[][..]), ("dynamic", &[]), ("sandman", &[("variant", "paper")])] {
         let awake = cores_awake_after_a_load(name, settings, sockets());
         assert!(awake > 0.9, "{name}: {awake}");
@@ -257,6 +263,39 @@ fn a_worker_waits_soon_after_a_request_if_the_policy_says_so() {
     let ((long, few), (short, many)) = (awake_and_waits("2ms"), awake_and_waits("3us"));
     assert!(long > 3.9 && few < 100, "{long} cores, {few} waits");
     assert!((1.5..3.5).contains(&short) && many > 1_000, "{short} cores, {many} waits");
+}
+
+/// Homes of I/O threads that change within half a millisecond of a flood's begin, with a rule that is armed, and one that is never met.
+#[test]
+fn cores_that_cannot_follow_report_it_at_once() {
+    let moves = |round| {
+        let mut scenario = server(sockets(), 0.0);
+        for connection in &mut scenario.workload.connections {
+            connection.phases = vec![
+                Phase { label: 0, length_ns: 10 * MS, rate: Rate::PerSecond(500.0) },
+                Phase { label: 1, length_ns: 10 * MS, rate: Rate::PerSecond(60_000.0) },
+            ];
+        }
+        let settings = [("check_interval", "5ms"), ("hold", "1ms"), ("round", round)];
+        let (_, trace) = traced(false, &scenario, "adaptive", &settings);
+        let records = trace.as_chunks().0.iter().filter_map(Record::decode);
+        let at = records.filter(|record| record.kind == RecordKind::Home).map(|record| record.at_ns);
+        at.filter(|at_ns| (10 * MS..10 * MS + MS / 2).contains(at_ns)).count()
+    };
+    assert_eq!((moves("40us"), moves("1s")), (3, 0));
+}
+
+#[test]
+fn short_waits_are_not_ended_late() {
+    let p90 = |longest| {
+        let client = Client { stall_gap_ns: 0, ..sockets().client };
+        let mut scenario = server(Sockets { host_wakes_ns: 200_000, client, ..sockets() }, 5_000.0);
+        scenario.duration_ns *= 5;
+        let settings = [("check_interval", "3ms"), ("longest_wait", longest)];
+        run(&scenario, policy("adaptive", &settings)).unwrap().latency[0].1.quantile(0.9)
+    };
+    let (short, long) = (p90("80us"), p90("1s"));
+    assert!(long > short + 100_000, "{long} and {short} ns: the host of the virtual CPU is 200 us late after 100 us");
 }
 
 #[test]

@@ -1,0 +1,305 @@
+//! What the measured 99th percentile says about the estimate: whether too few cores, or the waits, exceed the tolerance.
+//!
+//! *Problem.* The estimate knows neither how far this load is from random arrivals, nor what a wait in the kernel costs here, nor what else
+//! delays requests on this machine.
+//!
+//! *Rule.* The mean of four windows with enough requests, in which no thread moved, is compared with what is allowed. If it is more, and at least a third of
+//! its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the measured one. Otherwise, and the
+//! first time, all cores poll for as many windows. What these exceed the estimate by is *unexplained*: part of the baseline. If the latency
+//! before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has doubled or
+//! halved, or [`RETRY_NS`] has passed.
+//!
+//! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; the time until the next one doubles.
+
+use pilotlight_plant::Reading;
+
+/// Scale of the estimated rise before any measurement: client threads that serve several connections send less at random than the
+/// estimate assumes (simulated `live-16cpu`: 0.7 at three quarters of load, 1.0 at a half).
+const SCALE: f64 = 0.95;
+const LARGEST_SCALE: f64 = 3.0;
+/// Fewest requests of a window whose 99th percentile says something.
+const ENOUGH: f64 = 200.0;
+/// Windows that decide; chosen: the 99th percentile of one with 5,000 requests varies by 10 % (simulated).
+const WINDOWS: u32 = 4;
+/// Load of a core from which on it hardly waits, so that polling would measure nothing else.
+const LIGHT: f64 = 0.9;
+/// Time until polling is tried again, or given up again.
+const RETRY_NS: u64 = 60_000_000_000;
+const LONGEST_RETRY_NS: u64 = 3_600_000_000_000;
+
+/// How threads wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Trial {
+    /// In the kernel, as long as that is allowed.
+    Waits,
+    /// They poll on every core, to measure the baseline; the latency before.
+    Measures(Before),
+    /// The baseline was measured: the next check decides.
+    Measured(Before, f64),
+    /// They poll, at this rate of requests, until then.
+    Polls { rate: f64, until_ns: u64 },
+}
+
+/// The latency before a trial, and the estimated rise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Before {
+    latency_ns: f64,
+    rise_ns: f64,
+}
+
+/// What was learnt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Feedback {
+    scale: f64,
+    /// `None` before it was measured.
+    unexplained_ns: Option<f64>,
+    trial: Trial,
+    /// Windows since the last decision, and the sum of their values.
+    windows: (u32, f64),
+    /// End of the last window.
+    ended_ns: u64,
+    /// Requests since then, and whether threads have moved.
+    requests: f64,
+    moved: bool,
+    retry_ns: u64,
+}
+
+/// The estimate and its circumstances at a check.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub(super) now_ns: u64,
+    /// In the check.
+    pub(super) requests: u64,
+    pub(super) elapsed_ns: u64,
+    /// The 99th percentile now, and of polling on every core.
+    pub(super) estimated_ns: f64,
+    pub(super) base_ns: f64,
+    pub(super) allowed_ns: f64,
+    pub(super) can_wait: bool,
+    /// The load of the busiest core.
+    pub(super) load: f64,
+}
+
+impl Default for Feedback {
+    fn default() -> Self {
+        Self {
+            scale: SCALE,
+            unexplained_ns: None,
+            trial: Trial::Waits,
+            windows: (0, 0.0),
+            ended_ns: 0,
+            requests: 0.0,
+            moved: false,
+            retry_ns: RETRY_NS,
+        }
+    }
+}
+
+impl Feedback {
+    /// By which the estimated rise is multiplied.
+    pub(super) fn scale(&self) -> f64 {
+        self.scale
+    }
+
+    /// Part of the baseline that the estimate does not explain.
+    pub(super) fn unexplained_ns(&self) -> f64 {
+        self.unexplained_ns.unwrap_or(0.0)
+    }
+
+    /// Whether cores poll although they could wait.
+    pub(super) fn polls(&self) -> bool {
+        self.trial != Trial::Waits
+    }
+
+    /// Threads move, or wait differently: the current window is of both states.
+    pub(super) fn changed(&mut self) {
+        (self.moved, self.windows) = (true, (0, 0.0));
+    }
+
+    /// Whether the baseline is being measured, on every core.
+    pub(super) fn measures(&self) -> bool {
+        matches!(self.trial, Trial::Measures(_))
+    }
+
+    /// Takes the reading of a check.
+    pub(super) fn learn(&mut self, reading: Reading, state: &State) {
+        self.requests += state.requests as f64;
+        let rate = state.requests as f64 / state.elapsed_ns.max(1) as f64;
+        if state.requests == 0 && matches!(self.trial, Trial::Measures(_)) {
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0)); // nothing to measure
+        }
+        if let Trial::Measured(before, rate) = self.trial {
+            self.end_trial(before, rate, state);
+        }
+        if let Trial::Polls { rate: before, until_ns } = self.trial
+            && (state.now_ns >= until_ns || rate > 2.0 * before || rate < before / 2.0)
+        {
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0));
+        }
+        let ended_ns = state.now_ns.saturating_sub(reading.age_ns);
+        if reading.age_ns == u64::MAX || ended_ns == self.ended_ns {
+            return;
+        }
+        self.ended_ns = ended_ns;
+        let (requests, moved) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.moved));
+        if let Some(measured_ns) = reading.value.filter(|_| requests >= ENOUGH && !moved) {
+            self.window(measured_ns as f64, rate, state);
+        }
+    }
+
+    fn window(&mut self, last_ns: f64, rate: f64, state: &State) {
+        self.windows = (self.windows.0 + 1, self.windows.1 + last_ns);
+        if self.windows.0 < WINDOWS {
+            return;
+        }
+        let measured_ns = std::mem::take(&mut self.windows).1 / f64::from(WINDOWS);
+        let before = Before { latency_ns: measured_ns, rise_ns: state.estimated_ns - state.base_ns };
+        let is_exceeded = measured_ns > state.allowed_ns;
+        let is_first = self.unexplained_ns.is_none() && state.can_wait && state.load < LIGHT;
+        match self.trial {
+            Trial::Measures(before) => {
+                let explained_ns = state.estimated_ns - self.unexplained_ns();
+                self.unexplained_ns = Some((measured_ns - explained_ns).max(0.0));
+                self.trial = Trial::Measured(before, rate);
+            }
+            Trial::Waits if is_first => self.trial = Trial::Measures(before),
+            Trial::Waits if is_exceeded => self.exceeded(before, state),
+            Trial::Polls { .. } if is_exceeded => _ = self.blame_cores(before, state),
+            Trial::Waits | Trial::Measured(..) | Trial::Polls { .. } => {}
+        }
+    }
+
+    /// The allowed latency was exceeded.
+    fn exceeded(&mut self, before: Before, state: &State) {
+        if !self.blame_cores(before, state) && state.can_wait && state.load < LIGHT {
+            self.trial = Trial::Measures(before);
+        }
+    }
+
+    /// Scales the estimated rise to the measured one, if it explains a good part of it; whether it does.
+    fn blame_cores(&mut self, Before { latency_ns, rise_ns }: Before, state: &State) -> bool {
+        let measured_ns = latency_ns - state.base_ns;
+        let explains = rise_ns * self.scale.max(1.0) >= measured_ns / 3.0 && self.scale < LARGEST_SCALE;
+        if explains {
+            self.scale = (measured_ns / rise_ns).max(self.scale * 1.1).min(LARGEST_SCALE);
+        }
+        explains
+    }
+
+    /// Whether the latency before the trial is within the tolerance of the measured baseline, and why not.
+    fn end_trial(&mut self, before: Before, rate: f64, state: &State) {
+        if before.latency_ns <= state.allowed_ns || self.blame_cores(before, state) {
+            self.trial = Trial::Waits;
+            return;
+        }
+        self.trial = Trial::Polls { rate, until_ns: state.now_ns.saturating_add(self.retry_ns) };
+        self.retry_ns = self.retry_ns.saturating_mul(2).min(LONGEST_RETRY_NS);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::ReadingId;
+
+    use super::*;
+
+    const WINDOW_NS: u64 = 500_000_000;
+
+    /// Windows of a server whose polling takes `base_us`, with what cores that wait, or too few of them, add.
+    struct Bench {
+        feedback: Feedback,
+        now_ns: u64,
+        base_us: f64,
+        waits_us: f64,
+        estimated_rise_us: f64,
+        measured_rise_us: f64,
+        requests: u64,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let feedback = Feedback::default();
+            let (base_us, waits_us, estimated_rise_us, measured_rise_us) = (30.0, 5.0, 0.0, 0.0);
+            Self { feedback, now_ns: 0, base_us, waits_us, estimated_rise_us, measured_rise_us, requests: 10_000 }
+        }
+
+        /// A window; the estimate of polling is 10 us without what was learnt, and half more is allowed, at least 20 us.
+        fn window(&mut self) {
+            self.now_ns += WINDOW_NS;
+            let us = 1_000.0;
+            let waits_us = if self.feedback.polls() { 0.0 } else { self.waits_us };
+            let has_all_cores = self.feedback.measures() || self.feedback.scale() > 1.5;
+            let few = if has_all_cores { 0.0 } else { 1.0 };
+            let measured_ns = (self.base_us + few * self.measured_rise_us + waits_us) * us;
+            let base_ns = 10.0 * us + self.feedback.unexplained_ns();
+            let state = State {
+                now_ns: self.now_ns,
+                requests: self.requests,
+                elapsed_ns: WINDOW_NS,
+                estimated_ns: base_ns + few * self.estimated_rise_us * us,
+                base_ns,
+                allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
+                can_wait: true,
+                load: 0.5,
+            };
+            let value = (self.requests > 0).then_some(measured_ns as u64);
+            self.feedback.learn(Reading { id: ReadingId(0), value, age_ns: 1 }, &state);
+        }
+
+        /// The number of windows, of this many, in which cores poll.
+        fn polled(&mut self, windows: u32) -> u32 {
+            (0..windows)
+                .map(|_| {
+                    u32::from({
+                        self.window();
+                        self.feedback.polls()
+                    })
+                })
+                .sum()
+        }
+    }
+
+    #[test]
+    fn the_first_trial_measures_the_baseline_and_ends() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.polled(100), WINDOWS + 1, "and the window after which it is decided");
+        assert_eq!(bench.feedback.unexplained_ns(), 20_000.0);
+    }
+
+    #[test]
+    fn waits_that_exceed_the_tolerance_lead_to_polling_and_are_tried_again() {
+        let mut bench = Bench { waits_us: 60.0, ..Bench::new() };
+        assert!(bench.polled(100) > 90);
+        let tries = 60 * 60 * 2;
+        let waiting = tries - bench.polled(tries);
+        assert!((8..60).contains(&waiting), "{waiting} windows in an hour");
+    }
+
+    #[test]
+    fn too_few_cores_are_not_blamed_on_the_waits() {
+        let mut bench = Bench { estimated_rise_us: 15.0, measured_rise_us: 40.0, ..Bench::new() };
+        bench.polled(2 * WINDOWS + 2);
+        let polled = bench.polled(4 * WINDOWS);
+        assert!(bench.feedback.scale() > 1.5, "{}", bench.feedback.scale());
+        assert_eq!(polled, 0);
+    }
+
+    #[test]
+    fn another_rate_ends_polling() {
+        let mut bench = Bench { waits_us: 60.0, ..Bench::new() };
+        bench.polled(20);
+        assert!(bench.feedback.polls());
+        (bench.requests, bench.waits_us) = (30_000, 0.0);
+        bench.polled(2);
+        assert!(!bench.feedback.polls());
+    }
+
+    #[test]
+    fn nothing_is_tried_without_requests() {
+        let mut bench = Bench::new();
+        bench.polled(WINDOWS);
+        assert!(bench.feedback.polls());
+        bench.requests = 0;
+        assert_eq!(bench.polled(50), 0);
+    }
+}
