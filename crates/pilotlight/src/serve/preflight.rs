@@ -187,7 +187,18 @@ mod tests {
     #[test]
     fn an_unsupported_policy_is_refused() {
         // the others need frequencies or a reading of power
-        let can = ["static", "interrupt", "dynamic", "hybrid-poll", "sandman", "pacer", "pg", "native", "ssd-apst"];
+        let can = [
+            "static",
+            "interrupt",
+            "dynamic",
+            "hybrid-poll",
+            "sandman",
+            "adaptive",
+            "pacer",
+            "pg",
+            "native",
+            "ssd-apst",
+        ];
         for name in pilotlight_policy::NAMES {
             let problem = problem(name);
             let is_error = problem.as_ref().is_some_and(Problem::is_error);
