@@ -49,7 +49,7 @@ pub trait Policy: Send {
         Next::NEVER
     }
 
-    /// Two rounds in a row of a core were longer than [`Next::round_ns`]. The sample is that of an interval that ends now; the next one begins.
+    /// Two rounds in a row of a core were longer than [`Next::round_ns`], or one twice as long. The sample is that of an interval that ends now; the next one begins.
     fn on_long_round(&mut self, _long: LongRound, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
         Next::NEVER
     }
@@ -98,7 +98,7 @@ pub struct Next {
     pub awake_ns: u64,
     /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
     pub worker_ns: u64,
-    /// Length of a core's rounds from which on [`Policy::on_long_round`] is called, in nanoseconds; or [`NEVER`].
+    /// Length of two rounds in a row of a core, or half that of one, from which on [`Policy::on_long_round`] is called, in nanoseconds; or [`NEVER`].
     pub round_ns: u64,
     /// Longest wait in the kernel of a core that has I/O threads, in nanoseconds; then it looks and waits again, so that it sleeps less deep. Or [`NEVER`].
     pub wait_ns: u64,

@@ -12,7 +12,7 @@
 //! needed, so that nothing moves to and fro at a constant load.
 //!
 //! **Bursts** are detected by queueing delay, not by a count: the policy arms a rule that each core executes ([`pilotlight_plant::Rounds`]). After two
-//! long rounds in a row each I/O thread of the core gets a core to itself, as far as there are any. It needs no ticks: what it costs is a comparison after
+//! long rounds in a row, or one twice as long, each I/O thread of the core gets a core to itself, as far as there are any. It needs no ticks: what it costs is a comparison after
 //! each poll with work. If the load turns out to be what it was, rounds must be longer from then on.
 //!
 //! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than if it
