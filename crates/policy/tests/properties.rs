@@ -31,7 +31,7 @@ const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
 /// Every policy; `sandman` with different guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 55] = [
+const POLICIES: [(&str, Settings); 56] = [
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),
@@ -145,6 +145,10 @@ const POLICIES: [(&str, Settings); 55] = [
     ),
     ("dvfs", &[INTERVAL, IDLE, WINDOW, FEW, STABLE]),
     ("pass", &[INTERVAL, LESS, SAMPLE, ("inner", "pacer"), ("inner_interval", "250us"), ("inner_idle_after", "1ms")]),
+    (
+        "pass",
+        &[INTERVAL, LESS, SAMPLE, ("inner", "adaptive"), ("inner_check_interval", "250us"), ("inner_hold", "250us")],
+    ),
     ("ondemand", &[INTERVAL]),
     ("ondemand", &[FINE, ("up_threshold", "50%"), ("siblings", "false")]),
     ("native", &[]),

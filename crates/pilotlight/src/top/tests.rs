@@ -163,7 +163,6 @@ fn the_list_of_policies() {
     let ui = Ui { mode: Mode::Policies(2), ..Ui::default() };
     expect![[r#"
         pilotlight 0.1.0, up 3 min 12 s, on 127.0.0.1:4420
-        test mode, reactors without cores of their own: measurements are not valid
         ┌ Policy: Enter sets, Esc cancels, * is active ────────────────────────────────┐
         │   static        every core polls, I/O threads stay where they are (SPDK)     │
         │   interrupt     every I/O thread waits in the kernel (Linux)                 │
@@ -171,6 +170,7 @@ fn the_list_of_policies() {
         │   dynamic       busy I/O threads fill few cores, the others sleep in the ke… │
         │   hybrid-poll   every core polls, and pauses half a request's service time … │
         │ * sandman       few cores poll, the others sleep until a burst arrives (SAN… │
+        │   adaptive      the fewest cores within a latency tolerance, waiting in the… │
         │   pass          another policy under a power budget that is divided between… │
         │   thunderbolt   as dynamic, under a power budget enforced by a randomized q… │
         │   rapl-only     as static, under a power budget enforced by the power limit… │

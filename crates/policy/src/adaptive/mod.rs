@@ -105,6 +105,7 @@ struct Running {
     round_ns: u64,
     /// Reports before are ignored.
     settled_ns: u64,
+    /// [`NEVER`] if no check is needed without requests, else each.
     due_ns: u64,
     counters: Counters,
 }
@@ -400,7 +401,7 @@ impl Policy for Adaptive {
             round_ns: self.parameters.round_ns,
             armed: true,
             settled_ns: start.now_ns,
-            due_ns: start.now_ns.saturating_add(self.parameters.check_ns),
+            due_ns: start.now_ns,
             counters: Counters::default(),
         };
         running.set_mode(&self.parameters, out);
@@ -422,7 +423,7 @@ impl Policy for Adaptive {
         running.set_mode(&self.parameters, out);
         running.adjust(sample, &self.parameters, out);
         let is_at_rest = !running.has_requests && out.len() == before && running.is_settled();
-        running.due_ns = if is_at_rest { NEVER } else { sample.now_ns.saturating_add(self.parameters.check_ns) };
+        running.due_ns = if is_at_rest { NEVER } else { sample.now_ns };
         running.next(&self.parameters)
     }
 
@@ -430,7 +431,7 @@ impl Policy for Adaptive {
         let Some(running) = &mut self.running else { return Next::NEVER };
         running.counters.long_rounds += 1;
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
-        running.due_ns = sample.now_ns.saturating_add(self.parameters.check_ns);
+        running.due_ns = sample.now_ns;
         running.has_requests = true;
         if sample.now_ns < running.settled_ns {
             return running.next(&self.parameters);

@@ -49,13 +49,14 @@ pub(crate) const BASIC: usize = 4;
 
 const SHARE: &str = "a share of the budget from 0% to 100%";
 /// Allowed values of `inner`: all policies without a budget.
-const INNERS: [&str; 12] = [
+const INNERS: [&str; 13] = [
     "static",
     "interrupt",
     "governor",
     "dynamic",
     "hybrid-poll",
     "sandman",
+    "adaptive",
     "pacer",
     "pg",
     "dvfs",
@@ -90,7 +91,7 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
     Parameter {
         key: "inner",
         meaning: "the policy below the limits of the budget; inner_KEY sets its parameter KEY",
-        allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman, pacer, pg, dvfs, ondemand, native or ssd-apst",
+        allowed: "static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pacer, pg, dvfs, ondemand, native or ssd-apst",
         get: |p| p.inner.to_owned(),
         set: |p, v| put(&mut p.inner, INNERS.into_iter().find(|known| *known == v)),
     },

@@ -7,9 +7,9 @@
 //! wants longer intervals than the limiter, several are added up.
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, NEVER, Next, Policy, Refusal,
-    Sample, Scope, SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values, View,
-    Wants,
+    Capabilities, Command, Component, CoreId, CoreSample, CoreState, Goal, Goals, Kind, LongRound, NEVER, Next, Policy,
+    Refusal, Sample, Scope, SleepGoal, Start, ThreadId, ThreadSample, Tick, Topology, Unreachable, Unsupported, Values,
+    View, Wants,
 };
 
 use super::separate::separated;
@@ -272,6 +272,17 @@ impl Inner {
         let begin = out.len();
         let seen = self.sum.seen(sample, &self.visible, self.topology.as_ref(), &self.wants);
         self.next = self.policy.on_interval(&seen, out);
+        self.sum.clear();
+        self.translate(begin, out);
+    }
+
+    /// A long round of a visible core: an interval that ends early.
+    pub(crate) fn on_long_round(&mut self, long: LongRound, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        self.sum.add(sample);
+        let Some(core) = self.visible.iter().position(|&visible| visible == long.core) else { return };
+        let begin = out.len();
+        let seen = self.sum.seen(sample, &self.visible, self.topology.as_ref(), &self.wants);
+        self.next = self.policy.on_long_round(LongRound { core: CoreId(core as u16), ..long }, &seen, out);
         self.sum.clear();
         self.translate(begin, out);
     }

@@ -9,8 +9,8 @@ mod separate;
 mod sum;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, Next, Policy, QUIET_NS, ReadingId, Refusal, Sample,
-    Start, Tick, Unreachable, Unsupported, View, Wants,
+    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, LongRound, Next, Policy, QUIET_NS, ReadingId, Refusal,
+    Sample, Start, Tick, Unreachable, Unsupported, View, Wants,
 };
 
 use self::inner::Inner;
@@ -102,7 +102,8 @@ impl<L: Limiter> Limited<L> {
         self.answer = Next {
             awake_ns: inner.awake_ns.min(QUIET_NS),
             worker_ns: inner.worker_ns.min(QUIET_NS),
-            ..Next::at(inner.needed_ns.min(own_ns))
+            needed_ns: inner.needed_ns.min(own_ns),
+            ..inner
         };
         self.answer
     }
@@ -174,6 +175,13 @@ impl<L: Limiter> Policy for Limited<L> {
                 self.inner.separate(sample.threads, out);
             }
         }
+        self.next(sample.now_ns)
+    }
+
+    /// The limiter decides at its next interval.
+    fn on_long_round(&mut self, long: LongRound, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
+        self.inner.update_state(sample);
+        self.inner.on_long_round(long, sample, out);
         self.next(sample.now_ns)
     }
 

@@ -196,15 +196,15 @@ fn policies_that_are_none() {
               |
             2 | name = "sandmen"
               |        ^^^^^^^^^
-              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
+              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
         "#]],
     );
     refused_flags(
         &["--policy=conservative"],
         expect![[r#"
-        error: --policy: there is no policy `conservative`
-          = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
-    "#]],
+            error: --policy: there is no policy `conservative`
+              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
+        "#]],
     );
 }
 
