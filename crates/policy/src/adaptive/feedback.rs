@@ -9,7 +9,7 @@
 //! before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has doubled or
 //! halved, or [`RETRY_NS`] has passed.
 //!
-//! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; the time until the next one doubles.
+//! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute.
 
 use pilotlight_plant::Reading;
 
@@ -62,6 +62,8 @@ pub(super) struct Feedback {
     requests: f64,
     moved: bool,
     retry_ns: u64,
+    /// No trial before.
+    try_after_ns: u64,
 }
 
 /// The estimate and its circumstances at a check.
@@ -91,6 +93,7 @@ impl Default for Feedback {
             requests: 0.0,
             moved: false,
             retry_ns: RETRY_NS,
+            try_after_ns: 0,
         }
     }
 }
@@ -171,7 +174,8 @@ impl Feedback {
 
     /// The allowed latency was exceeded.
     fn exceeded(&mut self, before: Before, state: &State) {
-        if !self.blame_cores(before, state) && state.can_wait && state.load < LIGHT {
+        let may_try = state.can_wait && state.load < LIGHT && state.now_ns >= self.try_after_ns;
+        if !self.blame_cores(before, state) && may_try {
             self.trial = Trial::Measures(before);
         }
     }
@@ -188,6 +192,7 @@ impl Feedback {
 
     /// Whether the latency before the trial is within the tolerance of the measured baseline, and why not.
     fn end_trial(&mut self, before: Before, rate: f64, state: &State) {
+        self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
         if before.latency_ns <= state.allowed_ns || self.blame_cores(before, state) {
             self.trial = Trial::Waits;
             return;
@@ -292,6 +297,20 @@ mod tests {
         (bench.requests, bench.waits_us) = (30_000, 0.0);
         bench.polled(2);
         assert!(!bench.feedback.polls());
+    }
+
+    #[test]
+    fn there_is_at_most_one_trial_a_minute() {
+        let mut bench = Bench::new();
+        let mut measured = 0;
+        for _ in 0..1_200 {
+            // always a little above what is allowed, and each trial finds a baseline that allows it
+            let known_us = 10.0 + bench.feedback.unexplained_ns() / 1_000.0;
+            (bench.base_us, bench.waits_us) = (known_us + 2.0, (0.5 * known_us).max(20.0) - 1.0);
+            bench.window();
+            measured += u32::from(bench.feedback.measures());
+        }
+        assert!((1..=11 * WINDOWS).contains(&measured), "{measured} windows in ten minutes");
     }
 
     #[test]
