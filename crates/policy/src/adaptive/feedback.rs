@@ -26,6 +26,12 @@ const LIGHT: f64 = 0.9;
 /// Time until polling is tried again, or given up again.
 const RETRY_NS: u64 = 60_000_000_000;
 const LONGEST_RETRY_NS: u64 = 3_600_000_000_000;
+/// A trial that has not seen its windows by then is given up.
+const LONGEST_TRIAL_NS: u64 = 10_000_000_000;
+/// Time over which the rate of requests is smoothed, in nanoseconds: a check has ten requests at 1 k a second.
+const RATE_NS: f64 = 640e6;
+/// Time without requests after which a trial is given up.
+const QUIET_NS: u64 = 100_000_000;
 
 /// How threads wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -60,6 +66,9 @@ pub(super) struct Feedback {
     ended_ns: u64,
     /// Requests since then, and whether threads have moved.
     requests: f64,
+    /// Smoothed rate of requests, and time since the last one.
+    rate: f64,
+    quiet_ns: u64,
     moved: bool,
     retry_ns: u64,
     /// No trial before.
@@ -91,6 +100,8 @@ impl Default for Feedback {
             windows: (0, 0.0),
             ended_ns: 0,
             requests: 0.0,
+            rate: 0.0,
+            quiet_ns: 0,
             moved: false,
             retry_ns: RETRY_NS,
             try_after_ns: 0,
@@ -128,8 +139,13 @@ impl Feedback {
     pub(super) fn learn(&mut self, reading: Reading, state: &State) {
         self.requests += state.requests as f64;
         let rate = state.requests as f64 / state.elapsed_ns.max(1) as f64;
-        if state.requests == 0 && matches!(self.trial, Trial::Measures(_)) {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0)); // nothing to measure
+        let elapsed_ns = state.elapsed_ns as f64;
+        self.rate += elapsed_ns / (elapsed_ns + RATE_NS) * (rate - self.rate);
+        let rate = self.rate;
+        self.quiet_ns = if state.requests == 0 { self.quiet_ns.saturating_add(state.elapsed_ns) } else { 0 };
+        let is_over = state.now_ns >= self.try_after_ns.saturating_sub(RETRY_NS - LONGEST_TRIAL_NS);
+        if self.measures() && (self.quiet_ns >= QUIET_NS || is_over) {
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0)); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
             self.end_trial(before, rate, state);
@@ -158,14 +174,15 @@ impl Feedback {
         let measured_ns = std::mem::take(&mut self.windows).1 / f64::from(WINDOWS);
         let before = Before { latency_ns: measured_ns, rise_ns: state.estimated_ns - state.base_ns };
         let is_exceeded = measured_ns > state.allowed_ns;
-        let is_first = self.unexplained_ns.is_none() && state.can_wait && state.load < LIGHT;
+        let is_first =
+            self.unexplained_ns.is_none() && state.can_wait && state.load < LIGHT && state.now_ns >= self.try_after_ns;
         match self.trial {
             Trial::Measures(before) => {
                 let explained_ns = state.estimated_ns - self.unexplained_ns();
                 self.unexplained_ns = Some((measured_ns - explained_ns).max(0.0));
                 self.trial = Trial::Measured(before, rate);
             }
-            Trial::Waits if is_first => self.trial = Trial::Measures(before),
+            Trial::Waits if is_first => self.begin_trial(before, state),
             Trial::Waits if is_exceeded => self.exceeded(before, state),
             Trial::Polls { .. } if is_exceeded => _ = self.blame_cores(before, state),
             Trial::Waits | Trial::Measured(..) | Trial::Polls { .. } => {}
@@ -176,8 +193,13 @@ impl Feedback {
     fn exceeded(&mut self, before: Before, state: &State) {
         let may_try = state.can_wait && state.load < LIGHT && state.now_ns >= self.try_after_ns;
         if !self.blame_cores(before, state) && may_try {
-            self.trial = Trial::Measures(before);
+            self.begin_trial(before, state);
         }
+    }
+
+    fn begin_trial(&mut self, before: Before, state: &State) {
+        self.trial = Trial::Measures(before);
+        self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
     }
 
     /// Scales the estimated rise to the measured one, if it explains a good part of it; whether it does.
@@ -192,7 +214,6 @@ impl Feedback {
 
     /// Whether the latency before the trial is within the tolerance of the measured baseline, and why not.
     fn end_trial(&mut self, before: Before, rate: f64, state: &State) {
-        self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
         if before.latency_ns <= state.allowed_ns || self.blame_cores(before, state) {
             self.trial = Trial::Waits;
             return;

@@ -255,13 +255,16 @@ impl Running {
             let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
             let was_needed = self.hold.before > 0 && !self.fits(&peak, self.hold.before.min(self.most()), parameters);
             let longer_ns = self.hold.longest_ns + self.hold.longest_ns / 8;
-            if was_needed {
+            if self.hold.before == 0 {
+                // the start, a trial, or another step of the same return: nothing to judge
+            } else if was_needed {
                 self.hold.length_ns = parameters.hold_ns;
             } else if (1..=LONGEST_ROUND * parameters.round_ns).contains(&longer_ns) {
                 self.round_ns = self.round_ns.max(longer_ns);
             } else {
                 self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
             }
+            self.hold.before = 0;
             self.use_cores(enough, &loads, sample, out);
         } else {
             self.sleep_unused(sample, out);
@@ -279,7 +282,8 @@ impl Running {
         let used = self.in_use();
         self.counters.taken += (cores - used) as u64;
         let length_ns = self.hold.length_ns.max(parameters.hold_ns);
-        self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before: used, peak: 0.0, longest_ns: 0 };
+        let before = if self.feedback.measures() { 0 } else { used };
+        self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
         self.settled_ns = sample.now_ns + SETTLE_NS;
         self.use_cores(cores, loads, sample, out);
     }
