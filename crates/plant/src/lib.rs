@@ -4,8 +4,8 @@
 //! of a server, or a simulated machine. The same policy object drives both. This crate depends on neither.
 //!
 //! [`policy`] is the trait. [`topology`] describes cores, [`sample`] a plant's counters, [`command`] commands and capabilities, [`knob`]
-//! settings, [`reading`] measurements, [`arrivals`] arrival times of requests, [`rounds`] cores that cannot follow, [`goal`] the operator's goals, [`profile`] the power of a
-//! machine's states.
+//! settings, [`reading`] measurements, [`arrivals`] arrival times of requests, [`rounds`] cores that cannot follow, [`goal`] the operator's
+//! goals, [`profile`] the power of a machine's states.
 //!
 //! Names contain units: `_ns` nanoseconds, `_uw` microwatts, `_khz` kilohertz, `_ppm` millionths.
 

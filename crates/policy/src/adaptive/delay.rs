@@ -2,10 +2,10 @@
 //!
 //! *Problem.* How long requests would take if every core polled is not measured while some sleep, but the tolerance is relative to it.
 //!
-//! *Estimate.* A core is a queue with random arrivals and a service time of `s`, busy for a share `r` of the time. The tail of its waiting time is exponential:
-//! `P(W > t) = r exp(-x t / s)`, and `x` solves `r (exp(x) - 1) = x` (M/D/1; Cramér and Lundberg). So the 99th percentile of waiting and service is
-//! `s + s ln(100 r) / x`, or `s` if fewer than one request in a hundred waits. At a low load a request finds at most one other, whose remaining time is
-//! uniform: `2 s - s / (100 r)`; the larger of both counts.
+//! *Estimate.* A core is a queue with random arrivals and a service time of `s`, busy for a share `r` of the time. The tail of its waiting time
+//! is exponential: `P(W > t) = r exp(-x t / s)`, and `x` solves `r (exp(x) - 1) = x` (M/D/1; Cramér and Lundberg). So the 99th percentile of
+//! waiting and service is `s + s ln(100 r) / x`, or `s` if fewer than one request in a hundred waits. At a low load a request finds at most one
+//! other, whose remaining time is uniform: `2 s - s / (100 r)`; the larger of both counts.
 //!
 //! *Properties* (tests below): within 15 % of a simulated queue from 5 to 90 % load; grows with the load.
 

@@ -1,35 +1,38 @@
 //! `adaptive`: the fewest cores that keep a latency tolerance, waiting in the kernel between requests, and at once more of them for a burst.
 //!
-//! **Problem.** The papers' policies keep cores polling that have little to do, or detect a burst after the core that must detect it has drowned. An operator
-//! names what may be lost, the tolerance, and should not have to name how.
+//! **Problem.** The papers' policies keep cores polling that have little to do, or detect a burst after the core that must detect it has
+//! drowned. An operator names what may be lost, the tolerance, and should not have to name how.
 //!
-//! **Terms.** The *load* of an I/O thread is the share of time in which it works, of a core that of its threads. A core is *in use* if it has an I/O thread.
-//! The *rise* is the 99th percentile of latency above that of polling on all cores. The *allowed* rise is the tolerance (50 %) of what a host sees, at
-//! least 20 us.
+//! **Terms.** The *load* of an I/O thread is the share of time in which it works, of a core that of its threads. A core is *in use* if it has
+//! an I/O thread. The *rise* is the 99th percentile of latency above that of polling on all cores. The *allowed* rise is the tolerance (50 %)
+//! of what a host sees, at least 20 us.
 //!
-//! **How many cores.** Every check (10 ms) the fewest cores whose estimated rise is allowed: `delay.rs`; threads are placed by `placement.rs`, the
-//! other workers sleep. Cores are taken at once; they are given back after a hold (50 ms), which doubles each time that they turn out not to have been
-//! needed, so that nothing moves to and fro at a constant load.
+//! **How many cores.** Every check (10 ms) the fewest cores whose estimated rise is allowed: `delay.rs`; threads are placed by `placement.rs`,
+//! the other workers sleep. Cores are taken at once; they are given back after a hold (50 ms), which doubles each time that they turn out not
+//! to have been needed, so that nothing moves to and fro at a constant load.
 //!
-//! **Bursts** are detected by queueing delay, not by a count: the policy arms a rule that each core executes ([`pilotlight_plant::Rounds`]). After two
-//! long rounds in a row, or one twice as long, each I/O thread of the core gets a core to itself, as far as there are any. It needs no ticks: what it costs is a comparison after
-//! each poll with work. If the load turns out to be what it was, rounds must be longer from then on.
+//! **Bursts** are detected by queueing delay, not by a count: the policy arms a rule that each core executes ([`pilotlight_plant::Rounds`]).
+//! After two long rounds in a row, or one twice as long, each I/O thread of the core gets a core to itself, as far as there are any. It needs
+//! no ticks: what it costs is a comparison after each poll with work. If the load turns out to be what it was, rounds must be longer from then
+//! on.
 //!
-//! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than if it
-//! polled. A wait is short while there are requests (150 us), as a core that sleeps longer sleeps deeper. Without requests all cores wait without end.
-//! Where a core cannot wait, it polls.
+//! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than
+//! if it polled. A wait is short while there are requests (150 us), as a core that sleeps longer sleeps deeper. Without requests all cores wait
+//! without end. Where a core cannot wait, it polls.
 //!
-//! **Feedback.** The estimate is compared with the measured 99th percentile, if there is one. If the tolerance is exceeded because of the number of
-//! cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and cores go on to poll if the waits were the cause,
-//! until the load has changed, or for a minute.
+//! **Feedback.** The estimate is compared with the measured 99th percentile, if there is one. If the tolerance is exceeded because of the
+//! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and cores go on to poll
+//! if the waits were the cause, until the load has changed, or for a minute.
 //!
-//! **Properties** (tests below and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never commanded to
-//! sleep. Nothing moves at a constant load. Without requests nothing is commanded, so such intervals can be skipped.
+//! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
+//! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded, so such intervals can be skipped.
 
 mod delay;
 mod feedback;
 mod parameters;
 mod placement;
+#[cfg(test)]
+mod tests;
 
 use pilotlight_plant::{
     Bound, Capabilities, Command, CompletionMode, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next, Policy,
@@ -47,13 +50,13 @@ use placement::{busiest, order, place};
 /// The name by which an operator chooses it.
 pub const NAME: &str = "adaptive";
 
-/// Tolerance without a goal, as a share of a host's latency.
-const TOLERANCE: f64 = 0.5;
+/// Tolerance without a goal.
+const TOLERANCE: Bound = Bound::LossPpm(500_000);
 /// Weight of the last check in the smoothed load.
 const WEIGHT: f64 = 0.25;
 /// Standard deviations by which the load of random arrivals must exceed that for which cores are in use, for a check to take more.
 const DEVIATIONS: f64 = 3.0;
-/// Part by which a load exceeds that for which fewer cores suffice, if the cores were needed; noise of an hour is less.
+/// Part by which the load must have exceeded that for which fewer cores suffice, for the cores to count as needed; chosen.
 const NEEDED: f64 = 1.25;
 /// Time after an early check in which reports of long rounds are of the time before it; chosen: a few wake-ups by software.
 const SETTLE_NS: u64 = 300_000;
@@ -71,15 +74,6 @@ pub struct Adaptive {
     running: Option<Running>,
 }
 
-/// The allowed rise.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Allowed {
-    /// Share of a host's latency.
-    Share(f64),
-    /// Latency in the server.
-    LatencyNs(f64),
-}
-
 #[derive(Debug)]
 struct Running {
     topology: Topology,
@@ -89,7 +83,7 @@ struct Running {
     goal: SleepGoal,
     can_wait: bool,
     latency: Option<ReadingId>,
-    allowed: Allowed,
+    tolerance: Bound,
     feedback: Feedback,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
     loads: Vec<f64>,
@@ -141,27 +135,9 @@ impl Adaptive {
     }
 }
 
-impl Allowed {
-    fn of(goals: &Goals) -> Self {
-        match goals.tolerance(Scope::Server).map(|tolerance| tolerance.bound) {
-            None => Self::Share(TOLERANCE),
-            Some(Bound::LossPpm(ppm)) => Self::Share(f64::from(ppm) / 1e6),
-            Some(Bound::LatencyNs(ns)) => Self::LatencyNs(ns as f64),
-        }
-    }
-
-    /// The rise above `base_ns`, which is the server's part.
-    fn rise_ns(self, base_ns: f64, parameters: &Parameters) -> f64 {
-        match self {
-            Self::Share(share) => (share * (base_ns + parameters.outside_ns as f64)).max(parameters.floor_ns as f64),
-            Self::LatencyNs(ns) => (ns - base_ns).max(0.0),
-        }
-    }
-
-    /// Whether nothing may be lost.
-    fn is_none(self) -> bool {
-        matches!(self, Self::Share(share) if share == 0.0)
-    }
+/// The tolerance of the server. It bounds the 99th percentile, whichever statistic the goal names.
+fn tolerance(goals: &Goals) -> Bound {
+    goals.tolerance(Scope::Server).map_or(TOLERANCE, |tolerance| tolerance.bound)
 }
 
 impl Running {
@@ -185,21 +161,37 @@ impl Running {
         p99_ns(self.service_ns, load) + self.feedback.unexplained_ns()
     }
 
-    /// Whether the rise on this many cores is allowed.
-    fn fits(&self, loads: &[f64], cores: usize, parameters: &Parameters) -> bool {
-        let base_ns = self.base_ns(loads);
-        let (_, load) = place(loads, &self.homes(), &self.order[..cores]);
-        let rise_ns = p99_ns(self.service_ns, load) + self.feedback.unexplained_ns() - base_ns;
-        rise_ns * self.feedback.scale() <= self.allowed.rise_ns(base_ns, parameters)
+    /// The allowed rise above `base_ns`.
+    fn allowed_ns(&self, base_ns: f64, parameters: &Parameters) -> f64 {
+        match self.tolerance {
+            Bound::LossPpm(ppm) => {
+                let of_host_ns = f64::from(ppm) / 1e6 * (base_ns + parameters.outside_ns as f64);
+                of_host_ns.max(parameters.floor_ns as f64)
+            }
+            Bound::LatencyNs(ns) => (ns as f64 - base_ns).max(0.0),
+        }
+    }
+
+    /// Whether no latency may be lost.
+    fn allows_nothing(&self) -> bool {
+        self.tolerance == Bound::LossPpm(0)
     }
 
     /// The fewest cores whose rise is allowed.
     fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
         let most = self.most();
-        if self.allowed.is_none() || self.feedback.measures() {
+        if self.allows_nothing() || self.feedback.measures() {
             return most;
         }
-        (1..most).find(|&cores| self.fits(loads, cores, parameters)).unwrap_or(most)
+        let base_ns = self.base_ns(loads);
+        let explained_ns = base_ns - self.feedback.unexplained_ns();
+        let allowed_ns = self.allowed_ns(base_ns, parameters);
+        let homes = self.homes();
+        let fits = |&cores: &usize| {
+            let (_, load) = place(loads, &homes, &self.order[..cores]);
+            (p99_ns(self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns
+        };
+        (1..most).find(fits).unwrap_or(most)
     }
 
     /// Takes the loads of a sample.
@@ -253,7 +245,7 @@ impl Running {
             self.counters.given_back += (used - enough) as u64;
             let share = self.hold.peak / NEEDED / sum(&loads).max(f64::MIN_POSITIVE);
             let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
-            let was_needed = self.hold.before > 0 && !self.fits(&peak, self.hold.before.min(self.most()), parameters);
+            let was_needed = self.needed(&peak, parameters) > self.hold.before;
             let longer_ns = self.hold.longest_ns + self.hold.longest_ns / 8;
             if self.hold.before == 0 {
                 // the start, a trial, or another step of the same return: nothing to judge
@@ -267,7 +259,7 @@ impl Running {
             self.hold.before = 0;
             self.use_cores(enough, &loads, sample, out);
         } else {
-            self.sleep_unused(sample, out);
+            self.move_to(self.homes(), sample, out); // lets cores sleep that are awake without one: at the start, or after a refusal
         }
     }
 
@@ -310,21 +302,9 @@ impl Running {
         self.move_to(homes, sample, out);
     }
 
-    /// Cores that are awake without an I/O thread: at the start, or after a refusal.
-    fn sleep_unused(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
-        for core in self.topology.workers() {
-            let is_awake = sample.cores[core.index()].state == CoreState::Awake && self.plant_state.is_awake(core);
-            if is_awake && self.plant_state.owned(core) == 0 {
-                let command = Command::Sleep { core, goal: self.goal };
-                self.plant_state.apply(&command);
-                out.push(command);
-            }
-        }
-    }
-
     /// Commands how threads wait, if that has changed.
     fn set_mode(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
-        let waits = parameters.waits && self.can_wait && !self.allowed.is_none() && !self.feedback.polls();
+        let waits = parameters.waits && self.can_wait && !self.allows_nothing() && !self.feedback.polls();
         let mode = if waits { CompletionMode::Interrupt } else { CompletionMode::Poll };
         if mode != self.mode {
             self.mode = mode;
@@ -388,7 +368,7 @@ impl Policy for Adaptive {
             goal: SleepGoal::SHALLOWEST,
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
             latency: latency(start.capabilities),
-            allowed: Allowed::of(start.goals),
+            tolerance: tolerance(start.goals),
             feedback: Feedback::default(),
             loads: vec![0.0; start.homes.len()],
             service_ns: 0.0,
@@ -454,7 +434,7 @@ impl Policy for Adaptive {
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, _out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
-            running.allowed = Allowed::of(goals);
+            running.tolerance = tolerance(goals);
             running.due_ns = now_ns;
         }
     }
@@ -486,7 +466,7 @@ impl Policy for Adaptive {
             ),
             ("load of the busiest core", format!("{:.0} %", 100.0 * busiest(&running.loads, &running.homes()))),
             ("p99 of polling, estimated", us(base_ns)),
-            ("p99 allowed", us(base_ns + running.allowed.rise_ns(base_ns, &self.parameters))),
+            ("p99 allowed", us(base_ns + running.allowed_ns(base_ns, &self.parameters))),
             ("reports of long rounds", long_rounds.to_string()),
             ("cores taken", taken.to_string()),
             ("cores given back", given_back.to_string()),
@@ -499,7 +479,7 @@ impl Policy for Adaptive {
 impl Running {
     /// Every thread on the main core, and every worker asleep.
     fn is_settled(&self) -> bool {
-        self.plant_state.is_at_rest() || self.allowed.is_none() && self.in_use() == self.most()
+        self.plant_state.is_at_rest() || self.allows_nothing() && self.in_use() == self.most()
     }
 
     /// Compares the estimate with the measured latency.
@@ -511,7 +491,7 @@ impl Running {
             elapsed_ns: sample.elapsed_ns,
             estimated_ns: p99_ns(self.service_ns, load) + self.feedback.unexplained_ns(),
             base_ns,
-            allowed_ns: base_ns + self.allowed.rise_ns(base_ns, parameters),
+            allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
             can_wait: parameters.waits && self.can_wait,
             load,
         };
@@ -524,232 +504,4 @@ impl Running {
 /// The source of the server's 99th percentile.
 fn latency(capabilities: &Capabilities) -> Option<ReadingId> {
     capabilities.find_source(Scope::Server, Quantity::LatencyNs(Stat::P99)).map(|(id, _)| id)
-}
-
-#[cfg(test)]
-mod tests {
-    use pilotlight_plant::{CoreSample, Cost, Depth, SleepCost, ThreadSample, Tolerance};
-    use rand_xoshiro::SplitMix64;
-    use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
-
-    use super::*;
-
-    const CHECK_NS: u64 = 10_000_000;
-    const SERVICE_NS: u64 = 9_000;
-
-    /// A server of six cores whose commands take effect at once.
-    struct Bench {
-        policy: Adaptive,
-        homes: Vec<CoreId>,
-        states: Vec<CoreState>,
-        next: Next,
-        now_ns: u64,
-        random: SplitMix64,
-        modes: Vec<CompletionMode>,
-    }
-
-    impl Bench {
-        fn new(threads: usize, tolerance_ppm: Option<u32>) -> Self {
-            let mut policy = Adaptive::new(Parameters::default());
-            let sleep =
-                SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(5_000), wake: Cost::Measured(40_000) };
-            let capabilities = Capabilities {
-                sleeps: vec![sleep],
-                moves: Some(Cost::Measured(100)),
-                interrupts: true,
-                server_sleep: Some(Cost::Measured(12_000)),
-                ..Capabilities::default()
-            };
-            let bound = |ppm| Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(ppm) };
-            let goals = Goals { tolerances: tolerance_ppm.map(bound).into_iter().collect(), ..Goals::default() };
-            let homes: Vec<CoreId> = (0..threads).map(|thread| CoreId(thread as u16 % 6)).collect();
-            let states = vec![CoreState::Awake; 6];
-            let mut out = Vec::new();
-            let start = Start {
-                now_ns: 0,
-                topology: &Topology::flat(6).unwrap(),
-                capabilities: &capabilities,
-                cores: &[CoreSample::new(CoreState::Awake); 6],
-                homes: &homes,
-                goals: &goals,
-            };
-            let next = policy.start(&start, &mut out).unwrap();
-            let modes = vec![CompletionMode::Poll; threads];
-            let mut bench =
-                Self { policy, homes, states, next, now_ns: 0, random: SplitMix64::seed_from_u64(5), modes };
-            bench.obey(&out);
-            bench
-        }
-
-        /// Carries out commands; returns the number of moves.
-        fn obey(&mut self, commands: &[Command]) -> usize {
-            for command in commands {
-                match *command {
-                    Command::Move { thread, to } => self.homes[thread.index()] = to,
-                    Command::Sleep { core, .. } => self.states[core.index()] = CoreState::Asleep(Depth::SoftwareWait),
-                    Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
-                    Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
-                    Command::Set { .. } => panic!("it sets no knob"),
-                }
-            }
-            for (core, state) in self.states.iter().enumerate() {
-                let has_threads = self.homes.contains(&CoreId(core as u16));
-                assert!(*state == CoreState::Awake || !has_threads, "core {core} sleeps with an I/O thread");
-            }
-            commands.iter().filter(|command| matches!(command, Command::Move { .. })).count()
-        }
-
-        /// Requests of each thread in a time, in random number around this rate a second.
-        fn requests(&mut self, rate: u64, elapsed_ns: u64) -> Vec<u64> {
-            let mean = rate * elapsed_ns / 1_000_000_000 / self.homes.len() as u64;
-            let mut noisy = || {
-                let sum: u64 = (0..12).map(|_| self.random.next_u64() >> 32).sum();
-                let deviations = sum as f64 / f64::from(u32::MAX) - 6.0;
-                (mean as f64 + deviations * (mean as f64).sqrt()).max(0.0) as u64
-            };
-            (0..self.homes.len()).map(|_| noisy()).collect()
-        }
-
-        fn sample(&mut self, rate: u64, elapsed_ns: u64, long: Option<LongRound>) -> usize {
-            self.now_ns += elapsed_ns;
-            let requests = self.requests(rate, elapsed_ns);
-            let thread = |(&home, requests): (&CoreId, u64)| {
-                let busy_ns = (requests * SERVICE_NS).min(elapsed_ns);
-                ThreadSample { home, requests, busy_ns, ..ThreadSample::default() }
-            };
-            let threads: Vec<ThreadSample> = self.homes.iter().zip(requests).map(thread).collect();
-            let cores: Vec<CoreSample> = self.states.iter().map(|&state| CoreSample::new(state)).collect();
-            let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
-            let mut out = Vec::new();
-            self.next = match long {
-                Some(long) => self.policy.on_long_round(long, &sample, &mut out),
-                None => self.policy.on_interval(&sample, &mut out),
-            };
-            self.obey(&out)
-        }
-
-        /// Checks of this time; returns the number of moves.
-        fn run(&mut self, rate: u64, ms: u64) -> usize {
-            (0..ms * 1_000_000 / CHECK_NS).map(|_| self.sample(rate, CHECK_NS, None)).sum()
-        }
-
-        /// Whether the main core has several I/O threads.
-        fn main_has_several(&self) -> bool {
-            self.homes.iter().filter(|home| **home == CoreId(0)).count() > 1
-        }
-
-        fn cores(&self) -> usize {
-            (0..6).filter(|&core| self.homes.contains(&CoreId(core))).count()
-        }
-    }
-
-    #[test]
-    fn the_number_of_cores_follows_the_load() {
-        let cores = |rate| {
-            let mut bench = Bench::new(6, None);
-            bench.run(rate, 1_000);
-            bench.cores()
-        };
-        assert_eq!([0, 1_000, 20_000, 600_000].map(cores), [1, 1, 1, 6]);
-        let rising: Vec<usize> = (0..30).map(|step| cores(step * 20_000)).collect();
-        assert!(rising.is_sorted(), "{rising:?}");
-    }
-
-    #[test]
-    fn at_tolerance_0_every_core_polls() {
-        let mut bench = Bench::new(6, Some(0));
-        bench.run(10_000, 1_000);
-        assert_eq!((bench.cores(), bench.states.clone()), (6, vec![CoreState::Awake; 6]));
-        assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Poll));
-        assert_eq!((bench.next.awake_ns, bench.next.worker_ns), (NEVER, NEVER));
-    }
-
-    #[test]
-    fn the_larger_the_tolerance_the_fewer_cores() {
-        let cores = |ppm| {
-            let mut bench = Bench::new(6, Some(ppm));
-            bench.run(150_000, 1_000);
-            bench.cores()
-        };
-        let cores = [0, 100_000, 500_000, 2_000_000, 10_000_000].map(cores);
-        assert!(cores.is_sorted_by(|more, fewer| more >= fewer) && cores[0] > cores[4], "{cores:?}");
-    }
-
-    #[test]
-    fn nothing_moves_to_and_fro_at_a_constant_load() {
-        for rate in (40_000..400_000).step_by(31_000) {
-            let mut bench = Bench::new(6, None);
-            bench.run(rate, 300_000);
-            let moves = bench.run(rate, 600_000);
-            assert!(moves <= 6 * 10, "{moves} moves of six threads in ten minutes at {rate}");
-        }
-    }
-
-    #[test]
-    fn after_long_rounds_each_thread_has_a_core_and_gives_it_back() {
-        let mut bench = Bench::new(6, None);
-        bench.run(20_000, 1_000);
-        let long = LongRound { core: CoreId(0), round_ns: 200_000 };
-        assert_eq!(bench.sample(1_000_000, 400_000, Some(long)), 5);
-        assert_eq!((bench.cores(), bench.next.round_ns), (6, NEVER), "no core is left");
-        bench.run(1_000_000, 200);
-        assert_eq!(bench.cores(), 6);
-        bench.run(20_000, 250);
-        assert_eq!(bench.cores(), 1);
-        assert_eq!(bench.next.round_ns, Parameters::default().round_ns, "they were needed");
-    }
-
-    #[test]
-    fn long_rounds_at_a_load_that_stays_must_be_longer_from_then_on() {
-        let mut bench = Bench::new(6, None);
-        bench.run(20_000, 1_000);
-        bench.sample(20_000, 5_000_000, Some(LongRound { core: CoreId(0), round_ns: 90_000 }));
-        bench.run(20_000, 250);
-        assert_eq!(bench.cores(), 1);
-        assert!(bench.next.round_ns > 90_000, "{}", bench.next.round_ns);
-    }
-
-    #[test]
-    fn a_machine_that_takes_the_cpu_from_a_core_moves_threads_ever_less() {
-        let mut bench = Bench::new(6, None);
-        bench.run(20_000, 1_000);
-        let moves = (0..3_000).map(|_| {
-            let is_disturbed = bench.next.round_ns != NEVER && bench.main_has_several();
-            let long = LongRound { core: CoreId(0), round_ns: 5_000_000 };
-            let at_once = if is_disturbed { bench.sample(20_000, 5_000_000, Some(long)) } else { 0 };
-            at_once + bench.run(20_000, 200)
-        });
-        let moves: usize = moves.sum();
-        assert!(moves < 250, "{moves} moves in ten minutes with a disturbance every 0.2 s");
-        assert!(bench.next.round_ns <= 4 * Parameters::default().round_ns || bench.cores() == 6);
-    }
-
-    #[test]
-    fn a_lone_thread_gains_nothing_from_more_cores() {
-        let mut bench = Bench::new(6, None);
-        bench.run(20_000, 1_000);
-        let core = CoreId(3);
-        bench.homes[2] = core;
-        bench.states[3] = CoreState::Awake;
-        assert_eq!(bench.sample(20_000, 5_000_000, Some(LongRound { core, round_ns: 200_000 })), 0);
-        assert_eq!(bench.next.round_ns, NEVER, "until the next check");
-        bench.run(20_000, 10);
-        assert_ne!(bench.next.round_ns, NEVER);
-    }
-
-    #[test]
-    fn waits_are_short_under_load_and_without_end_without_it() {
-        let mut bench = Bench::new(6, None);
-        bench.run(10_000, 1_000);
-        assert_eq!((bench.next.awake_ns, bench.next.wait_ns), (0, Parameters::default().wait_ns));
-        bench.run(0, 500);
-        assert_eq!((bench.next.needed_ns, bench.next.awake_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
-        assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Interrupt));
-    }
-
-    #[test]
-    fn a_policy_that_gets_no_checks_keeps_cores_awake() {
-        let bench = Bench::new(6, None);
-        assert_eq!(bench.states, vec![CoreState::Awake; 6], "no core sleeps before the first check");
-    }
 }

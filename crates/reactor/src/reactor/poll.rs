@@ -151,6 +151,7 @@ impl Reactor {
         }
     }
 
+    /// On a worker this rings the main core's bell, a write to an eventfd that does not block; at most once a round.
     #[cold]
     fn report_long_round(&mut self, long: LongRound, now: u64) {
         match &mut self.director {

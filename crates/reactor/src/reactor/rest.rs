@@ -162,7 +162,7 @@ impl Reactor {
         }
         let longest_ns = self.cell.wait_ns.load(Relaxed);
         if longest_ns > 0 && !self.slots.is_empty() {
-            self.set_timer_slack();
+            self.set_timer_slack(); // once; `prctl` only writes a number of this thread
             until_ns = until_ns.min(now.saturating_add(longest_ns));
         }
         if self.inbox.arm() && self.completions_are_current() && self.begin_rest(depth, *now) {

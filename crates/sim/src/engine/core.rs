@@ -417,6 +417,9 @@ impl Core {
             self.throttle(shared);
             return Boundary::Again;
         }
+        if self.is_main && shared.long_round.is_some() {
+            return Boundary::CallPolicy; // before another message of a core
+        }
         if self.inbox.front().is_some_and(|message| message.at_ns <= self.now_ns) {
             self.read_message(shared);
             return Boundary::Again;
@@ -426,9 +429,6 @@ impl Core {
             self.mode = Mode::Sleeps { since_ns: self.now_ns, exit_ns };
             self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });
             return Boundary::Again;
-        }
-        if self.is_main && shared.long_round.is_some() {
-            return Boundary::CallPolicy;
         }
         if self.is_main && shared.policy_due_ns <= self.now_ns && std::mem::take(&mut self.looped_since_policy) {
             return Boundary::CallPolicy;

@@ -193,7 +193,7 @@ impl Director {
         self.decisions.late_ns += now_ns.saturating_sub(self.due_ns());
         let asked = self.decisions.policy_calls;
         self.apply_changes(cores, meter, shared);
-        if let Some(long) = shared.long_round.take() {
+        if let Some(long) = shared.long_round.take().filter(|_| self.next.round_ns != NEVER) {
             self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |every_ns| now_ns + every_ns);
             self.decide(cores, shared);
             self.interval(now_ns, cores, Some(long), shared);

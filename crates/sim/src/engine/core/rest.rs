@@ -127,7 +127,9 @@ impl Core {
         let deep = shared.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
         self.now_ns += scaled(shared.machine.sockets.wait_ns, self.factor); // not in a poll step, so not busy
-        self.idle_until_ns = self.idle_until_ns.min(self.now_ns.saturating_add(shared.wait_ns));
+        if !self.ring.is_empty() {
+            self.idle_until_ns = self.idle_until_ns.min(self.now_ns.saturating_add(shared.wait_ns));
+        }
         self.return_quota(shared);
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });

@@ -1,0 +1,225 @@
+//! A server of six cores under the policy, whose commands take effect at once.
+
+use pilotlight_plant::{CoreSample, Cost, Depth, SleepCost, ThreadSample, Tolerance};
+use rand_xoshiro::SplitMix64;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+use super::*;
+
+const CHECK_NS: u64 = 10_000_000;
+const SERVICE_NS: u64 = 9_000;
+
+/// A server of six cores whose commands take effect at once.
+struct Bench {
+    policy: Adaptive,
+    homes: Vec<CoreId>,
+    states: Vec<CoreState>,
+    next: Next,
+    now_ns: u64,
+    random: SplitMix64,
+    modes: Vec<CompletionMode>,
+}
+
+impl Bench {
+    fn new(threads: usize, tolerance_ppm: Option<u32>) -> Self {
+        let mut policy = Adaptive::new(Parameters::default());
+        let sleep =
+            SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(5_000), wake: Cost::Measured(40_000) };
+        let capabilities = Capabilities {
+            sleeps: vec![sleep],
+            moves: Some(Cost::Measured(100)),
+            interrupts: true,
+            server_sleep: Some(Cost::Measured(12_000)),
+            ..Capabilities::default()
+        };
+        let bound = |ppm| Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(ppm) };
+        let goals = Goals { tolerances: tolerance_ppm.map(bound).into_iter().collect(), ..Goals::default() };
+        let homes: Vec<CoreId> = (0..threads).map(|thread| CoreId(thread as u16 % 6)).collect();
+        let states = vec![CoreState::Awake; 6];
+        let mut out = Vec::new();
+        let start = Start {
+            now_ns: 0,
+            topology: &Topology::flat(6).unwrap(),
+            capabilities: &capabilities,
+            cores: &[CoreSample::new(CoreState::Awake); 6],
+            homes: &homes,
+            goals: &goals,
+        };
+        let next = policy.start(&start, &mut out).unwrap();
+        let modes = vec![CompletionMode::Poll; threads];
+        let mut bench = Self { policy, homes, states, next, now_ns: 0, random: SplitMix64::seed_from_u64(5), modes };
+        bench.obey(&out);
+        bench
+    }
+
+    /// Carries out commands; returns the number of moves.
+    fn obey(&mut self, commands: &[Command]) -> usize {
+        for command in commands {
+            match *command {
+                Command::Move { thread, to } => self.homes[thread.index()] = to,
+                Command::Sleep { core, .. } => self.states[core.index()] = CoreState::Asleep(Depth::SoftwareWait),
+                Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
+                Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
+                Command::Set { .. } => panic!("it sets no knob"),
+            }
+        }
+        for (core, state) in self.states.iter().enumerate() {
+            let has_threads = self.homes.contains(&CoreId(core as u16));
+            assert!(*state == CoreState::Awake || !has_threads, "core {core} sleeps with an I/O thread");
+        }
+        commands.iter().filter(|command| matches!(command, Command::Move { .. })).count()
+    }
+
+    /// Requests of each thread in a time, in random number around this rate a second.
+    fn requests(&mut self, rate: u64, elapsed_ns: u64) -> Vec<u64> {
+        let mean = rate * elapsed_ns / 1_000_000_000 / self.homes.len() as u64;
+        let mut noisy = || {
+            let sum: u64 = (0..12).map(|_| self.random.next_u64() >> 32).sum();
+            let deviations = sum as f64 / f64::from(u32::MAX) - 6.0;
+            (mean as f64 + deviations * (mean as f64).sqrt()).max(0.0) as u64
+        };
+        (0..self.homes.len()).map(|_| noisy()).collect()
+    }
+
+    fn sample(&mut self, rate: u64, elapsed_ns: u64, long: Option<LongRound>) -> usize {
+        self.now_ns += elapsed_ns;
+        let requests = self.requests(rate, elapsed_ns);
+        let thread = |(&home, requests): (&CoreId, u64)| {
+            let busy_ns = (requests * SERVICE_NS).min(elapsed_ns);
+            ThreadSample { home, requests, busy_ns, ..ThreadSample::default() }
+        };
+        let threads: Vec<ThreadSample> = self.homes.iter().zip(requests).map(thread).collect();
+        let cores: Vec<CoreSample> = self.states.iter().map(|&state| CoreSample::new(state)).collect();
+        let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
+        let mut out = Vec::new();
+        self.next = match long {
+            Some(long) => self.policy.on_long_round(long, &sample, &mut out),
+            None => self.policy.on_interval(&sample, &mut out),
+        };
+        self.obey(&out)
+    }
+
+    /// Checks of this time; returns the number of moves.
+    fn run(&mut self, rate: u64, ms: u64) -> usize {
+        (0..ms * 1_000_000 / CHECK_NS).map(|_| self.sample(rate, CHECK_NS, None)).sum()
+    }
+
+    /// Whether the main core has several I/O threads.
+    fn main_has_several(&self) -> bool {
+        self.homes.iter().filter(|home| **home == CoreId(0)).count() > 1
+    }
+
+    fn cores(&self) -> usize {
+        (0..6).filter(|&core| self.homes.contains(&CoreId(core))).count()
+    }
+}
+
+#[test]
+fn the_number_of_cores_follows_the_load() {
+    let cores = |rate| {
+        let mut bench = Bench::new(6, None);
+        bench.run(rate, 1_000);
+        bench.cores()
+    };
+    assert_eq!([0, 1_000, 20_000, 600_000].map(cores), [1, 1, 1, 6]);
+    let rising: Vec<usize> = (0..30).map(|step| cores(step * 20_000)).collect();
+    assert!(rising.is_sorted(), "{rising:?}");
+}
+
+#[test]
+fn at_tolerance_0_every_core_polls() {
+    let mut bench = Bench::new(6, Some(0));
+    bench.run(10_000, 1_000);
+    assert_eq!((bench.cores(), bench.states.clone()), (6, vec![CoreState::Awake; 6]));
+    assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Poll));
+    assert_eq!((bench.next.awake_ns, bench.next.worker_ns), (NEVER, NEVER));
+}
+
+#[test]
+fn the_larger_the_tolerance_the_fewer_cores() {
+    let cores = |ppm| {
+        let mut bench = Bench::new(6, Some(ppm));
+        bench.run(150_000, 1_000);
+        bench.cores()
+    };
+    let cores = [0, 100_000, 500_000, 2_000_000, 10_000_000].map(cores);
+    assert!(cores.is_sorted_by(|more, fewer| more >= fewer) && cores[0] > cores[4], "{cores:?}");
+}
+
+#[test]
+fn nothing_moves_to_and_fro_at_a_constant_load() {
+    for rate in (40_000..400_000).step_by(31_000) {
+        let mut bench = Bench::new(6, None);
+        bench.run(rate, 300_000);
+        let moves = bench.run(rate, 600_000);
+        assert!(moves <= 6 * 10, "{moves} moves of six threads in ten minutes at {rate}");
+    }
+}
+
+#[test]
+fn after_long_rounds_each_thread_has_a_core_and_gives_it_back() {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    let long = LongRound { core: CoreId(0), round_ns: 200_000 };
+    assert_eq!(bench.sample(1_000_000, 400_000, Some(long)), 5);
+    assert_eq!((bench.cores(), bench.next.round_ns), (6, NEVER), "no core is left");
+    bench.run(1_000_000, 200);
+    assert_eq!(bench.cores(), 6);
+    bench.run(20_000, 250);
+    assert_eq!(bench.cores(), 1);
+    assert_eq!(bench.next.round_ns, Parameters::default().round_ns, "they were needed");
+}
+
+#[test]
+fn long_rounds_at_a_load_that_stays_must_be_longer_from_then_on() {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    bench.sample(20_000, 5_000_000, Some(LongRound { core: CoreId(0), round_ns: 90_000 }));
+    bench.run(20_000, 250);
+    assert_eq!(bench.cores(), 1);
+    assert!(bench.next.round_ns > 90_000, "{}", bench.next.round_ns);
+}
+
+#[test]
+fn a_machine_that_takes_the_cpu_from_a_core_moves_threads_ever_less() {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    let moves = (0..3_000).map(|_| {
+        let is_disturbed = bench.next.round_ns != NEVER && bench.main_has_several();
+        let long = LongRound { core: CoreId(0), round_ns: 5_000_000 };
+        let at_once = if is_disturbed { bench.sample(20_000, 5_000_000, Some(long)) } else { 0 };
+        at_once + bench.run(20_000, 200)
+    });
+    let moves: usize = moves.sum();
+    assert!(moves < 250, "{moves} moves in ten minutes with a disturbance every 0.2 s");
+    assert!(bench.next.round_ns <= 4 * Parameters::default().round_ns || bench.cores() == 6);
+}
+
+#[test]
+fn a_lone_thread_gains_nothing_from_more_cores() {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    let core = CoreId(3);
+    bench.homes[2] = core;
+    bench.states[3] = CoreState::Awake;
+    assert_eq!(bench.sample(20_000, 5_000_000, Some(LongRound { core, round_ns: 200_000 })), 0);
+    assert_eq!(bench.next.round_ns, NEVER, "until the next check");
+    bench.run(20_000, 10);
+    assert_ne!(bench.next.round_ns, NEVER);
+}
+
+#[test]
+fn waits_are_short_under_load_and_without_end_without_it() {
+    let mut bench = Bench::new(6, None);
+    bench.run(10_000, 1_000);
+    assert_eq!((bench.next.awake_ns, bench.next.wait_ns), (0, Parameters::default().wait_ns));
+    bench.run(0, 500);
+    assert_eq!((bench.next.needed_ns, bench.next.awake_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
+    assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Interrupt));
+}
+
+#[test]
+fn a_policy_that_gets_no_checks_keeps_cores_awake() {
+    let bench = Bench::new(6, None);
+    assert_eq!(bench.states, vec![CoreState::Awake; 6], "no core sleeps before the first check");
+}
