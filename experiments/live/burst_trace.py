@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "experiments/live/bursts.toml"
-POLICIES = {"sandman-0dfda948": "sandman as of commit 0dfda948", "sandman": "sandman today", "interrupt": "interrupt"}
+POLICIES = {"adaptive": "adaptive", "sandman": "sandman", "interrupt": "interrupt"}
 BEFORE_NS, AFTER_NS, MARGIN_NS = 500_000, 3_000_000, 13_000_000
 POLLED, ANSWERED, RECEIVED, CORE, HOME, COMMANDED = 3, 6, 7, 8, 11, 13  # crates/sim/src/trace.rs
 RECORD = struct.Struct("<QHQQ")
@@ -220,14 +220,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=Path, help="a built example `events` of pilotlight-lab")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/burst.svg")
-    parser.add_argument("--seeds", type=int, help="only print when the last core works under sandman, for seeds from 1 on")
+    parser.add_argument("--seeds", type=int, help="only print when the last core works under adaptive and sandman, for seeds from 1 on")
     options = parser.parse_args()
     build = ["cargo", "run", "--release", "--quiet", "--locked", "--package", "pilotlight-lab", "--example", "events", "--"]
     program = [options.events.resolve()] if options.events else build
     begin = burst_ns()
     if options.seeds:
-        last = sorted(last_core_ns(events(program, "sandman", begin, f"seed={seed}")) for seed in range(1, options.seeds + 1))
-        print("the last core works after (ms):", *(f"{ns / 1e6:.2f}" for ns in last))
+        for policy in ["adaptive", "sandman"]:
+            last = sorted(last_core_ns(events(program, policy, begin, f"seed={seed}")) for seed in range(1, options.seeds + 1))
+            print(f"{policy}: the last core works after (ms):", *(f"{ns / 1e6:.2f}" for ns in last))
         return
     traces = {policy: events(program, policy, begin) for policy in POLICIES}
     cores = tomllib.loads((ROOT / "experiments/live/common/live.toml").read_text())["topology"]["cores"]

@@ -246,9 +246,20 @@ mod tests {
             Self { feedback, now_ns: 0, base_us, waits_us, estimated_rise_us, measured_rise_us, requests: 10_000 }
         }
 
+        /// A check of 10 ms with this number of requests, before the end of a window.
+        fn check(&mut self, requests: u64) {
+            let (now_ns, window) = (self.now_ns, std::mem::replace(&mut self.requests, requests));
+            self.learn(10_000_000, now_ns);
+            self.requests = window;
+        }
+
         /// A window; the estimate of polling is 10 us without what was learnt, and half more is allowed, at least 20 us.
         fn window(&mut self) {
-            self.now_ns += WINDOW_NS;
+            self.learn(WINDOW_NS, self.now_ns + WINDOW_NS - 1);
+        }
+
+        fn learn(&mut self, elapsed_ns: u64, ended_ns: u64) {
+            self.now_ns += elapsed_ns;
             let us = 1_000.0;
             let waits_us = if self.feedback.polls() { 0.0 } else { self.waits_us };
             let has_all_cores = self.feedback.measures() || self.feedback.scale() > 1.5;
@@ -258,7 +269,7 @@ mod tests {
             let state = State {
                 now_ns: self.now_ns,
                 requests: self.requests,
-                elapsed_ns: WINDOW_NS,
+                elapsed_ns,
                 estimated_ns: base_ns + few * self.estimated_rise_us * us,
                 base_ns,
                 allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
@@ -266,7 +277,7 @@ mod tests {
                 load: 0.5,
             };
             let value = (self.requests > 0).then_some(measured_ns as u64);
-            self.feedback.learn(Reading { id: ReadingId(0), value, age_ns: 1 }, &state);
+            self.feedback.learn(Reading { id: ReadingId(0), value, age_ns: self.now_ns - ended_ns }, &state);
         }
 
         /// The number of windows, of this many, in which cores poll.
@@ -329,6 +340,33 @@ mod tests {
             measured += u32::from(bench.feedback.measures());
         }
         assert!((1..=11 * WINDOWS).contains(&measured), "{measured} windows in ten minutes");
+    }
+
+    /// At 1 k requests a second some checks have none, and some twice as many as others.
+    #[test]
+    fn a_single_check_ends_neither_a_trial_nor_polling() {
+        let mut bench = Bench { waits_us: 60.0, requests: 500, ..Bench::new() };
+        bench.polled(WINDOWS);
+        assert!(bench.feedback.measures());
+        bench.check(0);
+        assert!(bench.feedback.measures());
+        bench.polled(WINDOWS + 2);
+        assert!(bench.feedback.polls() && !bench.feedback.measures());
+        for requests in [0, 25, 3, 10, 22, 0] {
+            bench.check(requests);
+            assert!(bench.feedback.polls(), "after a check with {requests}");
+        }
+    }
+
+    #[test]
+    fn a_trial_without_readings_is_given_up() {
+        let mut bench = Bench::new();
+        bench.polled(WINDOWS);
+        let checks = (0..10_000).take_while(|_| {
+            bench.check(100);
+            bench.feedback.measures()
+        });
+        assert_eq!(checks.count() as u64, LONGEST_TRIAL_NS / 10_000_000 - 1);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
-use pilotlight_plant::{CoreSample, Cost, Depth, SleepCost, ThreadSample, Tolerance};
+use pilotlight_plant::{CoreSample, Cost, Depth, Reading, SleepCost, Source, ThreadSample, Tolerance};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
@@ -8,6 +8,12 @@ use super::*;
 
 const CHECK_NS: u64 = 10_000_000;
 const SERVICE_NS: u64 = 9_000;
+const SOURCE: Source = Source {
+    scope: Scope::Server,
+    quantity: Quantity::LatencyNs(Stat::P99),
+    window_ns: 500_000_000,
+    lag: Cost::Measured(0),
+};
 
 /// A server of six cores whose commands take effect at once.
 struct Bench {
@@ -18,6 +24,8 @@ struct Bench {
     now_ns: u64,
     random: SplitMix64,
     modes: Vec<CompletionMode>,
+    /// The measured 99th percentile, if there is one.
+    p99_ns: Option<u64>,
 }
 
 impl Bench {
@@ -30,6 +38,7 @@ impl Bench {
             moves: Some(Cost::Measured(100)),
             interrupts: true,
             server_sleep: Some(Cost::Measured(12_000)),
+            sources: vec![SOURCE],
             ..Capabilities::default()
         };
         let bound = |ppm| Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(ppm) };
@@ -47,7 +56,8 @@ impl Bench {
         };
         let next = policy.start(&start, &mut out).unwrap();
         let modes = vec![CompletionMode::Poll; threads];
-        let mut bench = Self { policy, homes, states, next, now_ns: 0, random: SplitMix64::seed_from_u64(5), modes };
+        let random = SplitMix64::seed_from_u64(5);
+        let mut bench = Self { policy, homes, states, next, now_ns: 0, random, modes, p99_ns: None };
         bench.obey(&out);
         bench
     }
@@ -90,7 +100,9 @@ impl Bench {
         };
         let threads: Vec<ThreadSample> = self.homes.iter().zip(requests).map(thread).collect();
         let cores: Vec<CoreSample> = self.states.iter().map(|&state| CoreSample::new(state)).collect();
-        let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &[] };
+        let age_ns = self.now_ns % SOURCE.window_ns;
+        let readings = [Reading { id: ReadingId(0), value: self.p99_ns, age_ns }];
+        let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
         self.next = match long {
             Some(long) => self.policy.on_long_round(long, &sample, &mut out),
@@ -193,6 +205,25 @@ fn a_machine_that_takes_the_cpu_from_a_core_moves_threads_ever_less() {
     let moves: usize = moves.sum();
     assert!(moves < 250, "{moves} moves in ten minutes with a disturbance every 0.2 s");
     assert!(bench.next.round_ns <= 4 * Parameters::default().round_ns || bench.cores() == 6);
+}
+
+#[test]
+fn a_trial_of_polling_on_all_cores_gives_them_back() {
+    let mut bench = Bench::new(6, None);
+    bench.p99_ns = Some(30_000);
+    bench.run(20_000, 1_000);
+    assert_eq!(bench.cores(), 1);
+    let measures = |bench: &Bench| bench.policy.running.as_ref().is_some_and(|running| running.feedback.measures());
+    let (mut tried, mut all) = (0, 0);
+    for _ in 0..1_000 {
+        bench.run(20_000, 10);
+        tried += u32::from(measures(&bench));
+        all += u32::from(bench.cores() == 6);
+    }
+    assert!((150..350).contains(&tried), "{tried} checks of a trial");
+    assert!(all < tried + 20, "{all} checks with all cores, {tried} of them in the trial");
+    let hold = bench.policy.running.as_ref().map(|running| running.hold.length_ns);
+    assert_eq!(hold, Some(Parameters::default().hold_ns), "a trial says nothing about the load");
 }
 
 #[test]
