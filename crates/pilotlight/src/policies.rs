@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 /// The default policy: it saves power on an idle server.
 pub(crate) const DEFAULT: &str = SANDMAN;
 
-/// The parameter that sets the domain of a power budget.
+/// The parameter that sets the domain of a power budget, and that with a profile of the machine.
 const DOMAIN: &str = "domain";
+const PROFILE: &str = "profile";
 
 /// The names of the policies that use a goal, as a list.
 pub(crate) fn users_of(goal: Goal) -> String {
@@ -132,6 +133,16 @@ impl PolicyChoice {
         let is_last = |at: usize, key: &String| self.parameters[at + 1..].iter().all(|(other, _)| other != key);
         let all = self.parameters.iter().enumerate();
         all.filter(|(at, (key, _))| is_last(*at, key)).map(|(_, parameter)| parameter).collect()
+    }
+
+    /// With this profile of the machine, where the policy has one and none is set.
+    pub(crate) fn with_profile(&self, profile: Option<&str>) -> Self {
+        let mut choice = self.clone();
+        let is_set = self.parameters.iter().any(|(key, _)| key == PROFILE);
+        if let Some(profile) = profile.filter(|_| !is_set && self.settings().iter().any(|one| one.key == PROFILE)) {
+            choice.parameters.push((PROFILE.to_owned(), profile.to_owned()));
+        }
+        choice
     }
 
     /// With this domain of power budgets, where the policy has one. What was set as a parameter stays, unless `overrides`.

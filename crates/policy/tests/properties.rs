@@ -76,7 +76,10 @@ const POLICIES: [(&str, Settings); 56] = [
         &[COARSE, PRINTED, ("give_back_interval", "50us"), ("relieve", "true"), ("main_takes_active", "false")],
     ),
     ("adaptive", &[("check_interval", "250us"), ("hold", "250us")]),
-    ("adaptive", &[("check_interval", "50us"), ("waits", "false")]),
+    (
+        "adaptive",
+        &[("check_interval", "50us"), ("waits", "false"), ("sample_interval", "250us"), ("stale_after", "2ms")],
+    ),
     ("pacer", &[INTERVAL, ("idle_after", "250us"), ("after_writes", "800us"), WINDOW, FEW, ("background", "false")]),
     (
         "pacer",

@@ -1,4 +1,5 @@
 //! Selects the active policy: the chosen one, or, while there is a budget that it does not use, one that wraps it and holds the budget.
+//! `adaptive` holds budgets itself, so that it goes on with what it has learnt.
 //!
 //! **Rule.** With a profile of this machine `pass` holds the budget, with CPU and drives. Without one `rapl-only` does, with the limits of the CPU
 //! packages, the best mechanism alone (PASS, Figure 6); where they cannot be set, `cpu-bandwidth` with the CPU quota. Neither needs a model.
@@ -22,7 +23,7 @@ pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of
 
 /// The candidates for the active policy, the best first; the last is the chosen one alone.
 pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<PolicyChoice> {
-    let chosen = &operation.policy;
+    let chosen = &operation.policy.with_profile(operation.profile.as_deref());
     let with_domain = |choice: &PolicyChoice| choice.with_domain(domain, operation.domain.is_some());
     let mut all = Vec::new();
     if operation.goals.budget_uw.is_some() && !chosen.uses(Goal::Budget) {
@@ -208,6 +209,21 @@ mod tests {
         let profile = Some("a profile".to_owned());
         let with_profile = Operation { profile, ..under_budget("sandman") };
         assert_eq!(names(&with_profile, BudgetDomain::Server), ["pass sandman", "sandman"]);
+    }
+
+    /// Nothing of what it has learnt is lost by a budget.
+    #[test]
+    fn adaptive_is_not_exchanged_for_a_budget() {
+        let profile = Some(include_str!("../../../../profiles/pass-xeon-gold-6430.toml").to_owned());
+        for profile in [None, profile] {
+            let without = Operation { profile: profile.clone(), ..operation("adaptive") };
+            let under = Operation { profile: profile.clone(), ..under_budget("adaptive") };
+            let all = [without, under].map(|operation| candidates(&operation, BudgetDomain::Server));
+            assert_eq!(all[0], all[1]);
+            assert_eq!(all[0].len(), 1);
+            assert_eq!(all[0][0].parameters.iter().any(|(key, _)| key == "profile"), profile.is_some());
+            assert!(all[0][0].build().is_ok());
+        }
     }
 
     #[test]

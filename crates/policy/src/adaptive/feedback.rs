@@ -136,6 +136,13 @@ impl Feedback {
         matches!(self.trial, Trial::Measures(_))
     }
 
+    /// A budget limits the cores: nothing can be measured.
+    pub(super) fn give_up(&mut self) {
+        if self.measures() {
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0));
+        }
+    }
+
     /// Takes the reading of a check.
     pub(super) fn learn(&mut self, reading: Reading, state: &State) {
         self.requests += state.requests as f64;

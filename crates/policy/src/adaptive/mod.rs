@@ -24,9 +24,14 @@
 //! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and cores go on to poll
 //! if the waits were the cause, until the load has changed, or for a minute.
 //!
+//! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
+//! While they limit, nothing is tried that needs more power.
+//!
 //! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
 //! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded, so such intervals can be skipped.
 
+mod budget;
+mod cores;
 mod delay;
 mod feedback;
 mod parameters;
@@ -35,17 +40,19 @@ mod placement;
 mod tests;
 
 use pilotlight_plant::{
-    Bound, Capabilities, Command, CompletionMode, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next, Policy,
-    Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Start, Stat, ThreadId, Topology, Unsupported, View, Wants,
+    Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next,
+    Policy, Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Start, Stat, ThreadId, Topology, Unreachable,
+    Unsupported, View, Wants,
 };
 
 pub use parameters::Parameters;
 
-use crate::sandman::consolidate::{Plan, commands};
+use crate::load::is_quiet;
 use crate::sandman::plant_state::PlantState;
+use budget::{Load, Wall};
 use delay::p99_ns;
 use feedback::Feedback;
-use placement::{busiest, order, place};
+use placement::{busiest, order};
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "adaptive";
@@ -84,6 +91,7 @@ struct Running {
     can_wait: bool,
     latency: Option<ReadingId>,
     tolerance: Bound,
+    wall: Wall,
     feedback: Feedback,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
     loads: Vec<f64>,
@@ -140,209 +148,19 @@ fn tolerance(goals: &Goals) -> Bound {
     goals.tolerance(Scope::Server).map_or(TOLERANCE, |tolerance| tolerance.bound)
 }
 
-impl Running {
-    fn homes(&self) -> Vec<CoreId> {
-        (0..self.loads.len()).map(|thread| self.plant_state.home(ThreadId(thread as u16))).collect()
-    }
-
-    /// Cores in use.
-    fn in_use(&self) -> usize {
-        self.topology.cores().filter(|&core| self.plant_state.owned(core) > 0).count()
-    }
-
-    /// Cores that can be in use.
-    fn most(&self) -> usize {
-        self.order.len().min(self.loads.len().max(1))
-    }
-
-    /// The 99th percentile of polling on every core.
-    fn base_ns(&self, loads: &[f64]) -> f64 {
-        let (_, load) = place(loads, &self.homes(), &self.order);
-        p99_ns(self.service_ns, load) + self.feedback.unexplained_ns()
-    }
-
-    /// The allowed rise above `base_ns`.
-    fn allowed_ns(&self, base_ns: f64, parameters: &Parameters) -> f64 {
-        match self.tolerance {
-            Bound::LossPpm(ppm) => {
-                let of_host_ns = f64::from(ppm) / 1e6 * (base_ns + parameters.outside_ns as f64);
-                of_host_ns.max(parameters.floor_ns as f64)
-            }
-            Bound::LatencyNs(ns) => (ns as f64 - base_ns).max(0.0),
-        }
-    }
-
-    /// Whether no latency may be lost.
-    fn allows_nothing(&self) -> bool {
-        self.tolerance == Bound::LossPpm(0)
-    }
-
-    /// The fewest cores whose rise is allowed.
-    fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
-        let most = self.most();
-        if self.allows_nothing() || self.feedback.measures() {
-            return most;
-        }
-        let base_ns = self.base_ns(loads);
-        let explained_ns = base_ns - self.feedback.unexplained_ns();
-        let allowed_ns = self.allowed_ns(base_ns, parameters);
-        let homes = self.homes();
-        let fits = |&cores: &usize| {
-            let (_, load) = place(loads, &homes, &self.order[..cores]);
-            (p99_ns(self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns
-        };
-        (1..most).find(fits).unwrap_or(most)
-    }
-
-    /// Takes the loads of a sample.
-    fn update(&mut self, sample: &Sample<'_>, check_ns: u64) {
-        let whole = sample.elapsed_ns.max(1) as f64;
-        let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
-        let busy_ns: u64 = sample.threads.iter().map(|thread| thread.busy_ns).sum();
-        self.has_requests = requests > 0;
-        self.noise = (WEIGHT / (2.0 - WEIGHT) / requests.max(1) as f64).sqrt();
-        let is_first = self.service_ns == 0.0;
-        if let Some(service_ns) = busy_ns.checked_div(requests) {
-            let weight = if is_first { 1.0 } else { WEIGHT * (requests as f64 / 64.0).min(1.0) };
-            self.service_ns += weight * (service_ns as f64 - self.service_ns);
-        }
-        let weight = if is_first { 1.0 } else { WEIGHT * (whole / check_ns as f64).min(1.0) };
-        for (load, thread) in self.loads.iter_mut().zip(sample.threads) {
-            *load += weight * (thread.busy_ns as f64 / whole - *load);
-        }
-    }
-
-    /// Places the threads on this many cores.
-    fn use_cores(&mut self, cores: usize, loads: &[f64], sample: &Sample<'_>, out: &mut Vec<Command>) {
-        let (homes, _) = place(loads, &self.homes(), &self.order[..cores]);
-        self.move_to(homes, sample, out);
-    }
-
-    fn move_to(&mut self, homes: Vec<CoreId>, sample: &Sample<'_>, out: &mut Vec<Command>) {
-        let before = out.len();
-        commands(&Plan { homes }, sample, &self.topology, self.goal, out);
-        if out.len() > before {
-            self.feedback.changed();
-        }
-        for command in &out[before..] {
-            self.plant_state.apply(command);
-            self.counters.moves += u64::from(matches!(command, Command::Move { .. }));
-        }
-    }
-
-    /// Takes more cores, or gives some back.
-    fn adjust(&mut self, sample: &Sample<'_>, parameters: &Parameters, out: &mut Vec<Command>) {
-        let (loads, used, now_ns) = (self.loads.clone(), self.in_use(), sample.now_ns);
-        self.hold.peak = self.hold.peak.max(sum(&loads));
-        let without_noise: Vec<f64> = loads.iter().map(|load| load / (1.0 + DEVIATIONS * self.noise)).collect();
-        let needed = self.needed(&without_noise, parameters);
-        if needed > used {
-            self.take(needed, &loads, sample, parameters, out);
-            return;
-        }
-        let enough = self.needed(&loads, parameters);
-        if enough < used && now_ns >= self.hold.until_ns {
-            self.counters.given_back += (used - enough) as u64;
-            let share = self.hold.peak / NEEDED / sum(&loads).max(f64::MIN_POSITIVE);
-            let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
-            let was_needed = self.needed(&peak, parameters) > self.hold.before;
-            let longer_ns = self.hold.longest_ns + self.hold.longest_ns / 8;
-            if self.hold.before == 0 {
-                // the start, a trial, or another step of the same return: nothing to judge
-            } else if was_needed {
-                self.hold.length_ns = parameters.hold_ns;
-            } else if (1..=LONGEST_ROUND * parameters.round_ns).contains(&longer_ns) {
-                self.round_ns = self.round_ns.max(longer_ns);
-            } else {
-                self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
-            }
-            self.hold.before = 0;
-            self.use_cores(enough, &loads, sample, out);
-        } else {
-            self.move_to(self.homes(), sample, out); // lets cores sleep that are awake without one: at the start, or after a refusal
-        }
-    }
-
-    fn take(
-        &mut self,
-        cores: usize,
-        loads: &[f64],
-        sample: &Sample<'_>,
-        parameters: &Parameters,
-        out: &mut Vec<Command>,
-    ) {
-        let used = self.in_use();
-        self.counters.taken += (cores - used) as u64;
-        let length_ns = self.hold.length_ns.max(parameters.hold_ns);
-        let before = if self.feedback.measures() { 0 } else { used };
-        self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
-        self.settled_ns = sample.now_ns + SETTLE_NS;
-        self.use_cores(cores, loads, sample, out);
-    }
-
-    /// Gives the threads of a core that cannot follow cores of their own: those with the most work since the last sample first.
-    fn spread(&mut self, long: LongRound, sample: &Sample<'_>, parameters: &Parameters, out: &mut Vec<Command>) {
-        let used = self.in_use();
-        let mut free = self.order.iter().copied().filter(|&core| self.plant_state.owned(core) == 0);
-        let mut homes = self.homes();
-        let mut threads: Vec<usize> = self.plant_state.threads_on(long.core).map(ThreadId::index).collect();
-        threads.sort_by_key(|&thread| std::cmp::Reverse(sample.threads[thread].busy_ns));
-        let most = threads.len().saturating_sub(1);
-        for (&thread, core) in threads[..most].iter().zip(&mut free) {
-            homes[thread] = core;
-            self.counters.taken += 1;
-        }
-        self.settled_ns = sample.now_ns + SETTLE_NS;
-        let is_first = sample.now_ns >= self.hold.until_ns;
-        self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + self.hold.length_ns.max(parameters.hold_ns));
-        self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
-        if is_first {
-            (self.hold.before, self.hold.peak) = (used, 0.0);
-        }
-        self.move_to(homes, sample, out);
-    }
-
-    /// Commands how threads wait, if that has changed.
-    fn set_mode(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
-        let waits = parameters.waits && self.can_wait && !self.allows_nothing() && !self.feedback.polls();
-        let mode = if waits { CompletionMode::Interrupt } else { CompletionMode::Poll };
-        if mode != self.mode {
-            self.mode = mode;
-            self.feedback.changed();
-            out.extend(
-                (0..self.loads.len()).map(|thread| Command::Completions { thread: ThreadId(thread as u16), mode }),
-            );
-        }
-    }
-
-    fn next(&self, parameters: &Parameters) -> Next {
-        let waits = self.mode == CompletionMode::Interrupt;
-        let on_main = self.plant_state.is_at_rest();
-        Next {
-            awake_ns: if waits && on_main { 0 } else { NEVER },
-            round_ns: if self.armed && self.in_use() < self.most() { self.round_ns } else { NEVER },
-            wait_ns: if waits && self.has_requests { parameters.wait_ns } else { NEVER },
-            ..Next::at(self.due_ns)
-        }
-    }
-}
-
-fn sum(loads: &[f64]) -> f64 {
-    loads.iter().sum()
-}
-
 impl Policy for Adaptive {
     fn name(&self) -> &'static str {
         NAME
     }
 
     fn wants(&self) -> Wants {
-        let latency = self.running.as_ref().and_then(|running| running.latency);
-        Wants {
-            interval_ns: Some(self.parameters.check_ns),
-            readings: latency.into_iter().collect(),
-            ..Wants::default()
-        }
+        let Some(running) = &self.running else {
+            return Wants { interval_ns: Some(self.parameters.check_ns), ..Wants::default() };
+        };
+        let mut readings: Vec<ReadingId> = running.latency.into_iter().chain(running.wall.readings()).collect();
+        readings.sort_unstable();
+        readings.dedup();
+        Wants { interval_ns: Some(self.parameters.check_ns), readings, ..Wants::default() }
     }
 
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
@@ -369,6 +187,7 @@ impl Policy for Adaptive {
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
             latency: latency(start.capabilities),
             tolerance: tolerance(start.goals),
+            wall: Wall::new(&self.parameters),
             feedback: Feedback::default(),
             loads: vec![0.0; start.homes.len()],
             service_ns: 0.0,
@@ -389,6 +208,7 @@ impl Policy for Adaptive {
             counters: Counters::default(),
         };
         running.set_mode(&self.parameters, out);
+        running.wall.start(start, out);
         let next = running.next(&self.parameters);
         self.running = Some(running);
         Ok(next)
@@ -396,13 +216,17 @@ impl Policy for Adaptive {
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
-        if running.due_ns == NEVER && sample.threads.iter().all(|thread| thread.requests == 0) {
+        if is_quiet(sample) && sample.now_ns < running.needed_ns() {
             return running.next(&self.parameters); // a plant may skip it
         }
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.update(sample, self.parameters.check_ns);
         running.armed = true;
+        running.wall.on_sample(sample, running.load(), out);
         let before = out.len();
+        if running.wall.is_limiting() {
+            running.feedback.give_up();
+        }
         running.learn(sample, &self.parameters);
         running.set_mode(&self.parameters, out);
         running.adjust(sample, &self.parameters, out);
@@ -429,26 +253,40 @@ impl Policy for Adaptive {
     }
 
     fn uses(&self, goal: Goal) -> bool {
-        goal == Goal::Tolerance
+        matches!(goal, Goal::Tolerance | Goal::Budget | Goal::Priorities)
     }
 
-    fn on_goals(&mut self, now_ns: u64, goals: &Goals, _out: &mut Vec<Command>) {
+    fn unreachable(&self) -> Option<Unreachable> {
+        self.running.as_ref()?.wall.unreachable()
+    }
+
+    fn bottleneck(&self) -> Option<Component> {
+        self.running.as_ref()?.wall.binding()
+    }
+
+    fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
             running.tolerance = tolerance(goals);
+            running.wall.on_goals(now_ns, goals, out);
             running.due_ns = now_ns;
         }
     }
 
-    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, _out: &mut Vec<Command>) {
+    fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
             running.latency = latency(capabilities);
+            running.wall.on_plant(now_ns, capabilities, out);
             running.due_ns = now_ns;
         }
     }
 
-    fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {
+    fn on_refused(&mut self, now_ns: u64, command: &Command, refusal: Refusal) {
         if let Some(running) = &mut self.running {
             running.counters.refused += 1;
+            if let Command::Set { knob, value } = *command {
+                running.wall.on_refused(now_ns, (knob, value), refusal);
+                return;
+            }
             running.plant_state.revert(command);
         }
     }
@@ -458,7 +296,8 @@ impl Policy for Adaptive {
         let us = |ns: f64| if ns.is_finite() { format!("{:.0} us", ns / 1e3) } else { "saturated".to_owned() };
         let base_ns = running.base_ns(&running.loads);
         let Counters { long_rounds, taken, given_back, moves, refused } = running.counters;
-        vec![
+        let mut view = vec![
+            ("limited by", running.limited_by(&self.parameters).to_owned()),
             ("cores in use", format!("{} of {}", running.in_use(), running.order.len())),
             (
                 "cores wait",
@@ -467,16 +306,28 @@ impl Policy for Adaptive {
             ("load of the busiest core", format!("{:.0} %", 100.0 * busiest(&running.loads, &running.homes()))),
             ("p99 of polling, estimated", us(base_ns)),
             ("p99 allowed", us(base_ns + running.allowed_ns(base_ns, &self.parameters))),
+            ("of the tolerance not used", running.unused(&self.parameters)),
             ("reports of long rounds", long_rounds.to_string()),
             ("cores taken", taken.to_string()),
             ("cores given back", given_back.to_string()),
             ("moves", moves.to_string()),
             ("commands refused", refused.to_string()),
-        ]
+        ];
+        view.extend(running.wall.view());
+        view
     }
 }
 
 impl Running {
+    /// When an interval without requests may change something.
+    fn needed_ns(&self) -> u64 {
+        self.wall.due_ns().map_or(self.due_ns, |due_ns| due_ns.min(self.due_ns))
+    }
+
+    fn load(&self) -> Load {
+        Load { busiest: busiest(&self.loads, &self.homes()), used: self.in_use(), most: self.most() }
+    }
+
     /// Every thread on the main core, and every worker asleep.
     fn is_settled(&self) -> bool {
         self.plant_state.is_at_rest() || self.allows_nothing() && self.in_use() == self.most()
@@ -492,10 +343,11 @@ impl Running {
             estimated_ns: p99_ns(self.service_ns, load) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
-            can_wait: parameters.waits && self.can_wait,
+            can_wait: parameters.waits && self.can_wait && !self.wall.is_limiting(),
             load,
         };
-        if let Some(reading) = sample.readings.first() {
+        let of_server = |id: ReadingId| sample.readings.iter().find(|reading| reading.id == id);
+        if let Some(reading) = self.latency.and_then(of_server) {
             self.feedback.learn(*reading, &state);
         }
     }

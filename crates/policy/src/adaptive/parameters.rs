@@ -1,9 +1,11 @@
 //! Parameters of `adaptive`: key, purpose and values of each.
 
+use crate::budget::Domain;
 use crate::parameter::{self, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
+use crate::pass::profile::Profile;
 
 /// All values.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// Rise that is always allowed, except at tolerance 0.
     pub floor_ns: u64,
@@ -19,7 +21,18 @@ pub struct Parameters {
     pub wait_ns: u64,
     /// Whether cores with I/O threads wait in the kernel.
     pub waits: bool,
+    /// Time between two samples of the draws under a budget.
+    pub sample_ns: u64,
+    /// Age of the last reading of power from which on nothing is known.
+    pub stale_after_ns: u64,
+    /// What a budget is of.
+    pub domain: Domain,
+    /// Power and performance of the machine, for a budget.
+    pub profile: Option<Profile>,
 }
+
+/// No profile.
+const NONE: &str = "none";
 
 impl Default for Parameters {
     fn default() -> Self {
@@ -31,11 +44,15 @@ impl Default for Parameters {
             hold_ns: 50_000_000,
             wait_ns: 150_000,
             waits: true,
+            sample_ns: 100_000_000,
+            stale_after_ns: 10_000_000_000,
+            domain: Domain::Server,
+            profile: None,
         }
     }
 }
 
-const TABLE: [Parameter<Parameters>; 7] = [
+const TABLE: [Parameter<Parameters>; 11] = [
     Parameter {
         key: "floor",
         meaning: "rise of that percentile which is allowed at any tolerance above 0",
@@ -84,6 +101,37 @@ const TABLE: [Parameter<Parameters>; 7] = [
         allowed: SWITCH,
         get: |p| p.waits.to_string(),
         set: |p, v| put(&mut p.waits, v.parse().ok()),
+    },
+    Parameter {
+        key: "sample_interval",
+        meaning: "under a budget, time between two samples of the draws of CPU and drives",
+        allowed: TIME,
+        get: |p| text::format_duration(p.sample_ns),
+        set: |p, v| time(&mut p.sample_ns, v),
+    },
+    Parameter {
+        key: "stale_after",
+        meaning: "age of the last reading of power from which on a budget leaves the CPU its lowest power",
+        allowed: TIME,
+        get: |p| text::format_duration(p.stale_after_ns),
+        set: |p, v| time(&mut p.stale_after_ns, v),
+    },
+    Parameter {
+        key: "domain",
+        meaning: "domain of the budget",
+        allowed: "server or cpu (all packages)",
+        get: |p| p.domain.name().to_owned(),
+        set: |p, v| put(&mut p.domain, Domain::read(v)),
+    },
+    Parameter {
+        key: "profile",
+        meaning: "power and performance of the machine, by which a budget is divided between CPU and drives; none: the CPU's power limits hold it alone",
+        allowed: "none, the name of a profile that comes with the program, or the text of one",
+        get: |p| p.profile.as_ref().map_or(NONE.to_owned(), |profile| profile.name.clone()),
+        set: |p, v| {
+            let profile = || Profile::named(v).or_else(|| Profile::parse(v).ok());
+            put(&mut p.profile, if v == NONE { Some(None) } else { profile().map(Some) })
+        },
     },
 ];
 

@@ -74,6 +74,11 @@ impl Meter {
         &self.ids
     }
 
+    /// Length of a window.
+    pub(crate) fn window_ns(&self) -> u64 {
+        self.window_ns
+    }
+
     /// Replaces the sources and keeps the state.
     pub(crate) fn replace_sources(&mut self, other: Self) {
         (self.ids, self.window_ns) = (other.ids, other.window_ns);
@@ -107,7 +112,7 @@ impl Meter {
     }
 
     /// The end of the oldest window and the sum of the sources; `None` if one is missing.
-    fn sum(&self, sample: &Sample<'_>) -> Option<(u64, u64)> {
+    pub(crate) fn sum(&self, sample: &Sample<'_>) -> Option<(u64, u64)> {
         let mut sum = (u64::MAX, 0_u64);
         for id in &self.ids {
             let reading: &Reading = sample.readings.iter().find(|reading| reading.id == *id)?;

@@ -20,7 +20,9 @@ use super::ssd_model::{Rate, SsdModel};
 use crate::budget::caps::{Caps, Selection};
 
 /// Samples in a mean (PASS 3.3: five intervals).
-pub(super) const MANY: usize = 5;
+pub(crate) const MANY: usize = 5;
+/// Weight of a sample in the share of reads.
+const WEIGHT: f64 = 0.05;
 /// Share of its cap from which a user is limited by it.
 const BINDING: f64 = 0.95;
 
@@ -42,7 +44,7 @@ struct Item {
 
 /// All of them.
 #[derive(Debug)]
-pub(super) struct Bandwidth {
+pub(crate) struct Bandwidth {
     ssd: SsdModel,
     caps: Caps,
     items: Vec<Item>,
@@ -53,19 +55,32 @@ pub(super) struct Bandwidth {
     /// Minimum of each namespace and host of a class.
     minimums: Vec<(u8, u64)>,
     samples: usize,
+    /// Smoothed share of reads in the bytes; `None` before the first request.
+    reads: Option<f64>,
     shows_ns: u64,
     namespaces: usize,
 }
 
 impl Bandwidth {
-    pub(super) fn new(ssd: SsdModel) -> Self {
+    pub(crate) fn new(ssd: SsdModel) -> Self {
         let (caps, items, classes) = (Caps::default(), Vec::new(), Vec::new());
         let others = Vec::new();
-        Self { ssd, caps, items, others, classes, minimums: Vec::new(), samples: 0, shows_ns: 0, namespaces: 1 }
+        Self {
+            ssd,
+            caps,
+            items,
+            others,
+            classes,
+            minimums: Vec::new(),
+            samples: 0,
+            reads: None,
+            shows_ns: 0,
+            namespaces: 1,
+        }
     }
 
     /// The knobs of a plant.
-    pub(super) fn start(&mut self, capabilities: &Capabilities, goals: &Goals) {
+    pub(crate) fn start(&mut self, capabilities: &Capabilities, goals: &Goals) {
         self.caps = Caps::find(Selection::of(Kind::BytesPerS), capabilities);
         self.find_items(capabilities, goals);
         self.classify(goals, &[]);
@@ -127,19 +142,19 @@ impl Bandwidth {
     }
 
     /// The plant or the priorities have changed.
-    pub(super) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
+    pub(crate) fn replace(&mut self, capabilities: &Capabilities, goals: &Goals) {
         let old: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of_class(item.class))).collect();
         self.caps.replace_knobs(capabilities);
         self.find_items(capabilities, goals);
         self.classify(goals, &old);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty() || self.caps.is_empty()
     }
 
     /// The wanted readings: of every namespace and host, since priorities may be set later.
-    pub(super) fn readings(capabilities: &Capabilities) -> Vec<ReadingId> {
+    pub(crate) fn readings(capabilities: &Capabilities) -> Vec<ReadingId> {
         let is_bytes =
             |quantity| matches!(quantity, Quantity::ReadBytesPerS | Quantity::WrittenBytesPerS | Quantity::BytesPerS);
         let is_item = |of| matches!(of, Scope::Namespace(_) | Scope::Host(_));
@@ -149,7 +164,7 @@ impl Bandwidth {
     }
 
     /// Records a sample; missing values repeat the last one, and the first value fills the history.
-    pub(super) fn record(&mut self, sample: &Sample<'_>) {
+    pub(crate) fn record(&mut self, sample: &Sample<'_>) {
         let value = |id: Option<ReadingId>| {
             let reading = sample.readings.iter().find(|reading| Some(reading.id) == id)?;
             Some(reading.value? as f64)
@@ -168,26 +183,78 @@ impl Bandwidth {
             recent[self.samples % MANY] = rate;
         }
         self.samples += 1;
+        let all = self.namespaces(&self.last_rates()).fold(Rate::default(), |sum, (_, rate)| Rate {
+            read: sum.read + rate.read,
+            written: sum.written + rate.written,
+        });
+        if all.bytes() > 0.0 {
+            let (reads, before) = (all.read / all.bytes(), self.reads());
+            self.reads = Some(self.reads.map_or(reads, |_| before + (reads - before) * WEIGHT));
+        }
+    }
+
+    /// Rate of each item in the last sample.
+    pub(crate) fn last_rates(&self) -> Vec<Rate> {
+        let last = (self.samples + MANY - 1) % MANY;
+        self.items.iter().map(|item| item.recent.map_or(Rate::default(), |recent| recent[last])).collect()
+    }
+
+    /// The share of reads in the bytes: none before the first request, as a written byte needs more power.
+    pub(crate) fn reads(&self) -> f64 {
+        self.reads.unwrap_or(0.0)
+    }
+
+    /// Power of a byte a second at the present share of reads, in microwatts.
+    pub(crate) fn price(&self) -> f64 {
+        self.ssd.slope(Rate { read: self.reads(), written: 1.0 - self.reads() })
+    }
+
+    /// The highest rate of each item, at the present share of reads.
+    fn full_rates(&self) -> Vec<Rate> {
+        let reads = self.reads();
+        let SsdModel { most, drives, .. } = self.ssd;
+        let all = f64::from(drives) / self.namespaces as f64 / (reads / most.read + (1.0 - reads) / most.written);
+        // A host may use any namespace, so only caps of namespaces are certain to save power.
+        let share = |item: &Item| if matches!(item.scope, Scope::Host(_)) { 0.0 } else { all };
+        let rate = |item: &Item| Rate { read: share(item) * reads, written: share(item) * (1.0 - reads) };
+        self.items.iter().map(rate).collect()
+    }
+
+    /// Power of the drives beyond idle with every cap at its lowest, and without caps, at the present share of reads.
+    pub(crate) fn range_uw(&self) -> (f64, f64) {
+        let rates = self.full_rates();
+        let most_uw = self.power_uw(&rates);
+        (most_uw - self.available_uw(&rates), most_uw)
+    }
+
+    /// Sets caps so that the drives draw at most this beyond idle, at the present share of reads.
+    pub(crate) fn allow(&mut self, most_uw: f64) {
+        self.lift();
+        let rates = self.full_rates();
+        let all_uw = self.power_uw(&rates);
+        if most_uw < all_uw {
+            self.cut(all_uw - most_uw, &rates);
+        }
     }
 
     /// Whether bandwidth is known, if it is measured.
-    pub(super) fn is_known(&self) -> bool {
+    pub(crate) fn is_known(&self) -> bool {
         let is_measured = |item: &Item| item.read.or(item.both).is_some();
         self.items.iter().any(|item| item.recent.is_some()) || !self.items.iter().any(is_measured)
     }
 
     /// Forgets samples of an earlier budget.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.items.iter_mut().for_each(|item| item.recent = None);
     }
 
     /// Time from a change until a sample shows only its effect, in nanoseconds: a window and its lag.
-    pub(super) fn shows_ns(&self) -> u64 {
+    pub(crate) fn shows_ns(&self) -> u64 {
         self.shows_ns
     }
 
     /// Mean rate of each item over the last samples.
-    pub(super) fn rates(&self) -> Vec<Rate> {
+    pub(crate) fn rates(&self) -> Vec<Rate> {
         let mean = |item: &Item| {
             let recent = item.recent.unwrap_or_default();
             let sum = recent.iter().fold(Rate::default(), |sum, rate| Rate {
@@ -200,7 +267,7 @@ impl Bandwidth {
     }
 
     /// Power of the drives beyond idle, with these rates, in microwatts.
-    pub(super) fn power_uw(&self, rates: &[Rate]) -> f64 {
+    pub(crate) fn power_uw(&self, rates: &[Rate]) -> f64 {
         self.namespaces(rates).map(|(_, rate)| self.ssd.power_uw(rate)).sum()
     }
 
@@ -209,19 +276,19 @@ impl Bandwidth {
     }
 
     /// Power that caps could save, in microwatts.
-    pub(super) fn available_uw(&self, rates: &[Rate]) -> f64 {
+    pub(crate) fn available_uw(&self, rates: &[Rate]) -> f64 {
         let above = |item: &Item, rate: Rate| (rate.bytes() - self.floor(item)).max(0.0) * self.ssd.slope(rate);
         if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(item, rate)| above(item, rate)).sum() }
     }
 
     /// Most power that all drives draw beyond idle, in microwatts.
-    pub(super) fn most_uw(&self) -> f64 {
+    pub(crate) fn most_uw(&self) -> f64 {
         let SsdModel { most, read_slope, written_slope, drives, .. } = self.ssd;
         (most.read * read_slope).max(most.written * written_slope) * f64::from(drives)
     }
 
     /// Power of all drives without requests, in microwatts.
-    pub(super) fn idle_uw(&self) -> f64 {
+    pub(crate) fn idle_uw(&self) -> f64 {
         self.ssd.idle_uw * f64::from(self.ssd.drives)
     }
 
@@ -245,12 +312,12 @@ impl Bandwidth {
         self.cap_of_class(item.class).map(|cap| cap.max(self.floor(item)))
     }
 
-    pub(super) fn is_capped(&self) -> bool {
+    pub(crate) fn is_capped(&self) -> bool {
         self.classes.iter().any(|(_, cap)| cap.is_some())
     }
 
     /// Whether a cap limits something at present.
-    pub(super) fn is_binding(&self) -> bool {
+    pub(crate) fn is_binding(&self) -> bool {
         let rates = self.rates();
         self.classes.iter().any(|(class, cap)| cap.is_some_and(|cap| self.bound(*class, cap, &rates).next().is_some()))
     }
@@ -263,7 +330,7 @@ impl Bandwidth {
     }
 
     /// Lowers caps to save this power at these rates, the lowest class first; returns the power saved.
-    pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+    pub(crate) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let all_uw = self.power_uw(rates);
         let (mut left_uw, mut by_hosts_uw) = (wanted_uw, 0.0);
         for at in 0..self.classes.len() {
@@ -296,7 +363,7 @@ impl Bandwidth {
     }
 
     /// Raises caps to allow this additional power, the highest class first; returns the power allowed. A cap that limits nothing is lifted.
-    pub(super) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+    pub(crate) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let mut left_uw = wanted_uw;
         let top = self.ssd.most.read.max(self.ssd.most.written) * f64::from(self.ssd.drives);
         for at in (0..self.classes.len()).rev() {
@@ -317,7 +384,7 @@ impl Bandwidth {
     }
 
     /// Lowers caps so that the drives draw at most this beyond idle under any load; raises none.
-    pub(super) fn limit(&mut self, most_uw: f64) {
+    pub(crate) fn limit(&mut self, most_uw: f64) {
         let drive = f64::from(self.ssd.drives);
         // A host may use any namespace, so only caps of namespaces are certain to save power.
         let each = |item: &Item| {
@@ -333,35 +400,35 @@ impl Bandwidth {
     }
 
     /// Sets whether caps may be raised.
-    pub(super) fn allow_raises(&mut self, may_raise: bool) {
+    pub(crate) fn allow_raises(&mut self, may_raise: bool) {
         self.caps.allow_raises(may_raise);
     }
 
-    pub(super) fn lift(&mut self) {
+    pub(crate) fn lift(&mut self) {
         self.classes.iter_mut().for_each(|(_, cap)| *cap = None);
     }
 
     /// Commands changed caps; whether there are any.
-    pub(super) fn apply(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
+    pub(crate) fn apply(&mut self, now_ns: u64, out: &mut Vec<Command>) -> bool {
         let values: Vec<_> = self.items.iter().map(|item| (item.knob, self.cap_of(item))).collect();
         let value = |knob: KnobId| Some(values.iter().find(|(known, _)| *known == knob)?.1? as u64);
         self.caps.set_each(now_ns, value, out)
     }
 
-    pub(super) fn holds_ns(&self) -> u64 {
+    pub(crate) fn holds_ns(&self) -> u64 {
         self.caps.holds_ns()
     }
 
-    pub(super) fn lifts_ns(&self) -> Option<u64> {
+    pub(crate) fn lifts_ns(&self) -> Option<u64> {
         self.caps.lifts_ns()
     }
 
-    pub(super) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+    pub(crate) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
         self.caps.on_refused(now_ns, set, refusal)
     }
 
     /// The caps by class, for display.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let capped = self.classes.iter().filter_map(|(class, cap)| Some((class, (*cap)?)));
         let one = |(class, cap): (&u8, f64)| format!("class {class}: {:.1} MiB/s", cap / f64::from(1 << 20));
         let all: Vec<_> = capped.map(one).collect();

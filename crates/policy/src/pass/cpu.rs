@@ -14,7 +14,7 @@ const CORE_PPM: u64 = 1_000_000;
 
 /// The mechanisms and their state.
 #[derive(Debug)]
-pub(super) struct Cpu {
+pub(crate) struct Cpu {
     profiled: CpuModel,
     /// Use one more whole core instead of throttled cores.
     whole_cores: bool,
@@ -29,7 +29,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn new(model: CpuModel, whole_cores: bool) -> Self {
+    pub(crate) fn new(model: CpuModel, whole_cores: bool) -> Self {
         let level_uw = model.top().power_uw;
         Self {
             profiled: model.clone(),
@@ -44,7 +44,7 @@ impl Cpu {
     }
 
     /// Finds the knobs of a plant, with this period of the CPU quota; whether the plant supports the period.
-    pub(super) fn start(&mut self, start: &Start<'_>, period_ns: Option<u64>) -> bool {
+    pub(crate) fn start(&mut self, start: &Start<'_>, period_ns: Option<u64>) -> bool {
         self.limits = Caps::find(Selection::of(Kind::LimitUw), start.capabilities);
         self.quota = Caps::find(Selection::quota(period_ns), start.capabilities);
         self.cores = Cores::find(start);
@@ -68,34 +68,34 @@ impl Cpu {
     }
 
     /// The knobs of the plant have changed.
-    pub(super) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+    pub(crate) fn replace(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.limits.replace_knobs(capabilities);
         self.quota.replace_knobs(capabilities);
         self.restrict();
         self.set(now_ns, self.level_uw, out);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.lowest_uw() == self.highest_uw()
     }
 
-    pub(super) fn level_uw(&self) -> u64 {
+    pub(crate) fn level_uw(&self) -> u64 {
         self.level_uw
     }
 
-    pub(super) fn lowest_uw(&self) -> u64 {
+    pub(crate) fn lowest_uw(&self) -> u64 {
         self.model.bottom().power_uw
     }
 
     /// Power above which nothing is limited: that of the best configuration plus the distance to the initial limits, at most a quarter, as
     /// the model may be wrong by 20 %.
-    pub(super) fn highest_uw(&self) -> u64 {
+    pub(crate) fn highest_uw(&self) -> u64 {
         let (top, found_uw) = (self.model.top(), self.limits.range().highest);
         top.power_uw + found_uw.saturating_sub(top.limit_uw).min(top.power_uw / 4)
     }
 
     /// Sets the configuration of a power; the highest limits nothing. Whether anything changes.
-    pub(super) fn set(&mut self, now_ns: u64, level_uw: u64, out: &mut Vec<Command>) -> bool {
+    pub(crate) fn set(&mut self, now_ns: u64, level_uw: u64, out: &mut Vec<Command>) -> bool {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.highest_uw());
         if self.level_uw == self.highest_uw() {
             return self.lift(now_ns, out);
@@ -118,32 +118,32 @@ impl Cpu {
     }
 
     /// Sets whether limits may be raised.
-    pub(super) fn allow_raises(&mut self, may_raise: bool) {
+    pub(crate) fn allow_raises(&mut self, may_raise: bool) {
         self.limits.allow_raises(may_raise);
         self.quota.allow_raises(may_raise);
         self.cores.allow_raises(may_raise);
     }
 
     /// Lowers the level without a command, when the CPU draws less than it.
-    pub(super) fn lower_level(&mut self, level_uw: u64) {
+    pub(crate) fn lower_level(&mut self, level_uw: u64) {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.level_uw);
     }
 
     /// Most cores that may be used.
-    pub(super) fn cores(&self) -> usize {
+    pub(crate) fn cores(&self) -> usize {
         self.cores.used()
     }
 
-    pub(super) fn holds_ns(&self) -> u64 {
+    pub(crate) fn holds_ns(&self) -> u64 {
         self.limits.holds_ns().max(self.quota.holds_ns()).max(self.cores.holds_ns())
     }
 
     /// When a knob without its initial value can be set next.
-    pub(super) fn lifts_ns(&self) -> Option<u64> {
+    pub(crate) fn lifts_ns(&self) -> Option<u64> {
         [self.limits.lifts_ns(), self.quota.lifts_ns()].into_iter().flatten().min()
     }
 
-    pub(super) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+    pub(crate) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
         let is_own = self.limits.on_refused(now_ns, set, refusal) || self.quota.on_refused(now_ns, set, refusal);
         if is_own && refusal != Refusal::Failed {
             self.restrict();

@@ -18,9 +18,9 @@
 //! command raises a cap; steps of the budget are followed in time; at constant load commands end.
 
 mod allocate;
-mod bandwidth;
+pub(crate) mod bandwidth;
 mod class;
-mod cpu;
+pub(crate) mod cpu;
 pub mod cpu_model;
 mod floor;
 mod level;

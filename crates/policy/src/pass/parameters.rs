@@ -41,7 +41,7 @@ pub enum Begin {
     Full,
 }
 
-const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
+pub(crate) const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
 const OWN: [Parameter<Own>; 5] = [
     Parameter {

@@ -1,0 +1,557 @@
+//! The budget as a wall: limits that the budget carries even if everything that they allow is drawn.
+//!
+//! *Problem.* A controller that follows the power drawn raises its limits in a valley; the next burst then draws more than the budget until that
+//! is measured, decided and set, which takes seconds (PASS, section 3.3).
+//!
+//! *Terms.* The *draw* of CPU or drives is what they take, their *allowance* the most that they can take within their limits. The *rest* is the
+//! server's power without both: `rest = power - slope x CPU - drives`, where the *slope* is what a watt of the CPU costs the server (fans, voltage
+//! regulators, memory). All of one window of the server's sensor, as it is late.
+//!
+//! *Rule.* At each reading, `slope x CPU allowance + drives' allowance <= budget - rest`. Each gets its *demand*, the highest draw of the last
+//! minute, more if its limit binds; what is left is divided in proportion, and if demands exceed the budget both give way alike. So power that one
+//! does not use goes to the other, but an allowance is never larger because the other's draw is small at present.
+//!
+//! *Mechanisms.* CPU configurations and drives of a profile (PASS, section 3.2), if one is given. Else the power limits of the packages, whose
+//! values are watts; without them the built-in profile.
+//!
+//! *Faults.* Without a new reading nothing is raised; once the last one is older than `stale_after`, the CPU gets its lowest configuration.
+//!
+//! *Properties* (tests). In a valley no limit is raised; a burst after it stays within the budget; at a constant load commands end; a budget that is
+//! removed lifts every limit; without readings nothing is raised.
+
+mod division;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use pilotlight_plant::{
+    Capabilities, Command, Component, Goal, Goals, Kind, Knob, KnobId, ReadingId, Refusal, Sample, Scope, Start,
+    Unreachable, View,
+};
+
+use self::division::{Response, User, divide};
+use super::parameters::Parameters;
+use crate::budget::Domain;
+use crate::budget::meter::Meter;
+use crate::pass::bandwidth::Bandwidth;
+use crate::pass::cpu::Cpu;
+use crate::pass::cpu_model::{CpuModel, CpuRow};
+use crate::pass::profile::Profile;
+use crate::pass::ssd_model::SsdModel;
+use crate::schedule::Schedule;
+
+/// Samples kept: longer than a window of any sensor and its lag.
+const SAMPLES: usize = 100;
+/// The allowances aim at the middle of PASS's range of no action, from 1 % below the budget on (section 3.3).
+const NO_ACTION: f64 = 0.01;
+/// Part of the budget by which an allowance must differ from the divided one, to be changed although their sum is right; chosen.
+const SHIFT: f64 = 0.03;
+/// By which an allowance that binds must grow to be changed although the sum is right.
+const WANTED: f64 = 1.02;
+/// By which the CPU's allowance exceeds its draw at least.
+const KEPT: f64 = 1.01;
+/// By which the drives' demand and allowance exceed their draw, a mean of 100 ms.
+const BURSTY: f64 = 1.5;
+/// Change of the power of a byte from which on caps are set again.
+const PRICE: f64 = 0.05;
+/// By which demands of CPU and drives exceed allowances that bind: most of a CPU's power is drawn without requests too.
+const MORE: (f64, f64) = (1.1, 2.0);
+/// Load from which on the busiest of all allowed cores is limited.
+const FULL: f64 = 0.9;
+/// Time in which a demand that is no more fades to a third.
+const FADES_NS: f64 = 60e9;
+/// Readings, one a second, of which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
+const RESTS: usize = 60;
+/// By which the CPU may exceed the configuration of its model (which may be wrong by 20 %, and a limit by the same).
+const MOST_EXCESS: f64 = 1.5;
+/// Steps of the power limit in the model of a machine without a profile.
+const ROWS: u64 = 64;
+
+/// The draws at a sample.
+#[derive(Clone, Copy, Debug)]
+struct Draw {
+    ended_ns: u64,
+    cpu_uw: Option<f64>,
+    drives_uw: f64,
+}
+
+/// A machine of which no profile is given and that has power limits.
+const OF_LIMITS: &str = "power limits of the packages";
+
+/// The load of the cores.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// That of the busiest.
+    pub(super) busiest: f64,
+    /// Cores in use, and the most that may be.
+    pub(super) used: usize,
+    pub(super) most: usize,
+}
+
+/// Holds the budget.
+#[derive(Debug)]
+pub(super) struct Wall {
+    domain: Domain,
+    profile: Option<Profile>,
+    /// What it rests on: the profile given, or that of this machine's limits.
+    model: &'static str,
+    budget_uw: Option<u64>,
+    goals: Goals,
+    capabilities: Capabilities,
+    /// The power of the domain, and of the packages if that is the server's.
+    meter: Meter,
+    packages: Meter,
+    cpu: Cpu,
+    bandwidth: Bandwidth,
+    draws: VecDeque<Draw>,
+    response: Response,
+    /// Power of the server, of the CPU, and of the drives by their model, at the last readings.
+    readings: VecDeque<[f64; 3]>,
+    /// Demands of CPU and drives, and when they were last lowered.
+    demands_uw: [f64; 2],
+    faded_ns: u64,
+    /// The present draws with a margin, if they are within the budget.
+    kept_uw: [f64; 2],
+    /// What the drives may draw beyond idle.
+    drives_uw: f64,
+    /// Power of a byte a second for which the caps were set.
+    price: f64,
+    /// By which the CPU's draw at its limit exceeds the model's.
+    excess: f64,
+    /// Cores that the CPU's allowance carries.
+    carried: usize,
+    schedule: Schedule,
+    stale_after_ns: u64,
+    due_ns: u64,
+    /// Start of the budget, and arrival of the last new reading.
+    since_ns: u64,
+    read_ns: u64,
+    is_stale: bool,
+    unreachable_uw: Option<u64>,
+    binding: Option<Component>,
+    both_bind: bool,
+    changes: u64,
+}
+
+impl Wall {
+    pub(super) fn new(parameters: &Parameters) -> Self {
+        let profile = parameters.profile.clone();
+        let of_machine = profile.clone().unwrap_or_else(built_in);
+        Self {
+            domain: parameters.domain,
+            model: if profile.is_some() { "profile" } else { "built-in profile" },
+            cpu: Cpu::new(of_machine.cpu.clone(), true),
+            bandwidth: Bandwidth::new(of_machine.ssd),
+            profile,
+            budget_uw: None,
+            goals: Goals::default(),
+            capabilities: Capabilities::default(),
+            meter: Meter::default(),
+            packages: Meter::default(),
+            draws: VecDeque::with_capacity(SAMPLES),
+            response: Response::default(),
+            readings: VecDeque::with_capacity(RESTS),
+            demands_uw: [0.0; 2],
+            faded_ns: 0,
+            kept_uw: [0.0; 2],
+            drives_uw: f64::INFINITY,
+            price: 0.0,
+            excess: 1.0,
+            carried: usize::MAX,
+            schedule: Schedule { start_ns: 0, period_ns: parameters.sample_ns },
+            stale_after_ns: parameters.stale_after_ns,
+            due_ns: 0,
+            since_ns: 0,
+            read_ns: 0,
+            is_stale: false,
+            unreachable_uw: None,
+            binding: None,
+            both_bind: false,
+            changes: 0,
+        }
+    }
+
+    pub(super) fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) {
+        self.capabilities = start.capabilities.clone();
+        if self.profile.is_none()
+            && let Some(model) = of_limits(start.capabilities, start.topology.len())
+        {
+            (self.cpu, self.model) = (Cpu::new(model, true), OF_LIMITS);
+        }
+        if self.profile.is_none() {
+            let namespaces = |knob: &&Knob| matches!(knob.scope, Scope::Namespace(_));
+            let drives = start.capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob).filter(namespaces).count();
+            self.bandwidth = Bandwidth::new(SsdModel { drives: drives as u32, ..built_in().ssd });
+        }
+        self.cpu.start(start, None);
+        if self.domain == Domain::Server {
+            self.bandwidth.start(start.capabilities, start.goals);
+        }
+        self.find_meters();
+        self.schedule.start_ns = start.now_ns;
+        self.adopt(start.now_ns, start.goals, out);
+    }
+
+    fn find_meters(&mut self) {
+        self.meter.replace_sources(Meter::find(self.domain, &self.capabilities).unwrap_or_default());
+        let packages = Meter::find(Domain::Cpu, &self.capabilities).filter(|_| self.domain == Domain::Server);
+        self.packages.replace_sources(packages.unwrap_or_default());
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.budget_uw.is_some()
+    }
+
+    /// Whether a limit is set, or may still have to be lifted.
+    pub(super) fn is_limiting(&self) -> bool {
+        self.is_active() && !self.is_full()
+    }
+
+    /// The next time at which it samples.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        let lifts_ns = [self.cpu.lifts_ns(), self.bandwidth.lifts_ns()].into_iter().flatten().min();
+        if self.is_active() { Some(self.due_ns) } else { lifts_ns }
+    }
+
+    /// Most cores that may be in use.
+    pub(super) fn cores(&self) -> usize {
+        self.cpu.cores().min(self.carried)
+    }
+
+    /// Cores that the CPU's allowance carries, if all that are not in use add alike to its draw, up to its highest: more would be slowed down, and
+    /// draw more than the allowance until the power limit has slowed them down.
+    fn carried(&self, used: usize, all: usize) -> usize {
+        let Some(cpu_uw) = self.draws.back().and_then(|draw| draw.cpu_uw).filter(|_| self.is_limiting()) else {
+            return usize::MAX;
+        };
+        let core_uw = (self.cpu.highest_uw() as f64 * self.excess - cpu_uw) / (all - used).max(1) as f64;
+        let more = (self.cpu_allowance_uw() - cpu_uw) / core_uw;
+        if core_uw > 0.0 { used + more.max(0.0) as usize } else { usize::MAX }
+    }
+
+    pub(super) fn unreachable(&self) -> Option<Unreachable> {
+        self.unreachable_uw.map(|reached| Unreachable { goal: Goal::Budget, reached })
+    }
+
+    /// What limits throughput, if one of both does.
+    pub(super) fn binding(&self) -> Option<Component> {
+        self.binding.filter(|_| self.is_limiting())
+    }
+
+    pub(super) fn readings(&self) -> Vec<ReadingId> {
+        if !self.is_active() {
+            return Vec::new();
+        }
+        let mut ids = self.meter.ids().to_vec();
+        ids.extend(self.packages.ids());
+        if !self.bandwidth.is_empty() {
+            ids.extend(Bandwidth::readings(&self.capabilities));
+        }
+        ids
+    }
+
+    pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        self.adopt(now_ns, goals, out);
+    }
+
+    fn adopt(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
+        let before = std::mem::replace(&mut self.goals, goals.clone());
+        if before.priorities != goals.priorities || before.minimums != goals.minimums {
+            self.bandwidth.replace(&self.capabilities, goals);
+            self.bandwidth.apply(now_ns, out);
+        }
+        let had = std::mem::replace(&mut self.budget_uw, goals.budget_uw);
+        if had == self.budget_uw {
+            return;
+        }
+        self.unreachable_uw = None;
+        match (had, self.budget_uw) {
+            (_, None) => self.lift(now_ns, out),
+            (None, Some(budget_uw)) => {
+                (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
+                self.due_ns = now_ns;
+                self.meter.reset();
+                self.packages.reset();
+                self.bandwidth.forget();
+                self.draws.clear();
+                self.readings.clear();
+                (self.demands_uw, self.kept_uw) = ([0.0; 2], [0.0; 2]);
+                self.allow_raises(false);
+                // Without a profile nothing is known before the first reading: a limit that is too low could stop a loaded server.
+                if self.domain == Domain::Cpu {
+                    self.apply(now_ns, budget_uw, 0.0, out);
+                } else if let Some(profile) = &self.profile {
+                    self.apply(now_ns, budget_uw, profile.others_uw as f64 + self.bandwidth.idle_uw(), out);
+                }
+            }
+            (Some(_), Some(budget_uw)) => {
+                self.allow_raises(false);
+                if let Some(rest_uw) = self.rest_uw() {
+                    self.apply(now_ns, budget_uw, rest_uw, out);
+                }
+            }
+        }
+    }
+
+    fn rest_uw(&self) -> Option<f64> {
+        let rests = self.readings.iter().map(|reading| self.response.rest_uw(*reading).max(0.0));
+        if self.domain == Domain::Cpu { Some(0.0) } else { rests.max_by(f64::total_cmp) }
+    }
+
+    fn allow_raises(&mut self, may_raise: bool) {
+        self.cpu.allow_raises(may_raise);
+        self.bandwidth.allow_raises(may_raise);
+    }
+
+    fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        self.allow_raises(true);
+        self.bandwidth.lift();
+        self.drives_uw = f64::INFINITY;
+        self.cpu.set(now_ns, u64::MAX, out);
+        self.bandwidth.apply(now_ns, out);
+    }
+
+    pub(super) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
+        self.capabilities = capabilities.clone();
+        self.find_meters();
+        self.allow_raises(false);
+        self.bandwidth.replace(capabilities, &self.goals);
+        self.cpu.replace(now_ns, capabilities, out);
+        self.bandwidth.apply(now_ns, out);
+        self.due_ns = now_ns;
+    }
+
+    /// Whether the refused knob is one of these.
+    pub(super) fn on_refused(&mut self, now_ns: u64, set: (KnobId, u64), refusal: Refusal) -> bool {
+        self.cpu.on_refused(now_ns, set, refusal) || self.bandwidth.on_refused(now_ns, set, refusal)
+    }
+
+    /// An interval has ended.
+    pub(super) fn on_sample(&mut self, sample: &Sample<'_>, load: Load, out: &mut Vec<Command>) {
+        let now_ns = sample.now_ns;
+        let Some(budget_uw) = self.budget_uw else {
+            if self.due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
+                self.lift(now_ns, out);
+            }
+            return;
+        };
+        if now_ns < self.due_ns {
+            return;
+        }
+        self.due_ns = self.schedule.after(now_ns);
+        self.bandwidth.record(sample);
+        self.note_draws(sample);
+        self.carried = self.carried(load.used, sample.cores.len());
+        let before_ns = self.meter.ended_ns();
+        self.meter.read(sample);
+        let is_new = self.meter.ended_ns() != before_ns;
+        self.is_stale = !is_new && now_ns.saturating_sub(self.read_ns) > self.stale_after_ns;
+        if is_new {
+            self.read_ns = now_ns;
+            self.allow_raises(true);
+            self.follow(now_ns, budget_uw, load, out);
+            self.allow_raises(false);
+        } else if self.is_stale {
+            self.cpu.set(now_ns, self.cpu.lowest_uw(), out);
+        }
+    }
+
+    fn note_draws(&mut self, sample: &Sample<'_>) {
+        let meter = if self.domain == Domain::Cpu { &self.meter } else { &self.packages };
+        let measured = meter.sum(sample);
+        if self.draws.len() == SAMPLES {
+            self.draws.pop_front();
+        }
+        let drives_uw = self.bandwidth.power_uw(&self.bandwidth.last_rates());
+        let ended_ns = measured.map_or(sample.now_ns, |(ended_ns, _)| ended_ns);
+        self.draws.push_back(Draw { ended_ns, cpu_uw: measured.map(|(_, uw)| uw as f64), drives_uw });
+    }
+
+    /// Mean draws over the last window of the server's sensor; `None` if they were not sampled for all of it.
+    fn mean_draws(&self) -> Option<(Option<f64>, f64)> {
+        let ended_ns = self.meter.ended_ns()?;
+        let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
+        if self.draws.front()?.ended_ns > began_ns + self.schedule.period_ns {
+            return None;
+        }
+        let within = || {
+            self.draws
+                .iter()
+                .filter(|draw| (began_ns + 1..=ended_ns + self.schedule.period_ns / 2).contains(&draw.ended_ns))
+        };
+        let many = within().count();
+        if many == 0 {
+            return self.draws.back().map(|draw| (draw.cpu_uw, draw.drives_uw));
+        }
+        let drives_uw = within().map(|draw| draw.drives_uw).sum::<f64>() / many as f64;
+        let cpu_uw = within().map(|draw| draw.cpu_uw).sum::<Option<f64>>().map(|sum| sum / many as f64);
+        Some((cpu_uw, drives_uw))
+    }
+
+    /// The CPU's allowance.
+    fn cpu_allowance_uw(&self) -> f64 {
+        self.cpu.level_uw() as f64 * self.excess
+    }
+
+    /// Follows a new reading.
+    fn follow(&mut self, now_ns: u64, budget_uw: u64, load: Load, out: &mut Vec<Command>) {
+        let Some((power_uw, _)) = self.meter.last(now_ns) else { return };
+        let power_uw = power_uw as f64;
+        let Some((measured_uw, drives_uw)) = self.mean_draws() else { return };
+        let is_limited = self.cpu.level_uw() < self.cpu.highest_uw();
+        let is_busy = is_limited && load.used >= load.most && load.busiest >= FULL;
+        let is_over = power_uw > budget_uw as f64;
+        // Without a reading of the CPU's power it is known only where its limit is.
+        let Some(cpu_uw) = measured_uw.or_else(|| (is_busy || is_over).then(|| self.cpu_allowance_uw())) else {
+            return;
+        };
+        let began_ns = self.meter.ended_ns().unwrap_or(0).saturating_sub(self.meter.window_ns());
+        let is_whole = began_ns >= self.cpu.holds_ns() && self.model != OF_LIMITS;
+        if is_whole && is_limited && cpu_uw > self.cpu_allowance_uw() {
+            self.excess = (cpu_uw / self.cpu.level_uw().max(1) as f64).clamp(1.0, MOST_EXCESS);
+        }
+        if self.readings.len() == RESTS {
+            self.readings.pop_front();
+        }
+        self.readings.push_back([power_uw, cpu_uw, drives_uw]);
+        self.response.update([power_uw, cpu_uw, drives_uw]);
+        let (cpu_binds, drives_bind) = (is_busy, self.bandwidth.is_binding());
+        self.both_bind = cpu_binds && drives_bind;
+        self.binding = match (cpu_binds, drives_bind) {
+            (_, true) => Some(Component::Drives),
+            (true, false) => Some(Component::Cpu),
+            (false, false) => None,
+        };
+        let fades = (-((now_ns - self.faded_ns) as f64) / FADES_NS).exp();
+        self.faded_ns = now_ns;
+        let drives_allowance_uw = self.drives_uw.min(self.drives().most_uw) / self.response.slopes.1;
+        let cpu_allowance_uw = self.cpu_allowance_uw();
+        let [cpu, drives] = &mut self.demands_uw;
+        *cpu = cpu_uw.max(*cpu * fades);
+        *drives = (drives_uw * BURSTY).max(*drives * fades);
+        if cpu_binds {
+            *cpu = cpu.max(cpu_allowance_uw * MORE.0);
+        }
+        if drives_bind {
+            *drives = drives.max(drives_allowance_uw * MORE.1);
+        }
+        // What is drawn within the budget is allowed, whatever a burst added.
+        let kept_uw = [(cpu_uw * KEPT).min(cpu_allowance_uw), (drives_uw * BURSTY).min(drives_allowance_uw)];
+        self.kept_uw = if is_over { [0.0; 2] } else { kept_uw };
+        let Some(rest_uw) = self.rest_uw() else { return };
+        let has_effect = self.apply(now_ns, budget_uw, rest_uw, out);
+        let is_lowest = self.cpu.level_uw() == self.cpu.lowest_uw() && self.drives_uw <= self.drives().least_uw;
+        self.unreachable_uw = (is_over && is_lowest && !has_effect).then_some(power_uw as u64);
+    }
+
+    /// What a watt of the CPU costs the domain.
+    fn slope(&self) -> f64 {
+        if self.domain == Domain::Cpu { 1.0 } else { self.response.slopes.0 }
+    }
+
+    /// The drives' share of a division.
+    fn drives(&self) -> User {
+        if self.bandwidth.is_empty() {
+            return User::default();
+        }
+        let (least_uw, most_uw) = self.bandwidth.range_uw();
+        let scale = self.response.slopes.1;
+        User { least_uw: least_uw * scale, most_uw: most_uw * scale, demand_uw: self.demands_uw[1] * scale }
+    }
+
+    fn is_full(&self) -> bool {
+        self.cpu.level_uw() == self.cpu.highest_uw() && !self.bandwidth.is_capped()
+    }
+
+    /// Divides what the rest leaves; whether anything is commanded.
+    fn apply(&mut self, now_ns: u64, budget_uw: u64, rest_uw: f64, out: &mut Vec<Command>) -> bool {
+        let budget_uw = budget_uw as f64;
+        let slope = self.slope();
+        let scale = slope * self.excess;
+        let of_cpu = [self.cpu.lowest_uw(), self.cpu.highest_uw()].map(|uw| uw as f64 * scale);
+        let cpu = User { least_uw: of_cpu[0], most_uw: of_cpu[1], demand_uw: self.demands_uw[0] * slope };
+        let kept_uw = [self.kept_uw[0] * slope, self.kept_uw[1] * self.response.slopes.1];
+        let cpu = cpu.at_least(kept_uw[0]);
+        let drives = self.drives().at_least(kept_uw[1]);
+        let left_uw = budget_uw * (1.0 - NO_ACTION / 2.0) - rest_uw;
+        let [cpu_uw, drives_uw] = divide(left_uw, [cpu, drives]);
+        let now_uw = [self.cpu.level_uw() as f64 * scale, self.drives_uw.min(drives.most_uw)];
+        let sum_uw = rest_uw + now_uw[0] + now_uw[1];
+        let is_kept = sum_uw <= budget_uw && (sum_uw >= budget_uw * (1.0 - NO_ACTION) || self.is_full());
+        let shift_uw = (cpu_uw - now_uw[0]).abs().max((drives_uw - now_uw[1]).abs());
+        let is_wanted = match self.binding {
+            _ if self.both_bind => false, // each would take from the other
+            Some(Component::Drives) => drives_uw > now_uw[1] * WANTED,
+            Some(Component::Cpu) => cpu_uw > now_uw[0] * WANTED,
+            None => false,
+        };
+        let before = out.len();
+        let mut level_uw = self.cpu.level_uw();
+        let price = self.bandwidth.price() * self.response.slopes.1;
+        if !is_kept || is_wanted || !self.both_bind && shift_uw >= budget_uw * SHIFT {
+            self.drives_uw = if drives_uw >= drives.most_uw { f64::INFINITY } else { drives_uw };
+            level_uw = if cpu_uw >= cpu.most_uw { u64::MAX } else { (cpu_uw / scale) as u64 };
+            self.price = 0.0;
+        }
+        if (price - self.price).abs() > PRICE * price {
+            self.price = price;
+            self.bandwidth.allow(self.drives_uw / self.response.slopes.1);
+        }
+        self.cpu.set(now_ns, level_uw, out); // also what was refused or could not be raised before
+        self.bandwidth.apply(now_ns, out);
+        self.changes += u64::from(out.len() > before);
+        out.len() > before
+    }
+
+    pub(super) fn state(&self) -> &'static str {
+        match self.budget_uw {
+            None => "none",
+            Some(_) if self.is_stale => "no reading of power: the CPU is at its lowest",
+            Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
+            Some(_) if self.is_full() => "limits nothing: it carries a full load",
+            Some(_) => "limits are armed for a full load",
+        }
+    }
+
+    pub(super) fn view(&self) -> View {
+        let Some(budget_uw) = self.budget_uw else { return View::new() };
+        let watts = |uw: f64| format!("{:.1}", uw / 1e6);
+        let limited = |uw: f64, most: f64| if uw >= most { "not limited".to_owned() } else { watts(uw) };
+        let rest_uw = self.rest_uw();
+        vec![
+            ("budget W", watts(budget_uw as f64)),
+            ("budget_state", self.state().to_owned()),
+            ("budget by", self.model.to_owned()),
+            ("CPU may draw, W", limited(self.cpu_allowance_uw(), self.cpu.highest_uw() as f64 * self.excess)),
+            ("drives may draw beyond idle, W", limited(self.drives_uw, f64::INFINITY)),
+            ("bandwidth caps", self.bandwidth.text()),
+            ("power of all else, W", rest_uw.map_or("not measured yet".to_owned(), watts)),
+            ("bottleneck", self.binding().map_or("unknown", Component::name).to_owned()),
+        ]
+    }
+}
+
+/// The profile that comes with the program.
+fn built_in() -> Profile {
+    Profile::named(crate::pass::parameters::DEFAULT_PROFILE).expect("a test reads it")
+}
+
+/// A machine of which nothing is known but the power limits of its packages: its CPU draws what they allow.
+fn of_limits(capabilities: &Capabilities, cores: usize) -> Option<CpuModel> {
+    let knobs = || capabilities.knobs_of(Kind::LimitUw).map(|(_, knob)| knob);
+    let low = knobs().map(|knob| knob.values.lowest()).sum::<Option<u64>>()?;
+    let high = knobs().map(|knob| knob.values.highest().map(|most| most.min(knob.initial))).sum::<Option<u64>>()?;
+    let row = |step: u64| {
+        let limit_uw = low + (high - low) * step / ROWS;
+        let cores = u16::try_from(cores).unwrap_or(u16::MAX);
+        CpuRow {
+            power_uw: limit_uw,
+            cores,
+            quota_ppm: u64::from(cores) * 1_000_000,
+            limit_uw,
+            p99_interval: (ROWS + 1 - step) as f64,
+        }
+    };
+    if high > low { CpuModel::new((0..=ROWS).map(row).collect()) } else { None }
+}

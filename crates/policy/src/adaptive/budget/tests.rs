@@ -1,0 +1,242 @@
+//! A server whose power is known, behind a sensor that is late, under the wall alone.
+
+use pilotlight_plant::{
+    CoreId, CoreSample, CoreState, Cost, Quantity, Reading, Source, ThreadSample, Topology, Values,
+};
+
+use super::*;
+
+const S: u64 = 1_000_000_000;
+const STEP_NS: u64 = 100_000_000;
+const BUDGET_UW: u64 = 300_000_000;
+/// The server's sensor: windows of a second, known 1.3 s later (PASS, section 5).
+const LAG_STEPS: usize = 13;
+
+/// What load would draw without limits: the CPU's watts, and bytes a second.
+#[derive(Clone, Copy)]
+struct Wish {
+    cpu_uw: f64,
+    bytes_per_s: f64,
+}
+
+const VALLEY: Wish = Wish { cpu_uw: 60e6, bytes_per_s: 0.2e9 };
+const BURST: Wish = Wish { cpu_uw: 120e6, bytes_per_s: 4e9 };
+
+struct Bench {
+    wall: Wall,
+    now_ns: u64,
+    limit_uw: f64,
+    cap: f64,
+    /// True power of each step: server, CPU, and bytes a second.
+    steps: Vec<[f64; 3]>,
+    is_blind: bool,
+    commands: Vec<Command>,
+}
+
+impl Bench {
+    fn new(profile: Option<&str>) -> Self {
+        let knob = |scope, kind, (min, max)| Knob {
+            scope,
+            kind,
+            values: Values::Range { min, max, step: 1 },
+            initial: max,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
+        let source =
+            |scope, quantity, window_ns, lag_ns| Source { scope, quantity, window_ns, lag: Cost::Measured(lag_ns) };
+        let capabilities = Capabilities {
+            knobs: vec![
+                knob(Scope::Package(0), Kind::LimitUw, (40_000_000, 200_000_000)),
+                knob(Scope::Namespace(1), Kind::BytesPerS, (1_000_000, 1_000_000_000_000)),
+            ],
+            sources: vec![
+                source(Scope::Server, Quantity::PowerUw, S, 1_300_000_000),
+                source(Scope::Package(0), Quantity::PowerUw, STEP_NS, 0),
+                source(Scope::Namespace(1), Quantity::ReadBytesPerS, STEP_NS, 0),
+                source(Scope::Namespace(1), Quantity::WrittenBytesPerS, STEP_NS, 0),
+            ],
+            ..Capabilities::default()
+        };
+        let profile = profile.map(|name| Profile::named(name).unwrap());
+        let mut wall = Wall::new(&Parameters { profile, ..Parameters::default() });
+        let start = Start {
+            now_ns: 0,
+            topology: &Topology::flat(8).unwrap(),
+            capabilities: &capabilities,
+            cores: &[CoreSample::new(CoreState::Awake); 8],
+            homes: &[CoreId(0); 8],
+            goals: &Goals::default(),
+        };
+        wall.start(&start, &mut Vec::new());
+        let mut bench = Self {
+            wall,
+            now_ns: 0,
+            limit_uw: 200e6,
+            cap: 1e12,
+            steps: Vec::new(),
+            is_blind: false,
+            commands: Vec::new(),
+        };
+        bench.budget(Some(BUDGET_UW));
+        bench
+    }
+
+    fn budget(&mut self, budget_uw: Option<u64>) {
+        let mut out = Vec::new();
+        self.wall.on_goals(self.now_ns, &Goals { budget_uw, ..Goals::default() }, &mut out);
+        self.obey(out);
+    }
+
+    fn obey(&mut self, out: Vec<Command>) {
+        for command in &out {
+            match *command {
+                Command::Set { knob: KnobId(0), value } => self.limit_uw = value as f64,
+                Command::Set { knob: KnobId(1), value } => self.cap = value as f64,
+                ref other => panic!("{other:?}"),
+            }
+        }
+        self.commands.extend(out);
+    }
+
+    /// A tenth of a second; the true power. What is left undone by limits is lost.
+    fn step(&mut self, wish: Wish) -> f64 {
+        let (cpu_uw, bytes) = (wish.cpu_uw.min(self.limit_uw), wish.bytes_per_s.min(self.cap));
+        // 90 W, 1.8 W for each of the CPU, and 2.5 W for each GB/s read, where the built-in model has 1.1 W
+        let server_uw = 90e6 + 1.8 * cpu_uw + 2.5e-3 * bytes;
+        self.steps.push([server_uw, cpu_uw, bytes]);
+        self.now_ns += STEP_NS;
+        let last = self.steps.len();
+        let whole = last.saturating_sub(LAG_STEPS) / 10 * 10; // a window ends each second
+        let mean = |steps: &[[f64; 3]]| steps.iter().map(|step| step[0]).sum::<f64>() / steps.len() as f64;
+        let server = (whole >= 10 && !self.is_blind).then(|| mean(&self.steps[whole - 10..whole]) as u64);
+        let reading = |id, value: Option<u64>, age_ns| Reading { id: ReadingId(id), value, age_ns };
+        let age_ns = (last - whole) as u64 * STEP_NS;
+        let readings = [
+            reading(0, server, age_ns),
+            reading(1, Some(cpu_uw as u64), 0),
+            reading(2, Some(bytes as u64), 0),
+            reading(3, Some(0), 0),
+        ];
+        let sample = Sample {
+            now_ns: self.now_ns,
+            elapsed_ns: STEP_NS,
+            cores: &[CoreSample::new(CoreState::Awake); 8],
+            threads: &[ThreadSample::default(); 8],
+            readings: &readings,
+        };
+        let is_limited = cpu_uw < wish.cpu_uw;
+        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, used: 8, most: 8 };
+        let mut out = Vec::new();
+        self.wall.on_sample(&sample, load, &mut out);
+        self.obey(out);
+        server_uw
+    }
+
+    /// The highest true power of these seconds.
+    fn run(&mut self, seconds: u32, wish: Wish) -> f64 {
+        (0..seconds * 10).map(|_| self.step(wish)).fold(0.0, f64::max)
+    }
+}
+
+/// A burst without limits takes 316 W.
+#[test]
+fn after_the_first_bursts_a_burst_stays_within_the_budget() {
+    for profile in [None, Some("pass-xeon-gold-6430")] {
+        let mut bench = Bench::new(profile);
+        let bursts: Vec<f64> = (0..12)
+            .map(|_| {
+                bench.run(10, VALLEY);
+                bench.run(2, BURST)
+            })
+            .collect();
+        let most = bursts[2..].iter().copied().fold(0.0, f64::max);
+        assert!(most <= 1.01 * BUDGET_UW as f64, "{profile:?}: {bursts:?}");
+        assert!(bursts[11] > 0.9 * BUDGET_UW as f64, "{profile:?}: the budget is used: {bursts:?}");
+    }
+}
+
+#[test]
+fn in_a_valley_no_limit_is_raised() {
+    let mut bench = Bench::new(None);
+    for _ in 0..4 {
+        bench.run(10, VALLEY);
+        bench.run(2, BURST);
+    }
+    bench.run(4, VALLEY);
+    let before = (bench.limit_uw, bench.cap);
+    bench.run(40, VALLEY);
+    assert!(
+        bench.limit_uw <= before.0 * 1.02 && bench.cap <= before.1 * 1.2,
+        "{before:?} {} {}",
+        bench.limit_uw,
+        bench.cap
+    );
+    assert!(bench.limit_uw > VALLEY.cpu_uw && bench.cap > VALLEY.bytes_per_s, "and what is drawn is allowed");
+}
+
+#[test]
+fn a_load_within_the_budget_is_never_limited() {
+    let mut bench = Bench::new(None);
+    let wish = Wish { cpu_uw: 100e6, bytes_per_s: 3e9 };
+    let uw = |step: &[f64; 3]| (step[1], step[2]);
+    bench.run(60, wish);
+    assert!(bench.steps.iter().all(|step| uw(step) == (wish.cpu_uw, wish.bytes_per_s)));
+}
+
+#[test]
+fn at_a_constant_load_commands_end() {
+    for wish in [VALLEY, BURST, Wish { cpu_uw: 200e6, ..VALLEY }, Wish { bytes_per_s: 20e9, ..VALLEY }] {
+        let mut bench = Bench::new(Some("pass-xeon-gold-6430"));
+        let most = bench.run(240, wish);
+        let late = bench.steps[100..].iter().map(|step| step[0]).fold(0.0, f64::max);
+        assert!(late <= 1.02 * BUDGET_UW as f64, "{late} of {most}");
+        bench.commands.clear();
+        bench.run(60, wish);
+        assert_eq!(bench.commands, []);
+    }
+}
+
+#[test]
+fn power_that_the_drives_do_not_use_is_the_cpus_and_the_reverse() {
+    let mut bench = Bench::new(None);
+    bench.run(120, Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9 });
+    assert!(bench.steps.last().unwrap()[0] > 0.97 * BUDGET_UW as f64, "{:?}", bench.steps.last());
+    bench.run(180, Wish { cpu_uw: 60e6, bytes_per_s: 20e9 });
+    assert!(bench.steps.last().unwrap()[2] > 6.8e9, "{:?}", bench.steps.last());
+}
+
+#[test]
+fn a_sensor_that_stops_raises_nothing_and_ends_at_the_lowest_power() {
+    let mut bench = Bench::new(None);
+    bench.run(20, BURST);
+    let limit_uw = bench.limit_uw;
+    bench.is_blind = true;
+    for _ in 0..300 {
+        bench.step(BURST);
+        assert!(bench.limit_uw <= limit_uw);
+    }
+    assert_eq!(bench.limit_uw, 40e6);
+    bench.is_blind = false;
+    bench.run(60, BURST);
+    assert!(bench.limit_uw > 80e6, "and goes on when it is back");
+}
+
+#[test]
+fn without_a_budget_everything_is_lifted() {
+    let mut bench = Bench::new(None);
+    bench.run(20, BURST);
+    assert!(bench.limit_uw < 200e6 && bench.cap < 1e12);
+    bench.budget(None);
+    assert_eq!((bench.limit_uw, bench.cap), (200e6, 1e12));
+    assert!(bench.wall.readings().is_empty() && bench.wall.due_ns().is_none());
+}
+
+#[test]
+fn a_budget_below_all_that_can_be_saved_is_named() {
+    let mut bench = Bench::new(None);
+    bench.budget(Some(120_000_000));
+    bench.run(60, BURST);
+    assert_eq!(bench.limit_uw, 40e6);
+    assert!(bench.wall.unreachable().is_some_and(|floor| (160_000_000..170_000_000).contains(&floor.reached)));
+}

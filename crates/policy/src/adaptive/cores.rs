@@ -1,0 +1,256 @@
+//! How many cores are in use, which I/O threads are on them, and how they wait.
+
+use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, LongRound, NEVER, Next, Sample, ThreadId};
+
+use super::delay::p99_ns;
+use super::parameters::Parameters;
+use super::placement::place;
+use super::{DEVIATIONS, Hold, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, Running, SETTLE_NS, WEIGHT};
+use crate::sandman::consolidate::{Plan, commands};
+
+impl Running {
+    pub(super) fn homes(&self) -> Vec<CoreId> {
+        (0..self.loads.len()).map(|thread| self.plant_state.home(ThreadId(thread as u16))).collect()
+    }
+
+    /// Cores in use.
+    pub(super) fn in_use(&self) -> usize {
+        self.topology.cores().filter(|&core| self.plant_state.owned(core) > 0).count()
+    }
+
+    /// Cores that can be in use, and that the budget carries.
+    pub(super) fn most(&self) -> usize {
+        self.order.len().min(self.loads.len().max(1)).min(self.wall.cores())
+    }
+
+    /// The 99th percentile of polling on every core.
+    pub(super) fn base_ns(&self, loads: &[f64]) -> f64 {
+        let (_, load) = place(loads, &self.homes(), &self.order);
+        p99_ns(self.service_ns, load) + self.feedback.unexplained_ns()
+    }
+
+    /// The allowed rise above `base_ns`.
+    pub(super) fn allowed_ns(&self, base_ns: f64, parameters: &Parameters) -> f64 {
+        match self.tolerance {
+            Bound::LossPpm(ppm) => {
+                let of_host_ns = f64::from(ppm) / 1e6 * (base_ns + parameters.outside_ns as f64);
+                of_host_ns.max(parameters.floor_ns as f64)
+            }
+            Bound::LatencyNs(ns) => (ns as f64 - base_ns).max(0.0),
+        }
+    }
+
+    /// Whether no latency may be lost.
+    pub(super) fn allows_nothing(&self) -> bool {
+        self.tolerance == Bound::LossPpm(0)
+    }
+
+    /// The fewest cores whose rise is allowed.
+    pub(super) fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
+        let most = self.most();
+        if self.allows_nothing() || self.feedback.measures() {
+            return most;
+        }
+        let base_ns = self.base_ns(loads);
+        let explained_ns = base_ns - self.feedback.unexplained_ns();
+        let allowed_ns = self.allowed_ns(base_ns, parameters);
+        let homes = self.homes();
+        let allows = |load: f64| (p99_ns(self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns;
+        // No placement has less than the mean on its busiest core, nor than its heaviest thread: only the last ones are tried.
+        let (sum, heaviest) = (sum(loads), loads.iter().copied().fold(0.0, f64::max));
+        let (mut few, mut enough) = (0, most);
+        while few + 1 < enough {
+            let middle = usize::midpoint(few, enough);
+            if allows(heaviest.max(sum / middle as f64)) { enough = middle } else { few = middle }
+        }
+        let fits = |&cores: &usize| allows(place(loads, &homes, &self.order[..cores]).1);
+        (enough..most).find(fits).unwrap_or(most)
+    }
+
+    /// Takes the loads of a sample.
+    pub(super) fn update(&mut self, sample: &Sample<'_>, check_ns: u64) {
+        let whole = sample.elapsed_ns.max(1) as f64;
+        let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
+        let busy_ns: u64 = sample.threads.iter().map(|thread| thread.busy_ns).sum();
+        self.has_requests = requests > 0;
+        self.noise = (WEIGHT / (2.0 - WEIGHT) / requests.max(1) as f64).sqrt();
+        let is_first = self.service_ns == 0.0;
+        if let Some(service_ns) = busy_ns.checked_div(requests) {
+            let weight = if is_first { 1.0 } else { WEIGHT * (requests as f64 / 64.0).min(1.0) };
+            self.service_ns += weight * (service_ns as f64 - self.service_ns);
+        }
+        let weight = if is_first { 1.0 } else { WEIGHT * (whole / check_ns as f64).min(1.0) };
+        for (load, thread) in self.loads.iter_mut().zip(sample.threads) {
+            *load += weight * (thread.busy_ns as f64 / whole - *load);
+        }
+    }
+
+    /// Places the threads on this many cores.
+    pub(super) fn use_cores(&mut self, cores: usize, loads: &[f64], sample: &Sample<'_>, out: &mut Vec<Command>) {
+        let (homes, _) = place(loads, &self.homes(), &self.order[..cores]);
+        self.move_to(homes, sample, out);
+    }
+
+    pub(super) fn move_to(&mut self, homes: Vec<CoreId>, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        let before = out.len();
+        commands(&Plan { homes }, sample, &self.topology, self.goal, out);
+        if out.len() > before {
+            self.feedback.changed();
+        }
+        for command in &out[before..] {
+            self.plant_state.apply(command);
+            self.counters.moves += u64::from(matches!(command, Command::Move { .. }));
+        }
+    }
+
+    /// Takes more cores, or gives some back.
+    pub(super) fn adjust(&mut self, sample: &Sample<'_>, parameters: &Parameters, out: &mut Vec<Command>) {
+        let (loads, used, now_ns) = (self.loads.clone(), self.in_use(), sample.now_ns);
+        self.hold.peak = self.hold.peak.max(sum(&loads));
+        let without_noise: Vec<f64> = loads.iter().map(|load| load / (1.0 + DEVIATIONS * self.noise)).collect();
+        let needed = self.needed(&without_noise, parameters);
+        if needed > used {
+            self.take(needed, &loads, sample, parameters, out);
+            return;
+        }
+        let enough = self.needed(&loads, parameters);
+        if used > self.most() {
+            self.use_cores(self.most(), &loads, sample, out); // the budget carries no more
+        } else if enough < used && now_ns >= self.hold.until_ns {
+            self.counters.given_back += (used - enough) as u64;
+            let share = self.hold.peak / NEEDED / sum(&loads).max(f64::MIN_POSITIVE);
+            let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
+            let was_needed = self.needed(&peak, parameters) > self.hold.before;
+            let longer_ns = self.hold.longest_ns + self.hold.longest_ns / 8;
+            if self.hold.before == 0 {
+                // the start, a trial, or another step of the same return: nothing to judge
+            } else if was_needed {
+                self.hold.length_ns = parameters.hold_ns;
+            } else if (1..=LONGEST_ROUND * parameters.round_ns).contains(&longer_ns) {
+                self.round_ns = self.round_ns.max(longer_ns);
+            } else {
+                self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
+            }
+            self.hold.before = 0;
+            self.use_cores(enough, &loads, sample, out);
+        } else {
+            self.move_to(self.homes(), sample, out); // lets cores sleep that are awake without one: at the start, or after a refusal
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        cores: usize,
+        loads: &[f64],
+        sample: &Sample<'_>,
+        parameters: &Parameters,
+        out: &mut Vec<Command>,
+    ) {
+        let used = self.in_use();
+        self.counters.taken += (cores - used) as u64;
+        let length_ns = self.hold.length_ns.max(parameters.hold_ns);
+        let before = if self.feedback.measures() { 0 } else { used };
+        self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
+        self.settled_ns = sample.now_ns + SETTLE_NS;
+        self.use_cores(cores, loads, sample, out);
+    }
+
+    /// Gives the threads of a core that cannot follow cores of their own: those with the most work since the last sample first.
+    pub(super) fn spread(
+        &mut self,
+        long: LongRound,
+        sample: &Sample<'_>,
+        parameters: &Parameters,
+        out: &mut Vec<Command>,
+    ) {
+        let used = self.in_use();
+        let more = self.most().saturating_sub(used);
+        let mut free = self.order.iter().copied().filter(|&core| self.plant_state.owned(core) == 0).take(more);
+        let mut homes = self.homes();
+        let mut threads: Vec<usize> = self.plant_state.threads_on(long.core).map(ThreadId::index).collect();
+        threads.sort_by_key(|&thread| std::cmp::Reverse(sample.threads[thread].busy_ns));
+        let most = threads.len().saturating_sub(1);
+        for (&thread, core) in threads[..most].iter().zip(&mut free) {
+            homes[thread] = core;
+            self.counters.taken += 1;
+        }
+        self.settled_ns = sample.now_ns + SETTLE_NS;
+        let is_first = sample.now_ns >= self.hold.until_ns;
+        self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + self.hold.length_ns.max(parameters.hold_ns));
+        self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
+        if is_first {
+            (self.hold.before, self.hold.peak) = (used, 0.0);
+        }
+        self.move_to(homes, sample, out);
+    }
+
+    /// Commands how threads wait, if that has changed.
+    pub(super) fn set_mode(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
+        let waits = parameters.waits && self.can_wait && !self.allows_nothing() && !self.feedback.polls();
+        let mode = if waits { CompletionMode::Interrupt } else { CompletionMode::Poll };
+        if mode != self.mode {
+            self.mode = mode;
+            self.feedback.changed();
+            out.extend(
+                (0..self.loads.len()).map(|thread| Command::Completions { thread: ThreadId(thread as u16), mode }),
+            );
+        }
+    }
+
+    pub(super) fn next(&self, parameters: &Parameters) -> Next {
+        let waits = self.mode == CompletionMode::Interrupt;
+        let on_main = self.plant_state.is_at_rest();
+        Next {
+            awake_ns: if waits && on_main { 0 } else { NEVER },
+            round_ns: if self.armed && self.in_use() < self.most() { self.round_ns } else { NEVER },
+            wait_ns: if waits && self.has_requests { parameters.wait_ns } else { NEVER },
+            ..Next::at(self.needed_ns())
+        }
+    }
+}
+
+pub(super) fn sum(loads: &[f64]) -> f64 {
+    loads.iter().sum()
+}
+
+impl Running {
+    /// The goal that keeps it from saving more, or why there is nothing more to save.
+    pub(super) fn limited_by(&self, parameters: &Parameters) -> &'static str {
+        let used = self.in_use();
+        if self.wall.is_limiting() && (self.wall.binding().is_some() || used >= self.wall.cores()) {
+            return "budget: what it carries is used";
+        }
+        if self.allows_nothing() {
+            return "tolerance: nothing may be lost";
+        }
+        if self.feedback.measures() {
+            return "measurement of polling";
+        }
+        if self.mode == CompletionMode::Poll && self.can_wait && parameters.waits {
+            return "tolerance: waits in the kernel exceed it";
+        }
+        if used <= 1 {
+            return if self.has_requests { "load: one core" } else { "floor: no requests" };
+        }
+        let (_, fewer) = place(&self.loads, &self.homes(), &self.order[..used - 1]);
+        if p99_ns(self.service_ns, fewer).is_infinite() {
+            "load: fewer cores cannot serve it"
+        } else {
+            "tolerance: fewer cores exceed it"
+        }
+    }
+
+    /// What is left between the estimate and what is allowed.
+    pub(super) fn unused(&self, parameters: &Parameters) -> String {
+        let base_ns = self.base_ns(&self.loads);
+        let load = self.load().busiest;
+        let rise_ns =
+            (p99_ns(self.service_ns, load) + self.feedback.unexplained_ns() - base_ns) * self.feedback.scale();
+        let allowed_ns = self.allowed_ns(base_ns, parameters);
+        if rise_ns.is_finite() && allowed_ns > 0.0 {
+            format!("{:.0} us of {:.0} us", (allowed_ns - rise_ns).max(0.0) / 1e3, allowed_ns / 1e3)
+        } else {
+            "none".to_owned()
+        }
+    }
+}
