@@ -51,8 +51,8 @@ const SHIFT: f64 = 0.03;
 const WANTED: f64 = 1.02;
 /// By which the CPU's allowance exceeds its draw at least.
 const KEPT: f64 = 1.01;
-/// By which the drives' demand and allowance exceed their draw, a mean of 100 ms.
-const BURSTY: f64 = 1.5;
+/// By which the drives' demand and allowance exceed their draw, a mean of 100 ms: a share of it, and one of their most.
+const BURSTY: (f64, f64) = (1.1, 0.05);
 /// Change of the power of a byte from which on caps are set again.
 const PRICE: f64 = 0.05;
 /// By which demands of CPU and drives exceed allowances that bind: most of a CPU's power is drawn without requests too.
@@ -63,8 +63,10 @@ const FULL: f64 = 0.9;
 const FADES_NS: f64 = 60e9;
 /// Readings, one a second, of which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
 const RESTS: usize = 60;
-/// By which the CPU may exceed the configuration of its model (which may be wrong by 20 %, and a limit by the same).
-const MOST_EXCESS: f64 = 1.5;
+/// Draw of a CPU at its limit by that of the configuration in the model (which may be wrong by 20 %; it is of another program).
+const EXCESS: (f64, f64) = (0.5, 1.5);
+/// Readings in sequence with a CPU at its limit, from which on their windows have nothing else.
+const BUSY: u32 = 4;
 /// Steps of the power limit in the model of a machine without a profile.
 const ROWS: u64 = 64;
 
@@ -119,6 +121,7 @@ pub(super) struct Wall {
     price: f64,
     /// By which the CPU's draw at its limit exceeds the model's.
     excess: f64,
+    busy_readings: u32,
     /// Cores that the CPU's allowance carries.
     carried: usize,
     schedule: Schedule,
@@ -158,6 +161,7 @@ impl Wall {
             drives_uw: f64::INFINITY,
             price: 0.0,
             excess: 1.0,
+            busy_readings: 0,
             carried: usize::MAX,
             schedule: Schedule { start_ns: 0, period_ns: parameters.sample_ns },
             stale_after_ns: parameters.stale_after_ns,
@@ -408,8 +412,10 @@ impl Wall {
         };
         let began_ns = self.meter.ended_ns().unwrap_or(0).saturating_sub(self.meter.window_ns());
         let is_whole = began_ns >= self.cpu.holds_ns() && self.model != OF_LIMITS;
-        if is_whole && is_limited && cpu_uw > self.cpu_allowance_uw() {
-            self.excess = (cpu_uw / self.cpu.level_uw().max(1) as f64).clamp(1.0, MOST_EXCESS);
+        self.busy_readings = if is_busy { self.busy_readings + 1 } else { 0 };
+        let is_exceeded = is_limited && cpu_uw > self.cpu_allowance_uw();
+        if is_whole && (is_exceeded || self.busy_readings >= BUSY) {
+            self.excess = (cpu_uw / self.cpu.level_uw().max(1) as f64).clamp(EXCESS.0, EXCESS.1);
         }
         if self.readings.len() == RESTS {
             self.readings.pop_front();
@@ -425,11 +431,12 @@ impl Wall {
         };
         let fades = (-((now_ns - self.faded_ns) as f64) / FADES_NS).exp();
         self.faded_ns = now_ns;
+        let bursty_uw = drives_uw * BURSTY.0 + self.drives().most_uw / self.response.slopes.1 * BURSTY.1;
         let drives_allowance_uw = self.drives_uw.min(self.drives().most_uw) / self.response.slopes.1;
         let cpu_allowance_uw = self.cpu_allowance_uw();
         let [cpu, drives] = &mut self.demands_uw;
         *cpu = cpu_uw.max(*cpu * fades);
-        *drives = (drives_uw * BURSTY).max(*drives * fades);
+        *drives = bursty_uw.max(*drives * fades);
         if cpu_binds {
             *cpu = cpu.max(cpu_allowance_uw * MORE.0);
         }
@@ -437,7 +444,7 @@ impl Wall {
             *drives = drives.max(drives_allowance_uw * MORE.1);
         }
         // What is drawn within the budget is allowed, whatever a burst added.
-        let kept_uw = [(cpu_uw * KEPT).min(cpu_allowance_uw), (drives_uw * BURSTY).min(drives_allowance_uw)];
+        let kept_uw = [(cpu_uw * KEPT).min(cpu_allowance_uw), bursty_uw.min(drives_allowance_uw)];
         self.kept_uw = if is_over { [0.0; 2] } else { kept_uw };
         let Some(rest_uw) = self.rest_uw() else { return };
         let has_effect = self.apply(now_ns, budget_uw, rest_uw, out);
