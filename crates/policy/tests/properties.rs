@@ -75,7 +75,7 @@ const POLICIES: [(&str, Settings); 56] = [
         "sandman",
         &[COARSE, PRINTED, ("give_back_interval", "50us"), ("relieve", "true"), ("main_takes_active", "false")],
     ),
-    ("adaptive", &[("check_interval", "250us"), ("hold", "250us")]),
+    ("adaptive", &[("check_interval", "250us"), ("hold", "250us"), ("sample_interval", "500us")]),
     (
         "adaptive",
         &[("check_interval", "50us"), ("waits", "false"), ("sample_interval", "250us"), ("stale_after", "2ms")],

@@ -14,35 +14,35 @@
 //! *Mechanisms.* CPU configurations and drives of a profile (PASS, section 3.2), if one is given. Else the power limits of the packages, whose
 //! values are watts; without them the built-in profile.
 //!
-//! *Faults.* Without a new reading nothing is raised; once the last one is older than `stale_after`, the CPU gets its lowest configuration.
+//! *Faults.* Without a new reading nothing is raised; once the last one that can be used is older than `stale_after`, the CPU gets its lowest configuration.
 //!
-//! *Properties* (tests). In a valley no limit is raised; a burst after it stays within the budget; at a constant load commands end; a budget that is
-//! removed lifts every limit; without readings nothing is raised.
+//! *Properties* (tests). After the first bursts of a size a burst stays within the budget, after a valley of any length too; a load within it is not
+//! limited; at a constant load commands end; a budget that is removed lifts every limit; without readings nothing is raised.
 
 mod division;
+mod model;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, Kind, Knob, KnobId, ReadingId, Refusal, Sample, Scope, Start,
-    Unreachable, View,
+    Capabilities, Command, Component, Goal, Goals, KnobId, ReadingId, Refusal, Sample, Start, Unreachable, View,
 };
 
 use self::division::{Response, User, divide};
+use self::model::{built_in, namespaces, of_cores, of_limits};
 use super::parameters::Parameters;
 use crate::budget::Domain;
 use crate::budget::meter::Meter;
 use crate::pass::bandwidth::Bandwidth;
 use crate::pass::cpu::Cpu;
-use crate::pass::cpu_model::{CpuModel, CpuRow};
 use crate::pass::profile::Profile;
 use crate::pass::ssd_model::SsdModel;
 use crate::schedule::Schedule;
 
-/// Samples kept: longer than a window of any sensor and its lag.
-const SAMPLES: usize = 100;
+/// Time over which samples are kept beyond a window of the sensor: its lag is less.
+const KEPT_NS: u64 = 10_000_000_000;
 /// The allowances aim at the middle of PASS's range of no action, from 1 % below the budget on (section 3.3).
 const NO_ACTION: f64 = 0.01;
 /// Part of the budget by which an allowance must differ from the divided one, to be changed although their sum is right; chosen.
@@ -61,14 +61,12 @@ const MORE: (f64, f64) = (1.1, 2.0);
 const FULL: f64 = 0.9;
 /// Time in which a demand that is no more fades to a third.
 const FADES_NS: f64 = 60e9;
-/// Readings, one a second, of which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
-const RESTS: usize = 60;
+/// Time over which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
+const RESTS_NS: u64 = 60_000_000_000;
+/// Part of an excess that was fed back and is forgotten at a reading.
+const FORGETS: f64 = 0.02;
 /// Draw of a CPU at its limit by that of the configuration in the model (which may be wrong by 20 %; it is of another program).
-const EXCESS: (f64, f64) = (0.5, 1.5);
-/// Readings in sequence with a CPU at its limit, from which on their windows have nothing else.
-const BUSY: u32 = 4;
-/// Steps of the power limit in the model of a machine without a profile.
-const ROWS: u64 = 64;
+const EXCESS: (f64, f64) = (0.5, 3.0);
 
 /// The draws at a sample.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +76,9 @@ struct Draw {
     drives_uw: f64,
 }
 
-/// A machine of which no profile is given and that has power limits.
+/// Machines of which no profile is given, with power limits and without.
 const OF_LIMITS: &str = "power limits of the packages";
+const OF_CORES: &str = "number of cores and CPU quota";
 
 /// The load of the cores.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +95,7 @@ pub(super) struct Load {
 pub(super) struct Wall {
     domain: Domain,
     profile: Option<Profile>,
-    /// What it rests on: the profile given, or that of this machine's limits.
+    /// What it rests on: the profile given, or the knobs of this machine.
     model: &'static str,
     budget_uw: Option<u64>,
     goals: Goals,
@@ -108,8 +107,10 @@ pub(super) struct Wall {
     bandwidth: Bandwidth,
     draws: VecDeque<Draw>,
     response: Response,
-    /// Power of the server, of the CPU, and of the drives by their model, at the last readings.
-    readings: VecDeque<[f64; 3]>,
+    /// Ends of windows, and the power of the server, of the CPU, and of the drives by their model.
+    readings: VecDeque<(u64, [f64; 3])>,
+    /// Power over the budget that nothing of this explains.
+    unexplained_uw: f64,
     /// Demands of CPU and drives, and when they were last lowered.
     demands_uw: [f64; 2],
     faded_ns: u64,
@@ -121,13 +122,14 @@ pub(super) struct Wall {
     price: f64,
     /// By which the CPU's draw at its limit exceeds the model's.
     excess: f64,
-    busy_readings: u32,
+    /// Since when the CPU is at its limit.
+    busy_since_ns: Option<u64>,
     /// Cores that the CPU's allowance carries.
     carried: usize,
     schedule: Schedule,
     stale_after_ns: u64,
     due_ns: u64,
-    /// Start of the budget, and arrival of the last new reading.
+    /// Start of the budget, and end of the last reading that could be used.
     since_ns: u64,
     read_ns: u64,
     is_stale: bool,
@@ -143,7 +145,7 @@ impl Wall {
         let of_machine = profile.clone().unwrap_or_else(built_in);
         Self {
             domain: parameters.domain,
-            model: if profile.is_some() { "profile" } else { "built-in profile" },
+            model: "profile",
             cpu: Cpu::new(of_machine.cpu.clone(), true),
             bandwidth: Bandwidth::new(of_machine.ssd),
             profile,
@@ -152,16 +154,17 @@ impl Wall {
             capabilities: Capabilities::default(),
             meter: Meter::default(),
             packages: Meter::default(),
-            draws: VecDeque::with_capacity(SAMPLES),
+            draws: VecDeque::new(),
             response: Response::default(),
-            readings: VecDeque::with_capacity(RESTS),
+            unexplained_uw: 0.0,
+            readings: VecDeque::new(),
             demands_uw: [0.0; 2],
             faded_ns: 0,
             kept_uw: [0.0; 2],
             drives_uw: f64::INFINITY,
             price: 0.0,
             excess: 1.0,
-            busy_readings: 0,
+            busy_since_ns: None,
             carried: usize::MAX,
             schedule: Schedule { start_ns: 0, period_ns: parameters.sample_ns },
             stale_after_ns: parameters.stale_after_ns,
@@ -178,15 +181,12 @@ impl Wall {
 
     pub(super) fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) {
         self.capabilities = start.capabilities.clone();
-        if self.profile.is_none()
-            && let Some(model) = of_limits(start.capabilities, start.topology.len())
-        {
-            (self.cpu, self.model) = (Cpu::new(model, true), OF_LIMITS);
-        }
         if self.profile.is_none() {
-            let namespaces = |knob: &&Knob| matches!(knob.scope, Scope::Namespace(_));
-            let drives = start.capabilities.knobs_of(Kind::BytesPerS).map(|(_, knob)| knob).filter(namespaces).count();
-            self.bandwidth = Bandwidth::new(SsdModel { drives: drives as u32, ..built_in().ssd });
+            let cores = start.topology.len();
+            let limits = of_limits(start.capabilities, cores);
+            self.model = if limits.is_some() { OF_LIMITS } else { OF_CORES };
+            self.cpu = Cpu::new(limits.unwrap_or_else(|| of_cores(cores)), true);
+            self.bandwidth = Bandwidth::new(SsdModel { drives: namespaces(start.capabilities), ..built_in().ssd });
         }
         self.cpu.start(start, None);
         if self.domain == Domain::Server {
@@ -262,8 +262,7 @@ impl Wall {
     fn adopt(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         let before = std::mem::replace(&mut self.goals, goals.clone());
         if before.priorities != goals.priorities || before.minimums != goals.minimums {
-            self.bandwidth.replace(&self.capabilities, goals);
-            self.bandwidth.apply(now_ns, out);
+            self.replace_caps(now_ns, out);
         }
         let had = std::mem::replace(&mut self.budget_uw, goals.budget_uw);
         if had == self.budget_uw {
@@ -275,6 +274,7 @@ impl Wall {
             (None, Some(budget_uw)) => {
                 (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
                 self.due_ns = now_ns;
+                (self.carried, self.unexplained_uw, self.busy_since_ns) = (usize::MAX, 0.0, None);
                 self.meter.reset();
                 self.packages.reset();
                 self.bandwidth.forget();
@@ -299,8 +299,9 @@ impl Wall {
     }
 
     fn rest_uw(&self) -> Option<f64> {
-        let rests = self.readings.iter().map(|reading| self.response.rest_uw(*reading).max(0.0));
-        if self.domain == Domain::Cpu { Some(0.0) } else { rests.max_by(f64::total_cmp) }
+        let rests = self.readings.iter().map(|(_, reading)| self.response.rest_uw(*reading).max(0.0));
+        let rest_uw = if self.domain == Domain::Cpu { Some(0.0) } else { rests.max_by(f64::total_cmp) };
+        rest_uw.map(|uw| uw + self.unexplained_uw)
     }
 
     fn allow_raises(&mut self, may_raise: bool) {
@@ -310,6 +311,7 @@ impl Wall {
 
     fn lift(&mut self, now_ns: u64, out: &mut Vec<Command>) {
         self.allow_raises(true);
+        self.carried = usize::MAX;
         self.bandwidth.lift();
         self.drives_uw = f64::INFINITY;
         self.cpu.set(now_ns, u64::MAX, out);
@@ -320,10 +322,22 @@ impl Wall {
         self.capabilities = capabilities.clone();
         self.find_meters();
         self.allow_raises(false);
-        self.bandwidth.replace(capabilities, &self.goals);
+        if self.profile.is_none() {
+            self.bandwidth.set_drives(namespaces(capabilities));
+        }
+        self.replace_caps(now_ns, out);
         self.cpu.replace(now_ns, capabilities, out);
-        self.bandwidth.apply(now_ns, out);
         self.due_ns = now_ns;
+    }
+
+    /// Namespaces, hosts or priorities have changed: the same allowance for others.
+    fn replace_caps(&mut self, now_ns: u64, out: &mut Vec<Command>) {
+        self.bandwidth.replace(&self.capabilities, &self.goals);
+        if self.is_active() {
+            self.bandwidth.allow(self.drives_uw / self.response.slopes.1);
+            self.price = 0.0;
+        }
+        self.bandwidth.apply(now_ns, out);
     }
 
     /// Whether the refused knob is one of these.
@@ -350,13 +364,15 @@ impl Wall {
         let before_ns = self.meter.ended_ns();
         self.meter.read(sample);
         let is_new = self.meter.ended_ns() != before_ns;
-        self.is_stale = !is_new && now_ns.saturating_sub(self.read_ns) > self.stale_after_ns;
         if is_new {
-            self.read_ns = now_ns;
             self.allow_raises(true);
-            self.follow(now_ns, budget_uw, load, out);
+            if self.follow(now_ns, budget_uw, load, out) {
+                self.read_ns = self.meter.ended_ns().unwrap_or(now_ns).max(self.since_ns);
+            }
             self.allow_raises(false);
-        } else if self.is_stale {
+        }
+        self.is_stale = now_ns.saturating_sub(self.read_ns) > self.stale_after_ns;
+        if self.is_stale {
             self.cpu.set(now_ns, self.cpu.lowest_uw(), out);
         }
     }
@@ -364,7 +380,8 @@ impl Wall {
     fn note_draws(&mut self, sample: &Sample<'_>) {
         let meter = if self.domain == Domain::Cpu { &self.meter } else { &self.packages };
         let measured = meter.sum(sample);
-        if self.draws.len() == SAMPLES {
+        let begins_ns = sample.now_ns.saturating_sub(self.meter.window_ns().saturating_add(KEPT_NS));
+        while self.draws.front().is_some_and(|draw| draw.ended_ns < begins_ns) {
             self.draws.pop_front();
         }
         let drives_uw = self.bandwidth.power_uw(&self.bandwidth.last_rates());
@@ -398,30 +415,36 @@ impl Wall {
         self.cpu.level_uw() as f64 * self.excess
     }
 
-    /// Follows a new reading.
-    fn follow(&mut self, now_ns: u64, budget_uw: u64, load: Load, out: &mut Vec<Command>) {
-        let Some((power_uw, _)) = self.meter.last(now_ns) else { return };
-        let power_uw = power_uw as f64;
-        let Some((measured_uw, drives_uw)) = self.mean_draws() else { return };
+    /// Follows a new reading; whether it could be used.
+    fn follow(&mut self, now_ns: u64, budget_uw: u64, load: Load, out: &mut Vec<Command>) -> bool {
+        let Some((power_uw, _)) = self.meter.last(now_ns) else { return false };
+        let Some((measured_uw, drives_uw)) = self.mean_draws() else { return false };
+        let (power_uw, ended_ns) = (power_uw as f64, self.meter.ended_ns().unwrap_or(now_ns));
+        let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
+        let is_whole = began_ns >= self.cpu.holds_ns().max(self.bandwidth.holds_ns());
         let is_limited = self.cpu.level_uw() < self.cpu.highest_uw();
         let is_busy = is_limited && load.used >= load.most && load.busiest >= FULL;
         let is_over = power_uw > budget_uw as f64;
+        self.busy_since_ns = is_busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
+        let was_busy = self.busy_since_ns.is_some_and(|since_ns| began_ns >= since_ns);
         // Without a reading of the CPU's power it is known only where its limit is.
-        let Some(cpu_uw) = measured_uw.or_else(|| (is_busy || is_over).then(|| self.cpu_allowance_uw())) else {
-            return;
-        };
-        let began_ns = self.meter.ended_ns().unwrap_or(0).saturating_sub(self.meter.window_ns());
-        let is_whole = began_ns >= self.cpu.holds_ns() && self.model != OF_LIMITS;
-        self.busy_readings = if is_busy { self.busy_readings + 1 } else { 0 };
-        let is_exceeded = is_limited && cpu_uw > self.cpu_allowance_uw();
-        if is_whole && (is_exceeded || self.busy_readings >= BUSY) {
-            self.excess = (cpu_uw / self.cpu.level_uw().max(1) as f64).clamp(EXCESS.0, EXCESS.1);
+        let known_uw = measured_uw.or_else(|| (is_whole && (was_busy || is_over)).then(|| self.cpu_allowance_uw()));
+        if let Some(cpu_uw) = known_uw {
+            if is_whole && measured_uw.is_some() && (was_busy || cpu_uw > self.cpu_allowance_uw()) {
+                self.excess = (cpu_uw / self.cpu.level_uw().max(1) as f64).clamp(EXCESS.0, EXCESS.1);
+            }
+            while self.readings.front().is_some_and(|(before_ns, _)| before_ns + RESTS_NS < ended_ns) {
+                self.readings.pop_front();
+            }
+            self.readings.push_back((ended_ns, [power_uw, cpu_uw, drives_uw]));
+            self.response.update([power_uw, cpu_uw, drives_uw]);
         }
-        if self.readings.len() == RESTS {
-            self.readings.pop_front();
+        let cpu_uw = known_uw.unwrap_or(0.0);
+        // Whatever the models do not know, such as a knob that was refused.
+        self.unexplained_uw *= 1.0 - FORGETS;
+        if is_whole && is_over && self.is_within(budget_uw) {
+            self.unexplained_uw += power_uw - budget_uw as f64 * (1.0 - NO_ACTION / 2.0);
         }
-        self.readings.push_back([power_uw, cpu_uw, drives_uw]);
-        self.response.update([power_uw, cpu_uw, drives_uw]);
         let (cpu_binds, drives_bind) = (is_busy, self.bandwidth.is_binding());
         self.both_bind = cpu_binds && drives_bind;
         self.binding = match (cpu_binds, drives_bind) {
@@ -446,15 +469,25 @@ impl Wall {
         // What is drawn within the budget is allowed, whatever a burst added.
         let kept_uw = [(cpu_uw * KEPT).min(cpu_allowance_uw), bursty_uw.min(drives_allowance_uw)];
         self.kept_uw = if is_over { [0.0; 2] } else { kept_uw };
-        let Some(rest_uw) = self.rest_uw() else { return };
+        let Some(rest_uw) = self.rest_uw() else { return true };
         let has_effect = self.apply(now_ns, budget_uw, rest_uw, out);
-        let is_lowest = self.cpu.level_uw() == self.cpu.lowest_uw() && self.drives_uw <= self.drives().least_uw;
-        self.unreachable_uw = (is_over && is_lowest && !has_effect).then_some(power_uw as u64);
+        let drives = self.drives();
+        let is_lowest =
+            self.cpu.level_uw() == self.cpu.lowest_uw() && self.drives_uw.min(drives.most_uw) <= drives.least_uw;
+        self.unreachable_uw = (is_over && is_lowest && !has_effect && is_whole).then_some(power_uw as u64);
+        true
+    }
+
+    /// Whether the allowances and the rest are within the budget.
+    fn is_within(&self, budget_uw: u64) -> bool {
+        let allowed_uw = self.cpu_allowance_uw() * self.slope() + self.drives_uw.min(self.drives().most_uw);
+        self.rest_uw().is_some_and(|rest_uw| rest_uw + allowed_uw <= budget_uw as f64)
     }
 
     /// What a watt of the CPU costs the domain.
     fn slope(&self) -> f64 {
-        if self.domain == Domain::Cpu { 1.0 } else { self.response.slopes.0 }
+        // The most of all else, of a profile, includes what the CPU adds there.
+        if self.domain == Domain::Cpu || self.readings.is_empty() { 1.0 } else { self.response.slopes.0 }
     }
 
     /// The drives' share of a division.
@@ -537,28 +570,4 @@ impl Wall {
             ("bottleneck", self.binding().map_or("unknown", Component::name).to_owned()),
         ]
     }
-}
-
-/// The profile that comes with the program.
-fn built_in() -> Profile {
-    Profile::named(crate::pass::parameters::DEFAULT_PROFILE).expect("a test reads it")
-}
-
-/// A machine of which nothing is known but the power limits of its packages: its CPU draws what they allow.
-fn of_limits(capabilities: &Capabilities, cores: usize) -> Option<CpuModel> {
-    let knobs = || capabilities.knobs_of(Kind::LimitUw).map(|(_, knob)| knob);
-    let low = knobs().map(|knob| knob.values.lowest()).sum::<Option<u64>>()?;
-    let high = knobs().map(|knob| knob.values.highest().map(|most| most.min(knob.initial))).sum::<Option<u64>>()?;
-    let row = |step: u64| {
-        let limit_uw = low + (high - low) * step / ROWS;
-        let cores = u16::try_from(cores).unwrap_or(u16::MAX);
-        CpuRow {
-            power_uw: limit_uw,
-            cores,
-            quota_ppm: u64::from(cores) * 1_000_000,
-            limit_uw,
-            p99_interval: (ROWS + 1 - step) as f64,
-        }
-    };
-    if high > low { CpuModel::new((0..=ROWS).map(row).collect()) } else { None }
 }

@@ -227,6 +227,9 @@ impl Policy for Adaptive {
         if running.wall.is_limiting() {
             running.feedback.give_up();
         }
+        if running.wall.binding().is_some() {
+            running.feedback.changed(); // latency under a limit says nothing about cores and waits
+        }
         running.learn(sample, &self.parameters);
         running.set_mode(&self.parameters, out);
         running.adjust(sample, &self.parameters, out);

@@ -1,6 +1,8 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
-use pilotlight_plant::{CoreSample, Cost, Depth, Reading, SleepCost, Source, ThreadSample, Tolerance};
+use pilotlight_plant::{
+    CoreSample, Cost, Depth, Kind, Knob, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
+};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
@@ -15,6 +17,12 @@ const SOURCE: Source = Source {
     lag: Cost::Measured(0),
 };
 
+/// Power of the server and of its package, in windows of a second without lag: 40 W and 10 W a core in use, and for the server 1.5 times that and 100 W.
+const POWER: [Source; 2] = [
+    Source { scope: Scope::Server, quantity: Quantity::PowerUw, window_ns: 1_000_000_000, lag: Cost::Measured(0) },
+    Source { scope: Scope::Package(0), quantity: Quantity::PowerUw, window_ns: 10_000_000, lag: Cost::Measured(0) },
+];
+
 /// A server of six cores whose commands take effect at once.
 struct Bench {
     policy: Adaptive,
@@ -26,6 +34,7 @@ struct Bench {
     modes: Vec<CompletionMode>,
     /// The measured 99th percentile, if there is one.
     p99_ns: Option<u64>,
+    limit_uw: u64,
 }
 
 impl Bench {
@@ -33,12 +42,21 @@ impl Bench {
         let mut policy = Adaptive::new(Parameters::default());
         let sleep =
             SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(5_000), wake: Cost::Measured(40_000) };
+        let limit = Knob {
+            scope: Scope::Package(0),
+            kind: Kind::LimitUw,
+            values: Values::Range { min: 30_000_000, max: 100_000_000, step: 1 },
+            initial: 100_000_000,
+            caller: Cost::Measured(0),
+            effect: Cost::Measured(0),
+        };
         let capabilities = Capabilities {
             sleeps: vec![sleep],
             moves: Some(Cost::Measured(100)),
             interrupts: true,
             server_sleep: Some(Cost::Measured(12_000)),
-            sources: vec![SOURCE],
+            sources: vec![SOURCE, POWER[0], POWER[1]],
+            knobs: vec![limit],
             ..Capabilities::default()
         };
         let bound = |ppm| Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(ppm) };
@@ -57,7 +75,8 @@ impl Bench {
         let next = policy.start(&start, &mut out).unwrap();
         let modes = vec![CompletionMode::Poll; threads];
         let random = SplitMix64::seed_from_u64(5);
-        let mut bench = Self { policy, homes, states, next, now_ns: 0, random, modes, p99_ns: None };
+        let mut bench =
+            Self { policy, homes, states, next, now_ns: 0, random, modes, p99_ns: None, limit_uw: 100_000_000 };
         bench.obey(&out);
         bench
     }
@@ -70,7 +89,7 @@ impl Bench {
                 Command::Sleep { core, .. } => self.states[core.index()] = CoreState::Asleep(Depth::SoftwareWait),
                 Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
                 Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
-                Command::Set { .. } => panic!("it sets no knob"),
+                Command::Set { value, .. } => self.limit_uw = value,
             }
         }
         for (core, state) in self.states.iter().enumerate() {
@@ -101,7 +120,13 @@ impl Bench {
         let threads: Vec<ThreadSample> = self.homes.iter().zip(requests).map(thread).collect();
         let cores: Vec<CoreSample> = self.states.iter().map(|&state| CoreSample::new(state)).collect();
         let age_ns = self.now_ns % SOURCE.window_ns;
-        let readings = [Reading { id: ReadingId(0), value: self.p99_ns, age_ns }];
+        let cpu_uw = (40_000_000 + 10_000_000 * self.cores() as u64).min(self.limit_uw);
+        let power = |id, uw, age_ns| Reading { id: ReadingId(id), value: Some(uw), age_ns };
+        let readings = [
+            Reading { id: ReadingId(0), value: self.p99_ns, age_ns },
+            power(1, 100_000_000 + cpu_uw * 3 / 2, self.now_ns % POWER[0].window_ns),
+            power(2, cpu_uw, 0),
+        ];
         let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
         self.next = match long {
@@ -114,6 +139,17 @@ impl Bench {
     /// Checks of this time; returns the number of moves.
     fn run(&mut self, rate: u64, ms: u64) -> usize {
         (0..ms * 1_000_000 / CHECK_NS).map(|_| self.sample(rate, CHECK_NS, None)).sum()
+    }
+
+    fn budget(&mut self, budget_uw: Option<u64>) {
+        let mut out = Vec::new();
+        self.policy.on_goals(self.now_ns, &Goals { budget_uw, ..Goals::default() }, &mut out);
+        self.obey(&out);
+    }
+
+    fn limited_by(&self) -> String {
+        let view = self.policy.view();
+        view.into_iter().find(|(name, _)| *name == "limited by").map(|(_, value)| value).unwrap()
     }
 
     /// Whether the main core has several I/O threads.
@@ -247,6 +283,54 @@ fn waits_are_short_under_load_and_without_end_without_it() {
     bench.run(0, 500);
     assert_eq!((bench.next.needed_ns, bench.next.awake_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
     assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Interrupt));
+}
+
+/// One core draws 175 W, six 250 W.
+#[test]
+fn a_burst_wakes_only_the_cores_that_the_budget_carries() {
+    let burst = |budget_uw| {
+        let mut bench = Bench::new(6, None);
+        bench.budget(budget_uw);
+        bench.run(20_000, 10_000);
+        assert_eq!(bench.cores(), 1);
+        bench.sample(1_000_000, 400_000, Some(LongRound { core: CoreId(0), round_ns: 200_000 }));
+        let at_once = bench.cores();
+        bench.run(1_000_000, 10_000);
+        (at_once, bench.cores(), bench.limit_uw, bench.limited_by())
+    };
+    let none = burst(None);
+    assert_eq!((none.0, none.1, none.2), (6, 6, 100_000_000));
+    let tight = burst(Some(210_000_000));
+    assert!(tight.0 < 4 && (2..5).contains(&tight.1), "{tight:?}");
+    assert!(tight.2 < 90_000_000 && tight.3.starts_with("budget"), "{tight:?}");
+}
+
+#[test]
+fn a_budget_limits_cores_that_are_all_in_use_and_its_end_lifts_the_limit() {
+    let mut bench = Bench::new(6, None);
+    bench.run(600_000, 1_000);
+    assert_eq!((bench.cores(), bench.limited_by().starts_with("load")), (6, true));
+    bench.budget(Some(215_000_000));
+    bench.run(600_000, 3_000);
+    assert!((60_000_000..80_000_000).contains(&bench.limit_uw), "{}", bench.limit_uw);
+    assert!(bench.limited_by().starts_with("budget"), "{}", bench.limited_by());
+    bench.budget(None);
+    bench.run(600_000, 1_000);
+    assert_eq!((bench.cores(), bench.limit_uw), (6, 100_000_000));
+}
+
+#[test]
+fn what_limits_is_named() {
+    let limited = |rate, ppm| {
+        let mut bench = Bench::new(6, ppm);
+        bench.run(rate, 1_000);
+        bench.limited_by()
+    };
+    assert!(limited(0, None).starts_with("floor"));
+    assert_eq!(limited(20_000, None), "load: one core");
+    assert!(limited(20_000, Some(0)).starts_with("tolerance: nothing"));
+    assert_eq!(limited(120_000, Some(100_000)), "tolerance: fewer cores exceed it");
+    assert_eq!(limited(400_000, Some(9_000_000)), "load: fewer cores cannot serve it");
 }
 
 #[test]

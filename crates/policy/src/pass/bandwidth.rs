@@ -21,8 +21,8 @@ use crate::budget::caps::{Caps, Selection};
 
 /// Samples in a mean (PASS 3.3: five intervals).
 pub(crate) const MANY: usize = 5;
-/// Weight of a sample in the share of reads.
-const WEIGHT: f64 = 0.05;
+/// Part of the bytes of earlier samples that is forgotten at a sample, for the share of reads.
+const WEIGHT: f64 = 0.01;
 /// Share of its cap from which a user is limited by it.
 const BINDING: f64 = 0.95;
 
@@ -55,8 +55,8 @@ pub(crate) struct Bandwidth {
     /// Minimum of each namespace and host of a class.
     minimums: Vec<(u8, u64)>,
     samples: usize,
-    /// Smoothed share of reads in the bytes; `None` before the first request.
-    reads: Option<f64>,
+    /// Bytes a second of the last samples, which fade.
+    recent: Rate,
     shows_ns: u64,
     namespaces: usize,
 }
@@ -73,7 +73,7 @@ impl Bandwidth {
             classes,
             minimums: Vec::new(),
             samples: 0,
-            reads: None,
+            recent: Rate::default(),
             shows_ns: 0,
             namespaces: 1,
         }
@@ -187,10 +187,8 @@ impl Bandwidth {
             read: sum.read + rate.read,
             written: sum.written + rate.written,
         });
-        if all.bytes() > 0.0 {
-            let (reads, before) = (all.read / all.bytes(), self.reads());
-            self.reads = Some(self.reads.map_or(reads, |_| before + (reads - before) * WEIGHT));
-        }
+        self.recent.read += all.read - self.recent.read * WEIGHT;
+        self.recent.written += all.written - self.recent.written * WEIGHT;
     }
 
     /// Rate of each item in the last sample.
@@ -199,9 +197,14 @@ impl Bandwidth {
         self.items.iter().map(|item| item.recent.map_or(Rate::default(), |recent| recent[last])).collect()
     }
 
-    /// The share of reads in the bytes: none before the first request, as a written byte needs more power.
-    pub(crate) fn reads(&self) -> f64 {
-        self.reads.unwrap_or(0.0)
+    /// The share of reads in the bytes of the last samples: none before the first request, as a written byte needs more power.
+    fn reads(&self) -> f64 {
+        if self.recent.bytes() > 0.0 { self.recent.read / self.recent.bytes() } else { 0.0 }
+    }
+
+    /// Sets the number of drives of the model; [`Bandwidth::replace`] follows.
+    pub(crate) fn set_drives(&mut self, drives: u32) {
+        self.ssd.drives = drives;
     }
 
     /// Power of a byte a second at the present share of reads, in microwatts.

@@ -1,7 +1,7 @@
 //! A server whose power is known, behind a sensor that is late, under the wall alone.
 
 use pilotlight_plant::{
-    CoreId, CoreSample, CoreState, Cost, Quantity, Reading, Source, ThreadSample, Topology, Values,
+    CoreId, CoreSample, CoreState, Cost, Kind, Knob, Quantity, Reading, Scope, Source, ThreadSample, Topology, Values,
 };
 
 use super::*;
@@ -30,11 +30,18 @@ struct Bench {
     /// True power of each step: server, CPU, and bytes a second.
     steps: Vec<[f64; 3]>,
     is_blind: bool,
+    /// The plant refuses caps.
+    refuses_caps: bool,
     commands: Vec<Command>,
 }
 
 impl Bench {
     fn new(profile: Option<&str>) -> Self {
+        Self::of(profile, true)
+    }
+
+    /// With a reading of the CPU's power, or without.
+    fn of(profile: Option<&str>, has_packages: bool) -> Self {
         let knob = |scope, kind, (min, max)| Knob {
             scope,
             kind,
@@ -52,7 +59,7 @@ impl Bench {
             ],
             sources: vec![
                 source(Scope::Server, Quantity::PowerUw, S, 1_300_000_000),
-                source(Scope::Package(0), Quantity::PowerUw, STEP_NS, 0),
+                source(if has_packages { Scope::Package(0) } else { Scope::Device(9) }, Quantity::PowerUw, STEP_NS, 0),
                 source(Scope::Namespace(1), Quantity::ReadBytesPerS, STEP_NS, 0),
                 source(Scope::Namespace(1), Quantity::WrittenBytesPerS, STEP_NS, 0),
             ],
@@ -76,6 +83,7 @@ impl Bench {
             cap: 1e12,
             steps: Vec::new(),
             is_blind: false,
+            refuses_caps: false,
             commands: Vec::new(),
         };
         bench.budget(Some(BUDGET_UW));
@@ -92,6 +100,9 @@ impl Bench {
         for command in &out {
             match *command {
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value as f64,
+                Command::Set { knob: KnobId(1), value } if self.refuses_caps => {
+                    assert!(self.wall.on_refused(self.now_ns, (KnobId(1), value), Refusal::Unsupported));
+                }
                 Command::Set { knob: KnobId(1), value } => self.cap = value as f64,
                 ref other => panic!("{other:?}"),
             }
@@ -223,6 +234,7 @@ fn without_a_budget_everything_is_lifted() {
     assert!(bench.limit_uw < 200e6 && bench.cap < 1e12);
     bench.budget(None);
     assert_eq!((bench.limit_uw, bench.cap), (200e6, 1e12));
+    assert!(bench.wall.cores() >= 8);
     assert!(bench.wall.readings().is_empty() && bench.wall.due_ns().is_none());
 }
 
@@ -233,4 +245,23 @@ fn a_budget_below_all_that_can_be_saved_is_named() {
     bench.run(60, BURST);
     assert_eq!(bench.limit_uw, 40e6);
     assert!(bench.wall.unreachable().is_some_and(|floor| (160_000_000..170_000_000).contains(&floor.reached)));
+}
+
+/// Both loads would draw 316 W, of which CPU and drives take their parts.
+#[test]
+fn a_cap_that_is_refused_is_made_up_for_by_the_cpu() {
+    let mut bench = Bench::new(None);
+    bench.refuses_caps = true;
+    bench.run(120, BURST);
+    let late = bench.steps[900..].iter().map(|step| step[0]).fold(0.0, f64::max);
+    assert!(late <= 1.02 * BUDGET_UW as f64 && bench.cap == 1e12, "{late}");
+}
+
+#[test]
+fn without_a_reading_of_the_cpus_power_the_budget_is_kept_and_used() {
+    let mut bench = Bench::of(None, false);
+    bench.run(240, BURST);
+    let late = || bench.steps[1_800..].iter().map(|step| step[0]);
+    let (least, most) = (late().fold(f64::MAX, f64::min), late().fold(0.0, f64::max));
+    assert!(most <= 1.02 * BUDGET_UW as f64 && least > 0.8 * BUDGET_UW as f64, "{least} to {most}");
 }
