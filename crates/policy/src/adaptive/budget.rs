@@ -20,17 +20,20 @@
 //! limited; at a constant load commands end; a budget that is removed lifts every limit; without readings nothing is raised.
 
 mod division;
+mod draws;
 mod model;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::VecDeque;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, KnobId, ReadingId, Refusal, Sample, Start, Unreachable, View,
+    Capabilities, Command, Component, Goal, Goals, KnobId, ReadingId, Refusal, Sample, Start, Unreachable,
 };
 
 use self::division::{Response, User, divide};
+use self::draws::Draws;
 use self::model::{built_in, namespaces, of_cores, of_limits};
 use super::parameters::Parameters;
 use crate::budget::Domain;
@@ -41,8 +44,6 @@ use crate::pass::profile::Profile;
 use crate::pass::ssd_model::SsdModel;
 use crate::schedule::Schedule;
 
-/// Time over which samples are kept beyond a window of the sensor: its lag is less.
-const KEPT_NS: u64 = 10_000_000_000;
 /// The allowances aim at the middle of PASS's range of no action, from 1 % below the budget on (section 3.3).
 const NO_ACTION: f64 = 0.01;
 /// Part of the budget by which an allowance must differ from the divided one, to be changed although their sum is right; chosen.
@@ -67,14 +68,6 @@ const RESTS_NS: u64 = 60_000_000_000;
 const FORGETS: f64 = 0.02;
 /// Draw of a CPU at its limit by that of the configuration in the model (which may be wrong by 20 %; it is of another program).
 const EXCESS: (f64, f64) = (0.5, 3.0);
-
-/// The draws at a sample.
-#[derive(Clone, Copy, Debug)]
-struct Draw {
-    ended_ns: u64,
-    cpu_uw: Option<f64>,
-    drives_uw: f64,
-}
 
 /// Machines of which no profile is given, with power limits and without.
 const OF_LIMITS: &str = "power limits of the packages";
@@ -105,7 +98,7 @@ pub(super) struct Wall {
     packages: Meter,
     cpu: Cpu,
     bandwidth: Bandwidth,
-    draws: VecDeque<Draw>,
+    draws: Draws,
     response: Response,
     /// Ends of windows, and the power of the server, of the CPU, and of the drives by their model.
     readings: VecDeque<(u64, [f64; 3])>,
@@ -154,7 +147,7 @@ impl Wall {
             capabilities: Capabilities::default(),
             meter: Meter::default(),
             packages: Meter::default(),
-            draws: VecDeque::new(),
+            draws: Draws::default(),
             response: Response::default(),
             unexplained_uw: 0.0,
             readings: VecDeque::new(),
@@ -194,7 +187,7 @@ impl Wall {
         }
         self.find_meters();
         self.schedule.start_ns = start.now_ns;
-        self.adopt(start.now_ns, start.goals, out);
+        self.on_goals(start.now_ns, start.goals, out);
     }
 
     fn find_meters(&mut self) {
@@ -226,7 +219,7 @@ impl Wall {
     /// Cores that the CPU's allowance carries, if all that are not in use add alike to its draw, up to its highest: more would be slowed down, and
     /// draw more than the allowance until the power limit has slowed them down.
     fn carried(&self, used: usize, all: usize) -> usize {
-        let Some(cpu_uw) = self.draws.back().and_then(|draw| draw.cpu_uw).filter(|_| self.is_limiting()) else {
+        let Some(cpu_uw) = self.draws.last_cpu_uw().filter(|_| self.is_limiting()) else {
             return usize::MAX;
         };
         let core_uw = (self.cpu.highest_uw() as f64 * self.excess - cpu_uw) / (all - used).max(1) as f64;
@@ -255,11 +248,8 @@ impl Wall {
         ids
     }
 
+    /// Takes other goals; knobs are lowered at once.
     pub(super) fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
-        self.adopt(now_ns, goals, out);
-    }
-
-    fn adopt(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         let before = std::mem::replace(&mut self.goals, goals.clone());
         if before.priorities != goals.priorities || before.minimums != goals.minimums {
             self.replace_caps(now_ns, out);
@@ -379,35 +369,14 @@ impl Wall {
 
     fn note_draws(&mut self, sample: &Sample<'_>) {
         let meter = if self.domain == Domain::Cpu { &self.meter } else { &self.packages };
-        let measured = meter.sum(sample);
-        let begins_ns = sample.now_ns.saturating_sub(self.meter.window_ns().saturating_add(KEPT_NS));
-        while self.draws.front().is_some_and(|draw| draw.ended_ns < begins_ns) {
-            self.draws.pop_front();
-        }
+        let cpu = meter.sum(sample).map(|(ended_ns, uw)| (ended_ns, uw as f64));
         let drives_uw = self.bandwidth.power_uw(&self.bandwidth.last_rates());
-        let ended_ns = measured.map_or(sample.now_ns, |(ended_ns, _)| ended_ns);
-        self.draws.push_back(Draw { ended_ns, cpu_uw: measured.map(|(_, uw)| uw as f64), drives_uw });
+        self.draws.push(sample.now_ns, cpu, drives_uw, self.meter.window_ns());
     }
 
     /// Mean draws over the last window of the server's sensor; `None` if they were not sampled for all of it.
     fn mean_draws(&self) -> Option<(Option<f64>, f64)> {
-        let ended_ns = self.meter.ended_ns()?;
-        let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
-        if self.draws.front()?.ended_ns > began_ns + self.schedule.period_ns {
-            return None;
-        }
-        let within = || {
-            self.draws
-                .iter()
-                .filter(|draw| (began_ns + 1..=ended_ns + self.schedule.period_ns / 2).contains(&draw.ended_ns))
-        };
-        let many = within().count();
-        if many == 0 {
-            return self.draws.back().map(|draw| (draw.cpu_uw, draw.drives_uw));
-        }
-        let drives_uw = within().map(|draw| draw.drives_uw).sum::<f64>() / many as f64;
-        let cpu_uw = within().map(|draw| draw.cpu_uw).sum::<Option<f64>>().map(|sum| sum / many as f64);
-        Some((cpu_uw, drives_uw))
+        self.draws.mean(self.meter.ended_ns()?, self.meter.window_ns(), self.schedule.period_ns)
     }
 
     /// The CPU's allowance.
@@ -542,32 +511,5 @@ impl Wall {
         self.bandwidth.apply(now_ns, out);
         self.changes += u64::from(out.len() > before);
         out.len() > before
-    }
-
-    pub(super) fn state(&self) -> &'static str {
-        match self.budget_uw {
-            None => "none",
-            Some(_) if self.is_stale => "no reading of power: the CPU is at its lowest",
-            Some(_) if self.unreachable_uw.is_some() => "unreachable: over the budget with everything at its lowest",
-            Some(_) if self.is_full() => "limits nothing: it carries a full load",
-            Some(_) => "limits are armed for a full load",
-        }
-    }
-
-    pub(super) fn view(&self) -> View {
-        let Some(budget_uw) = self.budget_uw else { return View::new() };
-        let watts = |uw: f64| format!("{:.1}", uw / 1e6);
-        let limited = |uw: f64, most: f64| if uw >= most { "not limited".to_owned() } else { watts(uw) };
-        let rest_uw = self.rest_uw();
-        vec![
-            ("budget W", watts(budget_uw as f64)),
-            ("budget_state", self.state().to_owned()),
-            ("budget by", self.model.to_owned()),
-            ("CPU may draw, W", limited(self.cpu_allowance_uw(), self.cpu.highest_uw() as f64 * self.excess)),
-            ("drives may draw beyond idle, W", limited(self.drives_uw, f64::INFINITY)),
-            ("bandwidth caps", self.bandwidth.text()),
-            ("power of all else, W", rest_uw.map_or("not measured yet".to_owned(), watts)),
-            ("bottleneck", self.binding().map_or("unknown", Component::name).to_owned()),
-        ]
     }
 }
