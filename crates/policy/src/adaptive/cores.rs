@@ -217,7 +217,9 @@ impl Running {
     /// The goal that keeps it from saving more, or why there is nothing more to save.
     pub(super) fn limited_by(&self, parameters: &Parameters) -> &'static str {
         let used = self.in_use();
-        if self.wall.is_limiting() && (self.wall.binding().is_some() || used >= self.wall.cores()) {
+        let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
+        let needs_more = used >= self.wall.cores() && rise_ns > allowed_ns;
+        if self.wall.is_limiting() && (self.wall.binding().is_some() || needs_more) {
             return "budget: what it carries is used";
         }
         if self.allows_nothing() {
@@ -242,15 +244,18 @@ impl Running {
 
     /// What is left between the estimate and what is allowed.
     pub(super) fn unused(&self, parameters: &Parameters) -> String {
-        let base_ns = self.base_ns(&self.loads);
-        let load = self.load().busiest;
-        let rise_ns =
-            (p99_ns(self.service_ns, load) + self.feedback.unexplained_ns() - base_ns) * self.feedback.scale();
-        let allowed_ns = self.allowed_ns(base_ns, parameters);
+        let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
         if rise_ns.is_finite() && allowed_ns > 0.0 {
             format!("{:.0} us of {:.0} us", (allowed_ns - rise_ns).max(0.0) / 1e3, allowed_ns / 1e3)
         } else {
             "none".to_owned()
         }
+    }
+
+    /// The estimated rise of p99 above that of polling, and what is allowed.
+    fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
+        let base_ns = self.base_ns(&self.loads);
+        let now_ns = p99_ns(self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
+        ((now_ns - base_ns) * self.feedback.scale(), self.allowed_ns(base_ns, parameters))
     }
 }

@@ -302,6 +302,10 @@ fn a_burst_wakes_only_the_cores_that_the_budget_carries() {
     assert_eq!((none.0, none.1, none.2), (6, 6, 100_000_000));
     let tight = burst(Some(210_000_000));
     assert!(tight.0 < 4 && (2..5).contains(&tight.1), "{tight:?}");
+    let mut light = Bench::new(6, None);
+    light.budget(Some(210_000_000));
+    light.run(20_000, 10_000);
+    assert_eq!(light.limited_by(), "load: one core", "the budget is not in the way");
     assert!(tight.2 < 90_000_000 && tight.3.starts_with("budget"), "{tight:?}");
 }
 
