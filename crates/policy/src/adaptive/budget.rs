@@ -128,7 +128,6 @@ pub(super) struct Wall {
     is_stale: bool,
     unreachable_uw: Option<u64>,
     binding: Option<Component>,
-    both_bind: bool,
     changes: u64,
 }
 
@@ -167,7 +166,6 @@ impl Wall {
             is_stale: false,
             unreachable_uw: None,
             binding: None,
-            both_bind: false,
             changes: 0,
         }
     }
@@ -415,7 +413,6 @@ impl Wall {
             self.unexplained_uw += power_uw - budget_uw as f64 * (1.0 - NO_ACTION / 2.0);
         }
         let (cpu_binds, drives_bind) = (is_busy, self.bandwidth.is_binding());
-        self.both_bind = cpu_binds && drives_bind;
         self.binding = match (cpu_binds, drives_bind) {
             (_, true) => Some(Component::Drives),
             (true, false) => Some(Component::Cpu),
@@ -490,7 +487,6 @@ impl Wall {
         let is_kept = sum_uw <= budget_uw && (sum_uw >= budget_uw * (1.0 - NO_ACTION) || self.is_full());
         let shift_uw = (cpu_uw - now_uw[0]).abs().max((drives_uw - now_uw[1]).abs());
         let is_wanted = match self.binding {
-            _ if self.both_bind => false, // each would take from the other
             Some(Component::Drives) => drives_uw > now_uw[1] * WANTED,
             Some(Component::Cpu) => cpu_uw > now_uw[0] * WANTED,
             None => false,
@@ -498,7 +494,7 @@ impl Wall {
         let before = out.len();
         let mut level_uw = self.cpu.level_uw();
         let price = self.bandwidth.price() * self.response.slopes.1;
-        if !is_kept || is_wanted || !self.both_bind && shift_uw >= budget_uw * SHIFT {
+        if !is_kept || is_wanted || shift_uw >= budget_uw * SHIFT {
             self.drives_uw = if drives_uw >= drives.most_uw { f64::INFINITY } else { drives_uw };
             level_uw = if cpu_uw >= cpu.most_uw { u64::MAX } else { (cpu_uw / scale) as u64 };
             self.price = 0.0;

@@ -17,10 +17,12 @@ const LAG_STEPS: usize = 13;
 struct Wish {
     cpu_uw: f64,
     bytes_per_s: f64,
+    /// Power of something that no model has.
+    more_uw: f64,
 }
 
-const VALLEY: Wish = Wish { cpu_uw: 60e6, bytes_per_s: 0.2e9 };
-const BURST: Wish = Wish { cpu_uw: 120e6, bytes_per_s: 4e9 };
+const VALLEY: Wish = Wish { cpu_uw: 60e6, bytes_per_s: 0.2e9, more_uw: 0.0 };
+const BURST: Wish = Wish { cpu_uw: 120e6, bytes_per_s: 4e9, more_uw: 0.0 };
 
 struct Bench {
     wall: Wall,
@@ -30,8 +32,10 @@ struct Bench {
     /// True power of each step: server, CPU, and bytes a second.
     steps: Vec<[f64; 3]>,
     is_blind: bool,
-    /// The plant refuses caps.
-    refuses_caps: bool,
+    /// How the plant refuses caps.
+    refuses_caps: Option<Refusal>,
+    /// Cores in use, of eight.
+    used: usize,
     commands: Vec<Command>,
 }
 
@@ -83,7 +87,8 @@ impl Bench {
             cap: 1e12,
             steps: Vec::new(),
             is_blind: false,
-            refuses_caps: false,
+            refuses_caps: None,
+            used: 8,
             commands: Vec::new(),
         };
         bench.budget(Some(BUDGET_UW));
@@ -100,10 +105,10 @@ impl Bench {
         for command in &out {
             match *command {
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value as f64,
-                Command::Set { knob: KnobId(1), value } if self.refuses_caps => {
-                    assert!(self.wall.on_refused(self.now_ns, (KnobId(1), value), Refusal::Unsupported));
-                }
-                Command::Set { knob: KnobId(1), value } => self.cap = value as f64,
+                Command::Set { knob: KnobId(1), value } => match self.refuses_caps {
+                    Some(refusal) => assert!(self.wall.on_refused(self.now_ns, (KnobId(1), value), refusal)),
+                    None => self.cap = value as f64,
+                },
                 ref other => panic!("{other:?}"),
             }
         }
@@ -114,7 +119,7 @@ impl Bench {
     fn step(&mut self, wish: Wish) -> f64 {
         let (cpu_uw, bytes) = (wish.cpu_uw.min(self.limit_uw), wish.bytes_per_s.min(self.cap));
         // 90 W, 1.8 W for each of the CPU, and 2.5 W for each GB/s read, where the built-in model has 1.1 W
-        let server_uw = 90e6 + 1.8 * cpu_uw + 2.5e-3 * bytes;
+        let server_uw = 90e6 + 1.8 * cpu_uw + 2.5e-3 * bytes + wish.more_uw;
         self.steps.push([server_uw, cpu_uw, bytes]);
         self.now_ns += STEP_NS;
         let last = self.steps.len();
@@ -137,7 +142,7 @@ impl Bench {
             readings: &readings,
         };
         let is_limited = cpu_uw < wish.cpu_uw;
-        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, used: 8, most: 8 };
+        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, used: self.used, most: 8 };
         let mut out = Vec::new();
         self.wall.on_sample(&sample, load, &mut out);
         self.obey(out);
@@ -163,8 +168,22 @@ fn after_the_first_bursts_a_burst_stays_within_the_budget() {
             .collect();
         let most = bursts[2..].iter().copied().fold(0.0, f64::max);
         assert!(most <= 1.01 * BUDGET_UW as f64, "{profile:?}: {bursts:?}");
-        assert!(bursts[11] > 0.9 * BUDGET_UW as f64, "{profile:?}: the budget is used: {bursts:?}");
+        assert!(bursts[11] > 0.97 * BUDGET_UW as f64, "{profile:?}: the budget is used: {bursts:?}");
     }
+}
+
+/// Every other burst draws 20 W more, for what neither CPU nor drives explain.
+#[test]
+fn what_a_burst_adds_elsewhere_is_kept_for_the_next() {
+    let mut bench = Bench::new(None);
+    let bursts: Vec<f64> = (0..14)
+        .map(|burst| {
+            bench.run(10, VALLEY);
+            bench.run(2, Wish { more_uw: if burst % 2 == 1 { 20e6 } else { 0.0 }, ..BURST })
+        })
+        .collect();
+    let most = bursts[6..].iter().copied().fold(0.0, f64::max);
+    assert!(most <= 1.01 * BUDGET_UW as f64, "{bursts:?}");
 }
 
 #[test]
@@ -183,7 +202,7 @@ fn a_long_valley_opens_no_limit_for_the_next_burst() {
 #[test]
 fn a_load_within_the_budget_is_never_limited() {
     let mut bench = Bench::new(None);
-    let wish = Wish { cpu_uw: 100e6, bytes_per_s: 3e9 };
+    let wish = Wish { cpu_uw: 100e6, bytes_per_s: 3e9, more_uw: 0.0 };
     let uw = |step: &[f64; 3]| (step[1], step[2]);
     bench.run(60, wish);
     assert!(bench.steps.iter().all(|step| uw(step) == (wish.cpu_uw, wish.bytes_per_s)));
@@ -205,9 +224,9 @@ fn at_a_constant_load_commands_end() {
 #[test]
 fn power_that_the_drives_do_not_use_is_the_cpus_and_the_reverse() {
     let mut bench = Bench::new(None);
-    bench.run(120, Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9 });
+    bench.run(120, Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9, more_uw: 0.0 });
     assert!(bench.steps.last().unwrap()[0] > 0.97 * BUDGET_UW as f64, "{:?}", bench.steps.last());
-    bench.run(180, Wish { cpu_uw: 60e6, bytes_per_s: 20e9 });
+    bench.run(180, Wish { cpu_uw: 60e6, bytes_per_s: 20e9, more_uw: 0.0 });
     assert!(bench.steps.last().unwrap()[2] > 6.8e9, "{:?}", bench.steps.last());
 }
 
@@ -231,7 +250,9 @@ fn a_sensor_that_stops_raises_nothing_and_ends_at_the_lowest_power() {
 fn without_a_budget_everything_is_lifted() {
     let mut bench = Bench::new(None);
     bench.run(20, BURST);
-    assert!(bench.limit_uw < 200e6 && bench.cap < 1e12);
+    bench.used = 2;
+    bench.run(1, BURST);
+    assert!(bench.limit_uw < 200e6 && bench.cap < 1e12 && bench.wall.cores() < 8);
     bench.budget(None);
     assert_eq!((bench.limit_uw, bench.cap), (200e6, 1e12));
     assert!(bench.wall.cores() >= 8);
@@ -250,11 +271,13 @@ fn a_budget_below_all_that_can_be_saved_is_named() {
 /// Both loads would draw 316 W, of which CPU and drives take their parts.
 #[test]
 fn a_cap_that_is_refused_is_made_up_for_by_the_cpu() {
-    let mut bench = Bench::new(None);
-    bench.refuses_caps = true;
-    bench.run(120, BURST);
-    let late = bench.steps[900..].iter().map(|step| step[0]).fold(0.0, f64::max);
-    assert!(late <= 1.02 * BUDGET_UW as f64 && bench.cap == 1e12, "{late}");
+    for refusal in [Refusal::Unsupported, Refusal::Failed] {
+        let mut bench = Bench::new(None);
+        bench.refuses_caps = Some(refusal);
+        bench.run(120, BURST);
+        let late = bench.steps[900..].iter().map(|step| step[0]).fold(0.0, f64::max);
+        assert!(late <= 1.005 * BUDGET_UW as f64 && bench.cap == 1e12, "{refusal:?}: {late}");
+    }
 }
 
 #[test]
