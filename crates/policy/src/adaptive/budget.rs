@@ -128,7 +128,6 @@ pub(super) struct Wall {
     is_stale: bool,
     unreachable_uw: Option<u64>,
     binding: Option<Component>,
-    changes: u64,
 }
 
 impl Wall {
@@ -166,7 +165,6 @@ impl Wall {
             is_stale: false,
             unreachable_uw: None,
             binding: None,
-            changes: 0,
         }
     }
 
@@ -505,7 +503,6 @@ impl Wall {
         }
         self.cpu.set(now_ns, level_uw, out); // also what was refused or could not be raised before
         self.bandwidth.apply(now_ns, out);
-        self.changes += u64::from(out.len() > before);
         out.len() > before
     }
 }
