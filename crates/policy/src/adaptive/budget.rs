@@ -7,12 +7,12 @@
 //! server's power without both: `rest = power - slope x CPU - drives`, where the *slope* is what a watt of the CPU costs the server (fans, voltage
 //! regulators, memory). All of one window of the server's sensor, as it is late.
 //!
-//! *Rule.* At each reading, `slope x CPU allowance + drives' allowance <= budget - rest`. Each gets its *demand*, the highest draw of the last
-//! minute, more if its limit binds; what is left is divided in proportion, and if demands exceed the budget both give way alike. So power that one
-//! does not use goes to the other, but an allowance is never larger because the other's draw is small at present.
+//! *Rule.* At each reading, `slope x CPU allowance + drives' allowance <= budget - rest`, with the highest rest of a minute. Each gets its *demand*,
+//! its highest draw, which fades within minutes, and more if its limit binds; both get half of what is left, and if demands exceed the budget both
+//! give way alike. So power that one does not use goes to the other, and whatever both draw then is within the budget.
 //!
 //! *Mechanisms.* CPU configurations and drives of a profile (PASS, section 3.2), if one is given. Else the power limits of the packages, whose
-//! values are watts; without them the built-in profile.
+//! values are watts, or without them the number of cores and the CPU quota; and drives as PASS's.
 //!
 //! *Faults.* Without a new reading nothing is raised; once the last one that can be used is older than `stale_after`, the CPU gets its lowest configuration.
 //!
@@ -196,7 +196,7 @@ impl Wall {
         self.budget_uw.is_some()
     }
 
-    /// Whether a limit is set, or may still have to be lifted.
+    /// Whether a limit is set for the budget.
     pub(super) fn is_limiting(&self) -> bool {
         self.is_active() && !self.is_full()
     }
@@ -331,18 +331,10 @@ impl Wall {
         self.cpu.on_refused(now_ns, set, refusal) || self.bandwidth.on_refused(now_ns, set, refusal)
     }
 
-    /// An interval has ended.
+    /// An interval has ended, at or after [`Wall::due_ns`].
     pub(super) fn on_sample(&mut self, sample: &Sample<'_>, load: Load, out: &mut Vec<Command>) {
         let now_ns = sample.now_ns;
-        let Some(budget_uw) = self.budget_uw else {
-            if self.due_ns().is_some_and(|due_ns| now_ns >= due_ns) {
-                self.lift(now_ns, out);
-            }
-            return;
-        };
-        if now_ns < self.due_ns {
-            return;
-        }
+        let Some(budget_uw) = self.budget_uw else { return self.lift(now_ns, out) };
         self.due_ns = self.schedule.after(now_ns);
         self.bandwidth.record(sample);
         self.note_draws(sample);

@@ -46,7 +46,7 @@ impl Running {
     }
 
     /// The fewest cores whose rise is allowed.
-    pub(super) fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
+    fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
         let most = self.most();
         if self.allows_nothing() || self.feedback.measures() {
             return most;
@@ -86,12 +86,12 @@ impl Running {
     }
 
     /// Places the threads on this many cores.
-    pub(super) fn use_cores(&mut self, cores: usize, loads: &[f64], sample: &Sample<'_>, out: &mut Vec<Command>) {
+    fn use_cores(&mut self, cores: usize, loads: &[f64], sample: &Sample<'_>, out: &mut Vec<Command>) {
         let (homes, _) = place(loads, &self.homes(), &self.order[..cores]);
         self.move_to(homes, sample, out);
     }
 
-    pub(super) fn move_to(&mut self, homes: Vec<CoreId>, sample: &Sample<'_>, out: &mut Vec<Command>) {
+    fn move_to(&mut self, homes: Vec<CoreId>, sample: &Sample<'_>, out: &mut Vec<Command>) {
         let before = out.len();
         commands(&Plan { homes }, sample, &self.topology, self.goal, out);
         if out.len() > before {
@@ -138,7 +138,7 @@ impl Running {
         }
     }
 
-    pub(super) fn take(
+    fn take(
         &mut self,
         cores: usize,
         loads: &[f64],
@@ -207,13 +207,7 @@ impl Running {
             ..Next::at(self.needed_ns())
         }
     }
-}
 
-pub(super) fn sum(loads: &[f64]) -> f64 {
-    loads.iter().sum()
-}
-
-impl Running {
     /// The goal that keeps it from saving more, or why there is nothing more to save.
     pub(super) fn limited_by(&self, parameters: &Parameters) -> &'static str {
         let used = self.in_use();
@@ -258,4 +252,8 @@ impl Running {
         let now_ns = p99_ns(self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
         ((now_ns - base_ns) * self.feedback.scale(), self.allowed_ns(base_ns, parameters))
     }
+}
+
+fn sum(loads: &[f64]) -> f64 {
+    loads.iter().sum()
 }

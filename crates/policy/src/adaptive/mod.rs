@@ -222,7 +222,9 @@ impl Policy for Adaptive {
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.update(sample, self.parameters.check_ns);
         running.armed = true;
-        running.wall.on_sample(sample, running.load(), out);
+        if running.wall.due_ns().is_some_and(|due_ns| sample.now_ns >= due_ns) {
+            running.wall.on_sample(sample, running.load(), out);
+        }
         let before = out.len();
         if running.wall.is_limiting() {
             running.feedback.give_up();

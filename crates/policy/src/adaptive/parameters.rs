@@ -125,7 +125,7 @@ const TABLE: [Parameter<Parameters>; 11] = [
     },
     Parameter {
         key: "profile",
-        meaning: "power and performance of the machine, by which a budget is divided between CPU and drives; none: the CPU's power limits hold it alone",
+        meaning: "power and performance of the machine, by which a budget is divided between CPU and drives; none: by its knobs, and drives as PASS's",
         allowed: "none, the name of a profile that comes with the program, or the text of one",
         get: |p| p.profile.as_ref().map_or(NONE.to_owned(), |profile| profile.name.clone()),
         set: |p, v| {

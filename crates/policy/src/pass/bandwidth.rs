@@ -20,7 +20,7 @@ use super::ssd_model::{Rate, SsdModel};
 use crate::budget::caps::{Caps, Selection};
 
 /// Samples in a mean (PASS 3.3: five intervals).
-pub(crate) const MANY: usize = 5;
+pub(super) const MANY: usize = 5;
 /// Part of the bytes of earlier samples that is forgotten at a sample, for the share of reads.
 const WEIGHT: f64 = 0.01;
 /// Share of its cap from which a user is limited by it.
@@ -241,7 +241,7 @@ impl Bandwidth {
     }
 
     /// Whether bandwidth is known, if it is measured.
-    pub(crate) fn is_known(&self) -> bool {
+    pub(super) fn is_known(&self) -> bool {
         let is_measured = |item: &Item| item.read.or(item.both).is_some();
         self.items.iter().any(|item| item.recent.is_some()) || !self.items.iter().any(is_measured)
     }
@@ -252,12 +252,12 @@ impl Bandwidth {
     }
 
     /// Time from a change until a sample shows only its effect, in nanoseconds: a window and its lag.
-    pub(crate) fn shows_ns(&self) -> u64 {
+    pub(super) fn shows_ns(&self) -> u64 {
         self.shows_ns
     }
 
     /// Mean rate of each item over the last samples.
-    pub(crate) fn rates(&self) -> Vec<Rate> {
+    pub(super) fn rates(&self) -> Vec<Rate> {
         let mean = |item: &Item| {
             let recent = item.recent.unwrap_or_default();
             let sum = recent.iter().fold(Rate::default(), |sum, rate| Rate {
@@ -279,13 +279,13 @@ impl Bandwidth {
     }
 
     /// Power that caps could save, in microwatts.
-    pub(crate) fn available_uw(&self, rates: &[Rate]) -> f64 {
+    pub(super) fn available_uw(&self, rates: &[Rate]) -> f64 {
         let above = |item: &Item, rate: Rate| (rate.bytes() - self.floor(item)).max(0.0) * self.ssd.slope(rate);
         if self.is_empty() { 0.0 } else { self.namespaces(rates).map(|(item, rate)| above(item, rate)).sum() }
     }
 
     /// Most power that all drives draw beyond idle, in microwatts.
-    pub(crate) fn most_uw(&self) -> f64 {
+    pub(super) fn most_uw(&self) -> f64 {
         let SsdModel { most, read_slope, written_slope, drives, .. } = self.ssd;
         (most.read * read_slope).max(most.written * written_slope) * f64::from(drives)
     }
@@ -333,7 +333,7 @@ impl Bandwidth {
     }
 
     /// Lowers caps to save this power at these rates, the lowest class first; returns the power saved.
-    pub(crate) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+    pub(super) fn cut(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let all_uw = self.power_uw(rates);
         let (mut left_uw, mut by_hosts_uw) = (wanted_uw, 0.0);
         for at in 0..self.classes.len() {
@@ -366,7 +366,7 @@ impl Bandwidth {
     }
 
     /// Raises caps to allow this additional power, the highest class first; returns the power allowed. A cap that limits nothing is lifted.
-    pub(crate) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
+    pub(super) fn raise(&mut self, wanted_uw: f64, rates: &[Rate]) -> f64 {
         let mut left_uw = wanted_uw;
         let top = self.ssd.most.read.max(self.ssd.most.written) * f64::from(self.ssd.drives);
         for at in (0..self.classes.len()).rev() {
@@ -387,7 +387,7 @@ impl Bandwidth {
     }
 
     /// Lowers caps so that the drives draw at most this beyond idle under any load; raises none.
-    pub(crate) fn limit(&mut self, most_uw: f64) {
+    pub(super) fn limit(&mut self, most_uw: f64) {
         let drive = f64::from(self.ssd.drives);
         // A host may use any namespace, so only caps of namespaces are certain to save power.
         let each = |item: &Item| {

@@ -75,7 +75,7 @@ impl Cpu {
         self.set(now_ns, self.level_uw, out);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.lowest_uw() == self.highest_uw()
     }
 
@@ -125,7 +125,7 @@ impl Cpu {
     }
 
     /// Lowers the level without a command, when the CPU draws less than it.
-    pub(crate) fn lower_level(&mut self, level_uw: u64) {
+    pub(super) fn lower_level(&mut self, level_uw: u64) {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.level_uw);
     }
 
