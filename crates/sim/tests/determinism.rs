@@ -110,6 +110,18 @@ fn both_engines_move_threads_and_sleep_alike() {
     }
 }
 
+/// Cores report long rounds, and wait in the kernel or poll.
+#[test]
+fn both_engines_report_long_rounds_alike() {
+    for seed in 0..3 {
+        for (waits, round) in [("true", "5us"), ("false", "5us"), ("false", "20us")] {
+            let settings = [("check_interval", "500us"), ("hold", "1ms"), ("round", round), ("waits", waits)];
+            let outcome = engines_agree(&bursts(6, seed), "adaptive", &settings);
+            assert!(outcome.decisions.moves > 0, "{waits} {round}: {:?}", outcome.decisions);
+        }
+    }
+}
+
 /// Every policy, with short intervals for short runs.
 const POLICIES: [(&str, &[(&str, &str)]); 10] = [
     ("static", &[]),

@@ -314,6 +314,26 @@ impl Core {
         }
     }
 
+    /// As [`Core::next_ns`], or later if it polls in vain until then: no earlier step concerns another core.
+    pub(crate) fn acts_ns(&mut self, shared: &Shared<'_>) -> u64 {
+        let next_ns = self.next_ns(shared);
+        let is_at_boundary = self.mode == Mode::Polls && self.place.is_none();
+        if !is_at_boundary || shared.interrupts.is_active() || shared.polls.is_some() {
+            return next_ns;
+        }
+        let plain_until_ns = self.plain_until_ns(shared);
+        let finds_ns = self.due_ns(shared).saturating_sub(self.empty_loop(shared).loop_ns);
+        next_ns.max(finds_ns.min(plain_until_ns))
+    }
+
+    /// Catches up with `until_ns` as far as it polls in vain.
+    pub(crate) fn poll_in_vain(&mut self, shared: &mut Shared<'_>, until_ns: u64) {
+        let until_ns = until_ns.min(self.acts_ns(shared));
+        if self.mode == Mode::Polls && self.now_ns < until_ns {
+            self.advance(shared, until_ns, true);
+        }
+    }
+
     /// Whether it rests without an event before `until_ns`: [`Core::advance`] would do nothing.
     #[inline]
     pub(crate) fn rests_until(&self, shared: &Shared<'_>, until_ns: u64) -> bool {
@@ -347,7 +367,8 @@ impl Core {
                 self.poll_on(shared, place, until_ns);
                 continue;
             }
-            if self.now_ns < plain_until_ns {
+            let has_report = self.is_main && shared.long_round.is_some();
+            if self.now_ns < plain_until_ns && !has_report {
                 self.plain(shared, plain_until_ns, until_ns);
                 continue;
             }

@@ -202,22 +202,24 @@ fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
     involved.dedup();
 }
 
-/// Repeatedly advances the earliest of the involved cores, up to the next core's time or until it sends a message.
+/// Repeatedly advances the involved core that acts first, until the next one does or it sends a message.
 fn in_turn(sim: &mut Simulation<'_>, involved: &[usize], (until_ns, calls_policy): (u64, bool)) -> (u64, bool) {
     loop {
         let Simulation { cores, shared, main, .. } = &mut *sim;
         let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
         for &index in involved {
-            let next = (cores[index].next_ns(shared), index != *main, index);
+            let next = (cores[index].acts_ns(shared), index != *main, index);
             second_ns = second_ns.min(first.0.max(next.0));
             first = first.min(next);
         }
         let (at_ns, _, index) = first;
-        if at_ns >= until_ns {
-            return (until_ns, calls_policy);
-        }
-        if cores[index].advance(shared, second_ns.clamp(at_ns + 1, until_ns), true) {
-            return (cores[index].now_ns, true);
+        let ends_now = at_ns < until_ns && cores[index].advance(shared, second_ns.clamp(at_ns + 1, until_ns), true);
+        if ends_now || at_ns >= until_ns {
+            let end = if ends_now { (cores[index].now_ns, true) } else { (until_ns, calls_policy) };
+            for &index in involved {
+                cores[index].poll_in_vain(shared, end.0);
+            }
+            return end;
         }
         sim.deliver();
     }
