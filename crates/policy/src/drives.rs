@@ -16,6 +16,8 @@ struct Drive {
     limits: Values,
     /// The limit in force in nanoseconds; `None` if not known.
     limit_ns: Option<u64>,
+    /// The limit at the start.
+    initial_ns: u64,
     backoff: Backoff,
 }
 
@@ -27,7 +29,8 @@ impl Drives {
             let known = before.iter().find(|drive| drive.knob == id);
             let (limit_ns, backoff) =
                 known.map_or((Some(knob.initial), Backoff::default()), |known| (known.limit_ns, known.backoff));
-            Drive { knob: id, limits: knob.values.clone(), limit_ns, backoff }
+            let initial_ns = known.map_or(knob.initial, |known| known.initial_ns);
+            Drive { knob: id, limits: knob.values.clone(), limit_ns, initial_ns, backoff }
         };
         self.0 = capabilities.knobs_of(Kind::WakeLimitNs).map(drive).collect();
     }
@@ -38,13 +41,29 @@ impl Drives {
 
     /// Sets the highest limit of each drive that is not above `most_ns`.
     pub(crate) fn limit(&mut self, now_ns: u64, most_ns: u64, out: &mut Vec<Command>) {
+        self.limit_each(now_ns, |_| most_ns, out);
+    }
+
+    /// As [`Self::limit`], but no limit is lower than at the start.
+    pub(crate) fn allow(&mut self, now_ns: u64, most_ns: u64, out: &mut Vec<Command>) {
+        self.limit_each(now_ns, |initial_ns| most_ns.max(initial_ns), out);
+    }
+
+    fn limit_each(&mut self, now_ns: u64, most_ns: impl Fn(u64) -> u64, out: &mut Vec<Command>) {
         for drive in &mut self.0 {
+            let most_ns = most_ns(drive.initial_ns);
             let limit_ns = drive.limits.down(most_ns.saturating_add(1));
             if limit_ns <= most_ns && drive.limit_ns != Some(limit_ns) && drive.backoff.is_over(now_ns) {
                 drive.limit_ns = Some(limit_ns);
                 out.push(Command::Set { knob: drive.knob, value: limit_ns });
             }
         }
+    }
+
+    /// By how much the limits exceed those of the start, at most.
+    pub(crate) fn added_ns(&self) -> u64 {
+        let added = |drive: &Drive| drive.limit_ns.map(|limit_ns| limit_ns.saturating_sub(drive.initial_ns));
+        self.0.iter().filter_map(added).max().unwrap_or(0)
     }
 
     /// Starts a backoff; whether the knob is one of these.

@@ -192,6 +192,10 @@ impl Wall {
         self.packages.replace_sources(packages.unwrap_or_default());
     }
 
+    pub(super) fn capabilities(&self) -> &Capabilities {
+        &self.capabilities
+    }
+
     pub(super) fn is_active(&self) -> bool {
         self.budget_uw.is_some()
     }

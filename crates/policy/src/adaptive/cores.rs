@@ -2,10 +2,12 @@
 
 use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, LongRound, NEVER, Next, Sample, ThreadId};
 
-use super::delay::p99_ns;
+use super::delay::delay_ns;
 use super::parameters::Parameters;
 use super::placement::place;
-use super::{DEVIATIONS, Hold, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, Running, SETTLE_NS, WEIGHT};
+use super::{
+    DEVIATIONS, Hold, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, QUIET_NS, ROUND_OF, Running, SETTLE_NS, WEIGHT,
+};
 use crate::sandman::consolidate::{Plan, commands};
 
 impl Running {
@@ -23,10 +25,10 @@ impl Running {
         self.order.len().min(self.loads.len().max(1)).min(self.wall.cores())
     }
 
-    /// The 99th percentile of polling on every core.
+    /// The latency of polling on every core, as the tolerance counts it.
     pub(super) fn base_ns(&self, loads: &[f64]) -> f64 {
         let (_, load) = place(loads, &self.homes(), &self.order);
-        p99_ns(self.service_ns, load) + self.feedback.unexplained_ns()
+        delay_ns(self.stat, self.service_ns, load) + self.feedback.unexplained_ns()
     }
 
     /// The allowed rise above `base_ns`.
@@ -53,9 +55,11 @@ impl Running {
         }
         let base_ns = self.base_ns(loads);
         let explained_ns = base_ns - self.feedback.unexplained_ns();
-        let allowed_ns = self.allowed_ns(base_ns, parameters);
+        let allowed_ns = self.allowed_ns(base_ns, parameters) - self.drives.added_ns() as f64;
         let homes = self.homes();
-        let allows = |load: f64| (p99_ns(self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns;
+        let allows = |load: f64| {
+            (delay_ns(self.stat, self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns
+        };
         // No placement has less than the mean on its busiest core, nor than its heaviest thread: only the last ones are tried.
         let (sum, heaviest) = (sum(loads), loads.iter().copied().fold(0.0, f64::max));
         let (mut few, mut enough) = (0, most);
@@ -73,6 +77,9 @@ impl Running {
         let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
         let busy_ns: u64 = sample.threads.iter().map(|thread| thread.busy_ns).sum();
         self.has_requests = requests > 0;
+        if self.has_requests {
+            self.requested_ns = sample.now_ns;
+        }
         self.noise = (WEIGHT / (2.0 - WEIGHT) / requests.max(1) as f64).sqrt();
         let is_first = self.service_ns == 0.0;
         if let Some(service_ns) = busy_ns.checked_div(requests) {
@@ -126,7 +133,7 @@ impl Running {
                 // the start, a trial, or another step of the same return: nothing to judge
             } else if was_needed {
                 self.hold.length_ns = parameters.hold_ns;
-            } else if (1..=LONGEST_ROUND * parameters.round_ns).contains(&longer_ns) {
+            } else if (1..=LONGEST_ROUND * self.shortest_round_ns(parameters)).contains(&longer_ns) {
                 self.round_ns = self.round_ns.max(longer_ns);
             } else {
                 self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
@@ -153,6 +160,29 @@ impl Running {
         self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
         self.settled_ns = sample.now_ns + SETTLE_NS;
         self.use_cores(cores, loads, sample, out);
+    }
+
+    /// When drives may sleep deeper if no request comes; [`NEVER`] if they may.
+    pub(super) fn drives_due_ns(&self, now_ns: u64) -> u64 {
+        let due_ns = self.requested_ns.saturating_add(QUIET_NS);
+        if self.drives.is_empty() || now_ns >= due_ns { NEVER } else { due_ns }
+    }
+
+    /// Lets drives sleep as deep as the tolerance allows, where power is measured: deeper without requests.
+    pub(super) fn limit_drives(&mut self, sample: &Sample<'_>, parameters: &Parameters, out: &mut Vec<Command>) {
+        if self.drives.is_empty() || !self.has_power {
+            return;
+        }
+        let is_idle = self.drives_due_ns(sample.now_ns) == NEVER;
+        let of_rise = if self.allows_nothing() {
+            0.0
+        } else if is_idle {
+            1.0
+        } else {
+            OF_DRIVES
+        };
+        let most_ns = of_rise * self.allowed_ns(self.base_ns(&self.loads), parameters);
+        self.drives.allow(sample.now_ns, most_ns as u64, out);
     }
 
     /// Gives the threads of a core that cannot follow cores of their own: those with the most work since the last sample first.
@@ -184,6 +214,11 @@ impl Running {
         self.move_to(homes, sample, out);
     }
 
+    /// The parameter, or longer where a few requests take that long.
+    fn shortest_round_ns(&self, parameters: &Parameters) -> u64 {
+        parameters.round_ns.max((ROUND_OF * self.service_ns) as u64)
+    }
+
     /// Commands how threads wait, if that has changed.
     pub(super) fn set_mode(&mut self, parameters: &Parameters, out: &mut Vec<Command>) {
         let waits = parameters.waits && self.can_wait && !self.allows_nothing() && !self.feedback.polls();
@@ -200,9 +235,10 @@ impl Running {
     pub(super) fn next(&self, parameters: &Parameters) -> Next {
         let waits = self.mode == CompletionMode::Interrupt;
         let on_main = self.plant_state.is_at_rest();
+        let round_ns = self.round_ns.max(self.shortest_round_ns(parameters));
         Next {
             awake_ns: if waits && on_main { 0 } else { NEVER },
-            round_ns: if self.armed && self.in_use() < self.most() { self.round_ns } else { NEVER },
+            round_ns: if self.armed && self.in_use() < self.most() { round_ns } else { NEVER },
             wait_ns: if waits && self.has_requests { parameters.wait_ns } else { NEVER },
             ..Next::at(self.needed_ns())
         }
@@ -229,7 +265,7 @@ impl Running {
             return if self.has_requests { "load: one core" } else { "floor: no requests" };
         }
         let (_, fewer) = place(&self.loads, &self.homes(), &self.order[..used - 1]);
-        if p99_ns(self.service_ns, fewer).is_infinite() {
+        if delay_ns(self.stat, self.service_ns, fewer).is_infinite() {
             "load: fewer cores cannot serve it"
         } else {
             "tolerance: fewer cores exceed it"
@@ -246,10 +282,10 @@ impl Running {
         }
     }
 
-    /// The estimated rise of p99 above that of polling, and what is allowed.
+    /// The estimated rise of latency above that of polling, and what is allowed.
     fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
         let base_ns = self.base_ns(&self.loads);
-        let now_ns = p99_ns(self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
+        let now_ns = delay_ns(self.stat, self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
         ((now_ns - base_ns) * self.feedback.scale(), self.allowed_ns(base_ns, parameters))
     }
 }

@@ -1,10 +1,12 @@
-//! What the measured 99th percentile says about the estimate: whether too few cores, or the waits, exceed the tolerance.
+//! What the measured latency says about the estimate: whether too few cores, or the waits, exceed the tolerance.
 //!
 //! *Problem.* The estimate knows neither how far this load is from random arrivals, nor what a wait in the kernel costs here, nor what else
 //! delays requests on this machine.
 //!
-//! *Rule.* The mean of four windows with enough requests, in which no thread moved, is compared with what is allowed. If it is more, and at
-//! least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the measured one.
+//! *Rule.* The mean of four windows with enough requests, in which no thread moved, is compared with what is allowed. If it is more by its standard
+//! error, and at least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the
+//! measured one. If for a minute it never is, the scale falls to the mean of what was measured, but not to one at which it was, until the rate
+//! of requests has doubled or halved.
 //! Otherwise, and the first time, all cores poll for as many windows. What these exceed the estimate by is *unexplained*: part of the baseline.
 //! If the latency before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has
 //! doubled or halved, or [`RETRY_NS`] has passed.
@@ -17,6 +19,11 @@ use pilotlight_plant::Reading;
 /// 240 k requests a second, 0.99 on one at 54 k.
 const SCALE: f64 = 0.95;
 const LARGEST_SCALE: f64 = 3.0;
+const SMALLEST_SCALE: f64 = 0.5;
+/// The scale falls to this multiple of the measured one, and is a scale higher by this factor than one at which latency was too high.
+const SPARE: f64 = 1.05;
+/// Part of the allowed rise that must be estimated, for the measured rise to say something about the scale.
+const SOME: f64 = 0.25;
 /// Fewest requests of a window whose 99th percentile says something.
 const ENOUGH: f64 = 200.0;
 /// Windows that decide; chosen: the 99th percentiles of windows of 5,400 requests were 50 to 64 us (simulated).
@@ -57,11 +64,15 @@ struct Before {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feedback {
     scale: f64,
+    /// No lower scale, at this rate of requests.
+    floor: (f64, f64),
+    /// Measured by estimated rises since then: number and sum.
+    ratios: (u64, u32, f64),
     /// `None` before it was measured.
     unexplained_ns: Option<f64>,
     trial: Trial,
-    /// Windows since the last decision, and the sum of their values.
-    windows: (u32, f64),
+    /// Windows since the last decision, the sum of their values and that of the squares.
+    windows: (u32, f64, f64),
     /// End of the last window.
     ended_ns: u64,
     /// Requests since then, and whether threads have moved.
@@ -88,6 +99,8 @@ pub(super) struct State {
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
     pub(super) can_wait: bool,
+    /// Not all cores are in use that may be.
+    pub(super) saves_cores: bool,
     /// The load of the busiest core.
     pub(super) load: f64,
 }
@@ -96,9 +109,11 @@ impl Default for Feedback {
     fn default() -> Self {
         Self {
             scale: SCALE,
+            floor: (SMALLEST_SCALE, 0.0),
+            ratios: (0, 0, 0.0),
             unexplained_ns: None,
             trial: Trial::Waits,
-            windows: (0, 0.0),
+            windows: (0, 0.0, 0.0),
             ended_ns: 0,
             requests: 0.0,
             rate: 0.0,
@@ -128,7 +143,7 @@ impl Feedback {
 
     /// Threads move, or wait differently: the current window is of both states.
     pub(super) fn changed(&mut self) {
-        (self.moved, self.windows) = (true, (0, 0.0));
+        (self.moved, self.windows) = (true, (0, 0.0, 0.0));
     }
 
     /// Whether the baseline is being measured, on every core.
@@ -139,7 +154,7 @@ impl Feedback {
     /// A budget limits the cores: nothing can be measured.
     pub(super) fn give_up(&mut self) {
         if self.measures() {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0));
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0));
         }
     }
 
@@ -152,7 +167,7 @@ impl Feedback {
         self.quiet_ns = if state.requests == 0 { self.quiet_ns.saturating_add(state.elapsed_ns) } else { 0 };
         let is_over = state.now_ns >= self.try_after_ns.saturating_sub(RETRY_NS - LONGEST_TRIAL_NS);
         if self.measures() && (self.quiet_ns >= QUIET_NS || is_over) {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0)); // nothing to measure, or the readings have stopped
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0)); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
             self.end_trial(before, rate, state);
@@ -160,7 +175,7 @@ impl Feedback {
         if let Trial::Polls { rate: before, until_ns } = self.trial
             && (state.now_ns >= until_ns || rate > 2.0 * before || rate < before / 2.0)
         {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0));
+            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0));
         }
         let ended_ns = state.now_ns.saturating_sub(reading.age_ns);
         if reading.age_ns == u64::MAX || ended_ns == self.ended_ns {
@@ -174,13 +189,26 @@ impl Feedback {
     }
 
     fn window(&mut self, last_ns: f64, rate: f64, state: &State) {
-        self.windows = (self.windows.0 + 1, self.windows.1 + last_ns);
+        let (before, sum, squares) = self.windows;
+        self.windows = (before + 1, sum + last_ns, squares + last_ns * last_ns);
         if self.windows.0 < WINDOWS {
             return;
         }
-        let measured_ns = std::mem::take(&mut self.windows).1 / f64::from(WINDOWS);
+        let (number, sum, squares) = std::mem::take(&mut self.windows);
+        let measured_ns = sum / f64::from(number);
+        let error_ns = ((squares / f64::from(number) - measured_ns.powi(2)).max(0.0) / f64::from(number - 1)).sqrt();
         let before = Before { latency_ns: measured_ns, rise_ns: state.estimated_ns - state.base_ns };
-        let is_exceeded = measured_ns > state.allowed_ns;
+        let is_exceeded = measured_ns - error_ns > state.allowed_ns;
+        let is_known = self.unexplained_ns.is_some() && !self.measures();
+        let is_other_load = rate > 2.0 * self.floor.1 || rate < self.floor.1 / 2.0;
+        if is_other_load {
+            self.floor = (SMALLEST_SCALE, rate);
+        }
+        if is_exceeded || is_other_load {
+            self.ratios = (state.now_ns, 0, 0.0);
+        } else if is_known {
+            self.lower_scale(measured_ns - state.base_ns, before.rise_ns, state);
+        }
         match self.trial {
             Trial::Measures(before) => {
                 let explained_ns = state.estimated_ns - self.unexplained_ns();
@@ -198,9 +226,24 @@ impl Feedback {
         }
     }
 
+    /// Takes a measured and an estimated rise; lowers the scale once those of a minute say so.
+    fn lower_scale(&mut self, measured_ns: f64, estimated_ns: f64, state: &State) {
+        if estimated_ns * self.scale < SOME * (state.allowed_ns - state.base_ns) || !estimated_ns.is_finite() {
+            return;
+        }
+        let (since_ns, number, sum) = self.ratios;
+        self.ratios = (since_ns, number + 1, sum + measured_ns / estimated_ns);
+        if state.now_ns >= since_ns.saturating_add(RETRY_NS) {
+            let lower = (self.ratios.2 / f64::from(self.ratios.1) * SPARE).max(self.floor.0);
+            self.scale = self.scale.min(lower);
+            self.ratios = (state.now_ns, 0, 0.0);
+        }
+    }
+
     /// Begins a trial, if polling would differ from waiting and the last trial was long ago.
     fn try_polling(&mut self, before: Before, state: &State) {
-        if state.can_wait && state.load < LIGHT && state.now_ns >= self.try_after_ns {
+        let differs = state.saves_cores || state.can_wait && state.load < LIGHT;
+        if differs && state.now_ns >= self.try_after_ns {
             self.trial = Trial::Measures(before);
             self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
         }
@@ -211,6 +254,7 @@ impl Feedback {
         let measured_ns = latency_ns - state.base_ns;
         let explains = rise_ns * self.scale.max(1.0) >= measured_ns / 3.0 && self.scale < LARGEST_SCALE;
         if explains {
+            self.floor = (self.scale * SPARE, self.rate);
             self.scale = (measured_ns / rise_ns).max(self.scale * 1.1).min(LARGEST_SCALE);
         }
         explains
@@ -243,6 +287,8 @@ mod tests {
         waits_us: f64,
         estimated_rise_us: f64,
         measured_rise_us: f64,
+        /// From this scale on all cores are in use.
+        enough: f64,
         requests: u64,
     }
 
@@ -250,7 +296,8 @@ mod tests {
         fn new() -> Self {
             let feedback = Feedback::default();
             let (base_us, waits_us, estimated_rise_us, measured_rise_us) = (30.0, 5.0, 0.0, 0.0);
-            Self { feedback, now_ns: 0, base_us, waits_us, estimated_rise_us, measured_rise_us, requests: 10_000 }
+            let (now_ns, enough, requests) = (0, 1.5, 10_000);
+            Self { feedback, now_ns, base_us, waits_us, estimated_rise_us, measured_rise_us, enough, requests }
         }
 
         /// A check of 10 ms with this number of requests, before the end of a window.
@@ -269,7 +316,7 @@ mod tests {
             self.now_ns += elapsed_ns;
             let us = 1_000.0;
             let waits_us = if self.feedback.polls() { 0.0 } else { self.waits_us };
-            let has_all_cores = self.feedback.measures() || self.feedback.scale() > 1.5;
+            let has_all_cores = self.feedback.measures() || self.feedback.scale() > self.enough;
             let few = if has_all_cores { 0.0 } else { 1.0 };
             let measured_ns = (self.base_us + few * self.measured_rise_us + waits_us) * us;
             let base_ns = 10.0 * us + self.feedback.unexplained_ns();
@@ -281,6 +328,7 @@ mod tests {
                 base_ns,
                 allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
                 can_wait: true,
+                saves_cores: false,
                 load: 0.5,
             };
             let value = (self.requests > 0).then_some(measured_ns as u64);
@@ -323,6 +371,38 @@ mod tests {
         let polled = bench.polled(4 * WINDOWS);
         assert!(bench.feedback.scale() > 1.5, "{}", bench.feedback.scale());
         assert_eq!(polled, 0);
+    }
+
+    /// The rise is measured to be `measured_us` of the estimated 10 us, once it was far too high.
+    fn scale_after(measured_us: f64, minutes: u32) -> f64 {
+        let mut bench = Bench { estimated_rise_us: 10.0, measured_rise_us: measured_us, ..Bench::new() };
+        bench.waits_us = 0.0;
+        bench.feedback.scale = 1.4;
+        bench.polled(120 * minutes);
+        bench.feedback.scale()
+    }
+
+    #[test]
+    fn the_scale_falls_to_what_was_measured_for_a_minute() {
+        assert!((scale_after(8.0, 3) - 0.8 * SPARE).abs() < 1e-9, "{}", scale_after(8.0, 3));
+        assert_eq!(scale_after(8.0, 0), 1.4);
+        assert_eq!(scale_after(1.0, 3), SMALLEST_SCALE);
+    }
+
+    #[test]
+    fn the_scale_does_not_fall_to_one_that_was_too_low_before() {
+        let mut bench = Bench { estimated_rise_us: 15.0, measured_rise_us: 40.0, ..Bench::new() };
+        bench.polled(4 * WINDOWS);
+        assert!(bench.feedback.scale() > 1.5, "{}", bench.feedback.scale());
+        (bench.estimated_rise_us, bench.measured_rise_us) = (20.0, 12.0);
+        (bench.waits_us, bench.enough) = (0.0, f64::INFINITY);
+        let before = bench.feedback.scale();
+        bench.polled(1_200);
+        let floor = bench.feedback.scale();
+        assert!((0.95..before).contains(&floor), "{floor} of {before}");
+        bench.requests *= 4;
+        bench.polled(1_200);
+        assert!(bench.feedback.scale() < 0.95, "{}: another load", bench.feedback.scale());
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! drowned. An operator names what may be lost, the tolerance, and should not have to name how.
 //!
 //! **Terms.** The *load* of an I/O thread is the share of time in which it works, of a core that of its threads. A core is *in use* if it has
-//! an I/O thread. The *rise* is the 99th percentile of latency above that of polling on all cores. The *allowed* rise is the tolerance (50 %)
-//! of what a host sees, at least 20 us.
+//! an I/O thread. The *rise* is latency, as the tolerance counts it (99th percentile, median or mean), above that of polling on all cores. The
+//! *allowed* rise is the tolerance (50 % of the 99th percentile) of what a host sees, at least 20 us.
 //!
 //! **How many cores.** Every check (10 ms) the fewest cores whose estimated rise is allowed: `delay.rs`; threads are placed by `placement.rs`,
 //! the other workers sleep. Cores are taken at once; they are given back after a hold (50 ms), which doubles each time that they turn out not
@@ -40,17 +40,18 @@ mod placement;
 mod tests;
 
 use pilotlight_plant::{
-    Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next,
-    Policy, Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Start, Stat, ThreadId, Topology, Unreachable,
+    Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, Next, Policy,
+    Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Start, Stat, ThreadId, Tolerance, Topology, Unreachable,
     Unsupported, View, Wants,
 };
 
 pub use parameters::Parameters;
 
+use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::sandman::plant_state::PlantState;
 use budget::{Load, Wall};
-use delay::p99_ns;
+use delay::delay_ns;
 use feedback::Feedback;
 use placement::{busiest, order};
 
@@ -58,7 +59,7 @@ use placement::{busiest, order};
 pub const NAME: &str = "adaptive";
 
 /// Tolerance without a goal.
-const TOLERANCE: Bound = Bound::LossPpm(500_000);
+const TOLERANCE: Tolerance = Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(500_000) };
 /// Weight of the last check in the smoothed load.
 const WEIGHT: f64 = 0.25;
 /// Standard deviations by which the load of random arrivals must exceed that for which cores are in use, for a check to take more.
@@ -67,9 +68,14 @@ const DEVIATIONS: f64 = 3.0;
 const NEEDED: f64 = 1.25;
 /// Time after an early check in which reports of long rounds are of the time before it; chosen: a few wake-ups by software.
 const SETTLE_NS: u64 = 300_000;
-/// Largest multiple of the parameter to which the reported rounds grow. Longer ones at a load that stays, as on a machine whose other programs
+/// Largest multiple of the shortest long round to which the reported rounds grow. Longer ones at a load that stays, as on a machine whose other programs
 /// take the CPU from a core, lengthen the hold: a burst must be found on such a machine too.
 const LONGEST_ROUND: u64 = 4;
+/// Part of the allowed rise that drives may take to wake up while there are requests, and time without any after which they may take all; chosen.
+const OF_DRIVES: f64 = 0.1;
+const QUIET_NS: u64 = 1_000_000_000;
+/// Requests of which no round is long, even if they take longer than the parameter (160 us each on PACER's machine, simulated); chosen.
+const ROUND_OF: f64 = 3.0;
 /// Longest hold: at a constant load nothing moves more often.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 
@@ -91,13 +97,18 @@ struct Running {
     can_wait: bool,
     latency: Option<ReadingId>,
     tolerance: Bound,
+    stat: Stat,
     wall: Wall,
     feedback: Feedback,
+    drives: Drives,
+    /// Power is measured, or a profile says it: knobs have a price.
+    has_power: bool,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
     loads: Vec<f64>,
     service_ns: f64,
-    /// Requests in the last check, and the relative deviation of the smoothed load.
+    /// Requests in the last check, the last check with any, and the relative deviation of the smoothed load.
     has_requests: bool,
+    requested_ns: u64,
     noise: f64,
     /// The mode commanded last.
     mode: CompletionMode,
@@ -107,7 +118,7 @@ struct Running {
     round_ns: u64,
     /// Reports before are ignored.
     settled_ns: u64,
-    /// [`NEVER`] if no check is needed without requests, else each.
+    /// [`pilotlight_plant::NEVER`] if no check is needed without requests, else each.
     due_ns: u64,
     counters: Counters,
 }
@@ -143,9 +154,9 @@ impl Adaptive {
     }
 }
 
-/// The tolerance of the server. It bounds the 99th percentile, whichever statistic the goal names.
-fn tolerance(goals: &Goals) -> Bound {
-    goals.tolerance(Scope::Server).map_or(TOLERANCE, |tolerance| tolerance.bound)
+/// The tolerance of the server; those of namespaces are not used.
+fn tolerance(goals: &Goals) -> Tolerance {
+    goals.tolerance(Scope::Server).unwrap_or(TOLERANCE)
 }
 
 impl Policy for Adaptive {
@@ -179,19 +190,24 @@ impl Policy for Adaptive {
                 out.push(command);
             }
         }
+        let tolerance = tolerance(start.goals);
         let mut running = Running {
             topology: start.topology.clone(),
             order: order(start.topology),
             plant_state,
             goal: SleepGoal::SHALLOWEST,
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
-            latency: latency(start.capabilities),
-            tolerance: tolerance(start.goals),
+            latency: latency(start.capabilities, tolerance.stat),
+            tolerance: tolerance.bound,
+            stat: tolerance.stat,
             wall: Wall::new(&self.parameters),
             feedback: Feedback::default(),
+            drives: Drives::default(),
+            has_power: has_power(start.capabilities, &self.parameters),
             loads: vec![0.0; start.homes.len()],
             service_ns: 0.0,
             has_requests: false,
+            requested_ns: start.now_ns,
             noise: 0.0,
             mode: CompletionMode::Poll,
             hold: Hold {
@@ -207,6 +223,7 @@ impl Policy for Adaptive {
             due_ns: start.now_ns,
             counters: Counters::default(),
         };
+        running.drives.find(start.capabilities);
         running.set_mode(&self.parameters, out);
         running.wall.start(start, out);
         let next = running.next(&self.parameters);
@@ -235,8 +252,9 @@ impl Policy for Adaptive {
         running.learn(sample, &self.parameters);
         running.set_mode(&self.parameters, out);
         running.adjust(sample, &self.parameters, out);
+        running.limit_drives(sample, &self.parameters, out);
         let is_at_rest = !running.has_requests && out.len() == before && running.is_settled();
-        running.due_ns = if is_at_rest { NEVER } else { sample.now_ns };
+        running.due_ns = if is_at_rest { running.drives_due_ns(sample.now_ns) } else { sample.now_ns };
         running.next(&self.parameters)
     }
 
@@ -271,7 +289,12 @@ impl Policy for Adaptive {
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
-            running.tolerance = tolerance(goals);
+            let Tolerance { stat, bound, .. } = tolerance(goals);
+            if std::mem::replace(&mut running.stat, stat) != stat {
+                running.latency = latency(running.wall.capabilities(), stat);
+                running.feedback = Feedback::default(); // it is of another statistic
+            }
+            running.tolerance = bound;
             running.wall.on_goals(now_ns, goals, out);
             running.due_ns = now_ns;
         }
@@ -279,7 +302,9 @@ impl Policy for Adaptive {
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
-            running.latency = latency(capabilities);
+            running.latency = latency(capabilities, running.stat);
+            running.drives.find(capabilities);
+            running.has_power = has_power(capabilities, &self.parameters);
             running.wall.on_plant(now_ns, capabilities, out);
             running.due_ns = now_ns;
         }
@@ -289,7 +314,8 @@ impl Policy for Adaptive {
         if let Some(running) = &mut self.running {
             running.counters.refused += 1;
             if let Command::Set { knob, value } = *command {
-                running.wall.on_refused(now_ns, (knob, value), refusal);
+                _ = running.wall.on_refused(now_ns, (knob, value), refusal)
+                    || running.drives.on_refused(now_ns, knob, refusal);
                 return;
             }
             running.plant_state.revert(command);
@@ -308,9 +334,10 @@ impl Policy for Adaptive {
                 "cores wait",
                 if running.mode == CompletionMode::Interrupt { "in the kernel" } else { "polling" }.to_owned(),
             ),
-            ("load of the busiest core", format!("{:.0} %", 100.0 * busiest(&running.loads, &running.homes()))),
-            ("p99 of polling, estimated", us(base_ns)),
-            ("p99 allowed", us(base_ns + running.allowed_ns(base_ns, &self.parameters))),
+            ("load of the busiest core", format!("{:.0} %", 100.0 * running.load().busiest)),
+            ("tolerance is of", running.stat.name().to_owned()),
+            ("latency of polling, estimated", us(base_ns)),
+            ("latency allowed", us(base_ns + running.allowed_ns(base_ns, &self.parameters))),
             ("of the tolerance not used", running.unused(&self.parameters)),
             ("reports of long rounds", long_rounds.to_string()),
             ("cores taken", taken.to_string()),
@@ -345,10 +372,11 @@ impl Running {
             now_ns: sample.now_ns,
             requests: sample.threads.iter().map(|thread| thread.requests).sum(),
             elapsed_ns: sample.elapsed_ns,
-            estimated_ns: p99_ns(self.service_ns, load) + self.feedback.unexplained_ns(),
+            estimated_ns: delay_ns(self.stat, self.service_ns, load) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
             can_wait: parameters.waits && self.can_wait && !self.wall.is_limiting(),
+            saves_cores: self.in_use() < self.most() && !self.wall.is_limiting(),
             load,
         };
         let of_server = |id: ReadingId| sample.readings.iter().find(|reading| reading.id == id);
@@ -358,7 +386,12 @@ impl Running {
     }
 }
 
-/// The source of the server's 99th percentile.
-fn latency(capabilities: &Capabilities) -> Option<ReadingId> {
-    capabilities.find_source(Scope::Server, Quantity::LatencyNs(Stat::P99)).map(|(id, _)| id)
+/// The source of this statistic of the server's latency.
+fn latency(capabilities: &Capabilities, stat: Stat) -> Option<ReadingId> {
+    capabilities.find_source(Scope::Server, Quantity::LatencyNs(stat)).map(|(id, _)| id)
+}
+
+/// Whether it is known that a knob saves.
+fn has_power(capabilities: &Capabilities, parameters: &Parameters) -> bool {
+    parameters.profile.is_some() || capabilities.sources_of(Quantity::PowerUw).next().is_some()
 }

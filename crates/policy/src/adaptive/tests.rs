@@ -1,7 +1,7 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
 use pilotlight_plant::{
-    CoreSample, Cost, Depth, Kind, Knob, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
+    CoreSample, Cost, Depth, Kind, Knob, KnobId, NEVER, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
 };
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -16,6 +16,9 @@ const SOURCE: Source = Source {
     window_ns: 500_000_000,
     lag: Cost::Measured(0),
 };
+
+/// Has no readings here.
+const MEAN: Source = Source { quantity: Quantity::LatencyNs(Stat::Mean), ..SOURCE };
 
 /// Power of the server and of its package, in windows of a second without lag: 40 W and 10 W a core in use, and for the server 1.5 times that and 100 W.
 const POWER: [Source; 2] = [
@@ -35,10 +38,23 @@ struct Bench {
     /// The measured 99th percentile, if there is one.
     p99_ns: Option<u64>,
     limit_uw: u64,
+    /// The wake-up limit of its drive.
+    drive_ns: u64,
+    service_ns: u64,
+}
+
+/// A bound of the server's latency.
+fn bound(stat: Stat, ppm: u32) -> Tolerance {
+    Tolerance { scope: Scope::Server, stat, bound: Bound::LossPpm(ppm) }
 }
 
 impl Bench {
     fn new(threads: usize, tolerance_ppm: Option<u32>) -> Self {
+        Self::with(threads, tolerance_ppm.map(|ppm| bound(Stat::P99, ppm)), |_| ())
+    }
+
+    /// With this tolerance, on a plant that was changed.
+    fn with(threads: usize, tolerance: Option<Tolerance>, change: impl FnOnce(&mut Capabilities)) -> Self {
         let mut policy = Adaptive::new(Parameters::default());
         let sleep =
             SleepCost { depth: Depth::SoftwareWait, waker: Cost::Measured(5_000), wake: Cost::Measured(40_000) };
@@ -50,17 +66,24 @@ impl Bench {
             caller: Cost::Measured(0),
             effect: Cost::Measured(0),
         };
-        let capabilities = Capabilities {
+        let drive = Knob {
+            scope: Scope::Device(0),
+            kind: Kind::WakeLimitNs,
+            values: Values::List(vec![0, 1_000, 15_000, 60_000]),
+            initial: 0,
+            ..limit.clone()
+        };
+        let mut capabilities = Capabilities {
             sleeps: vec![sleep],
             moves: Some(Cost::Measured(100)),
             interrupts: true,
             server_sleep: Some(Cost::Measured(12_000)),
-            sources: vec![SOURCE, POWER[0], POWER[1]],
-            knobs: vec![limit],
+            sources: vec![SOURCE, POWER[0], POWER[1], MEAN],
+            knobs: vec![limit, drive],
             ..Capabilities::default()
         };
-        let bound = |ppm| Tolerance { scope: Scope::Server, stat: Stat::P99, bound: Bound::LossPpm(ppm) };
-        let goals = Goals { tolerances: tolerance_ppm.map(bound).into_iter().collect(), ..Goals::default() };
+        change(&mut capabilities);
+        let goals = Goals { tolerances: tolerance.into_iter().collect(), ..Goals::default() };
         let homes: Vec<CoreId> = (0..threads).map(|thread| CoreId(thread as u16 % 6)).collect();
         let states = vec![CoreState::Awake; 6];
         let mut out = Vec::new();
@@ -75,8 +98,9 @@ impl Bench {
         let next = policy.start(&start, &mut out).unwrap();
         let modes = vec![CompletionMode::Poll; threads];
         let random = SplitMix64::seed_from_u64(5);
+        let (now_ns, p99_ns, limit_uw, drive_ns, service_ns) = (0, None, 100_000_000, 0, SERVICE_NS);
         let mut bench =
-            Self { policy, homes, states, next, now_ns: 0, random, modes, p99_ns: None, limit_uw: 100_000_000 };
+            Self { policy, homes, states, next, now_ns, random, modes, p99_ns, limit_uw, drive_ns, service_ns };
         bench.obey(&out);
         bench
     }
@@ -89,7 +113,8 @@ impl Bench {
                 Command::Sleep { core, .. } => self.states[core.index()] = CoreState::Asleep(Depth::SoftwareWait),
                 Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
                 Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
-                Command::Set { value, .. } => self.limit_uw = value,
+                Command::Set { knob: KnobId(0), value } => self.limit_uw = value,
+                Command::Set { value, .. } => self.drive_ns = value,
             }
         }
         for (core, state) in self.states.iter().enumerate() {
@@ -112,9 +137,9 @@ impl Bench {
 
     fn sample(&mut self, rate: u64, elapsed_ns: u64, long: Option<LongRound>) -> usize {
         self.now_ns += elapsed_ns;
-        let requests = self.requests(rate, elapsed_ns);
+        let (requests, service_ns) = (self.requests(rate, elapsed_ns), self.service_ns);
         let thread = |(&home, requests): (&CoreId, u64)| {
-            let busy_ns = (requests * SERVICE_NS).min(elapsed_ns);
+            let busy_ns = (requests * service_ns).min(elapsed_ns);
             ThreadSample { home, requests, busy_ns, ..ThreadSample::default() }
         };
         let threads: Vec<ThreadSample> = self.homes.iter().zip(requests).map(thread).collect();
@@ -192,6 +217,69 @@ fn the_larger_the_tolerance_the_fewer_cores() {
     };
     let cores = [0, 100_000, 500_000, 2_000_000, 10_000_000].map(cores);
     assert!(cores.is_sorted_by(|more, fewer| more >= fewer) && cores[0] > cores[4], "{cores:?}");
+}
+
+/// Of two cores at 50 %, a request waits for 4.5 us in the mean, and for 28 us if it is the slowest of a hundred.
+#[test]
+fn the_statistic_of_the_tolerance_counts() {
+    let cores = |stat| {
+        let mut bench = Bench::with(6, Some(bound(stat, 300_000)), |_| ());
+        bench.run(150_000, 1_000);
+        bench.cores()
+    };
+    assert!(cores(Stat::Mean) < cores(Stat::P99), "{} and {}", cores(Stat::Mean), cores(Stat::P99));
+    let mut bench = Bench::new(6, None);
+    assert!(bench.policy.wants().readings.contains(&ReadingId(0)));
+    let goals = Goals { tolerances: vec![bound(Stat::Mean, 300_000)], ..Goals::default() };
+    bench.policy.on_goals(0, &goals, &mut Vec::new());
+    assert!(bench.policy.wants().readings.contains(&ReadingId(3)));
+}
+
+/// With the default 20 us are allowed at this load.
+#[test]
+fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
+    let limits = |tolerance_ppm: Option<u32>, change: fn(&mut Capabilities)| {
+        let mut bench = Bench::with(6, tolerance_ppm.map(|ppm| bound(Stat::P99, ppm)), change);
+        bench.run(10_000, 1_000);
+        let loaded_ns = bench.drive_ns;
+        bench.run(0, 900);
+        assert_eq!(bench.drive_ns, loaded_ns, "a pause is not the end of a load");
+        bench.run(0, 400);
+        assert_eq!(bench.next.needed_ns, NEVER, "then it is at rest");
+        let idle_ns = bench.drive_ns;
+        bench.run(10_000, 100);
+        assert_eq!(bench.drive_ns, loaded_ns);
+        (loaded_ns, idle_ns)
+    };
+    assert_eq!(limits(None, |_| ()), (1_000, 15_000));
+    assert_eq!(limits(Some(3_000_000), |_| ()), (1_000, 60_000));
+    assert_eq!(limits(Some(0), |_| ()), (0, 0));
+    let without_power = |plant: &mut Capabilities| plant.sources.truncate(1);
+    assert_eq!(limits(None, without_power), (0, 0), "the knob has no price");
+    let limit_of_operator = |plant: &mut Capabilities| plant.knobs[1].initial = 60_000;
+    assert_eq!(limits(None, limit_of_operator), (0, 0), "nothing is commanded: the operator allows more");
+}
+
+/// Two requests of 160 us are not a burst.
+#[test]
+fn long_requests_are_not_long_rounds() {
+    let mut bench = Bench::new(6, None);
+    bench.service_ns = 160_000;
+    bench.run(6_000, 1_000);
+    assert!((450_000..520_000).contains(&bench.next.round_ns), "{}", bench.next.round_ns);
+}
+
+/// A plant whose cores only poll or sleep.
+#[test]
+fn the_baseline_is_measured_where_cores_cannot_wait() {
+    let mut bench = Bench::with(6, None, |plant| plant.interrupts = false);
+    bench.p99_ns = Some(30_000);
+    bench.run(20_000, 1_000);
+    assert_eq!(bench.cores(), 1);
+    let measures = |bench: &Bench| bench.policy.running.as_ref().is_some_and(|running| running.feedback.measures());
+    let tried = (0..1_000).filter(|_| (bench.run(20_000, 10), measures(&bench) && bench.cores() == 6).1).count();
+    assert!((150..350).contains(&tried), "{tried} checks of a trial");
+    assert_eq!(bench.cores(), 1);
 }
 
 #[test]
@@ -280,7 +368,7 @@ fn waits_are_short_under_load_and_without_end_without_it() {
     let mut bench = Bench::new(6, None);
     bench.run(10_000, 1_000);
     assert_eq!((bench.next.awake_ns, bench.next.wait_ns), (0, Parameters::default().wait_ns));
-    bench.run(0, 500);
+    bench.run(0, 1_500);
     assert_eq!((bench.next.needed_ns, bench.next.awake_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
     assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Interrupt));
 }

@@ -246,6 +246,8 @@ pub(crate) struct Simulation<'a> {
     answers: Vec<Answer>,
     order: Order,
     involved: Vec<usize>,
+    /// When they act, whether it is not the main core, and which.
+    turns: Vec<(u64, bool, usize)>,
 }
 
 impl<'a> Simulation<'a> {
@@ -325,6 +327,7 @@ impl<'a> Simulation<'a> {
             answers: Vec::new(),
             order: Order::default(),
             involved: Vec::new(),
+            turns: Vec::new(),
         })
     }
 

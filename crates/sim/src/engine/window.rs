@@ -204,25 +204,49 @@ fn involve(sim: &Simulation<'_>, quota: bool, involved: &mut Vec<usize>) {
 
 /// Repeatedly advances the involved core that acts first, until the next one does or it sends a message.
 fn in_turn(sim: &mut Simulation<'_>, involved: &[usize], (until_ns, calls_policy): (u64, bool)) -> (u64, bool) {
-    loop {
-        let Simulation { cores, shared, main, .. } = &mut *sim;
-        let (mut first, mut second_ns) = ((u64::MAX, true, 0), u64::MAX);
-        for &index in involved {
-            let next = (cores[index].acts_ns(shared), index != *main, index);
-            second_ns = second_ns.min(first.0.max(next.0));
-            first = first.min(next);
+    let mut turns = std::mem::take(&mut sim.turns);
+    find_turns(sim, involved, until_ns, &mut turns);
+    // Otherwise a step of one core changes when another acts only by a message.
+    let shares = sim.shared.quota.is_active() || sim.shared.interrupts.is_active();
+    let end = loop {
+        let (mut first, mut second_ns, mut place) = ((u64::MAX, true, 0), until_ns, 0);
+        for (at, &turn) in turns.iter().enumerate() {
+            second_ns = second_ns.min(first.0.max(turn.0));
+            if turn < first {
+                (first, place) = (turn, at);
+            }
         }
         let (at_ns, _, index) = first;
-        let ends_now = at_ns < until_ns && cores[index].advance(shared, second_ns.clamp(at_ns + 1, until_ns), true);
-        if ends_now || at_ns >= until_ns {
-            let end = if ends_now { (cores[index].now_ns, true) } else { (until_ns, calls_policy) };
-            for &index in involved {
-                cores[index].poll_in_vain(shared, end.0);
-            }
-            return end;
+        if turns.is_empty() {
+            break (until_ns, calls_policy);
         }
-        sim.deliver();
+        let Simulation { cores, shared, .. } = &mut *sim;
+        if cores[index].advance(shared, second_ns.max(at_ns + 1), true) {
+            break (cores[index].now_ns, true);
+        }
+        if shares || !shared.messages.is_empty() {
+            sim.deliver();
+            find_turns(sim, involved, until_ns, &mut turns);
+        } else {
+            turns[place].0 = cores[index].acts_ns(shared);
+            if turns[place].0 >= until_ns {
+                turns.swap_remove(place);
+            }
+        }
+    };
+    for &index in involved {
+        sim.cores[index].poll_in_vain(&mut sim.shared, end.0);
     }
+    sim.turns = turns;
+    end
+}
+
+/// When cores act before `until_ns`, the main core first.
+fn find_turns(sim: &mut Simulation<'_>, involved: &[usize], until_ns: u64, turns: &mut Vec<(u64, bool, usize)>) {
+    let Simulation { cores, shared, main, .. } = sim;
+    turns.clear();
+    turns.extend(involved.iter().map(|&index| (cores[index].acts_ns(shared), index != *main, index)));
+    turns.retain(|turn| turn.0 < until_ns);
 }
 
 /// Advances scheduled cores, then all drives with the submissions of jobs and I/O threads in time order.
