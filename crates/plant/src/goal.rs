@@ -84,6 +84,49 @@ impl Component {
     }
 }
 
+/// What keeps a policy from saving more power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The load needs what is in use.
+    Load,
+    /// Less would exceed the latency tolerance.
+    Tolerance,
+    /// A power budget carries no more than what is in use.
+    Budget,
+    /// There is nothing more to save.
+    Floor,
+    /// Latency without savings is being measured.
+    Measurement,
+}
+
+impl Limit {
+    /// All, in the order of their numbers.
+    pub const ALL: [Self; 5] = [Self::Load, Self::Tolerance, Self::Budget, Self::Floor, Self::Measurement];
+
+    /// The name for output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Load => "load",
+            Self::Tolerance => "tolerance",
+            Self::Budget => "budget",
+            Self::Floor => "floor",
+            Self::Measurement => "measurement",
+        }
+    }
+}
+
+/// What limits a policy, and how much of the latency tolerance it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What limits it.
+    pub limit: Limit,
+    /// Estimated rise of latency above that without savings, in nanoseconds; [`crate::NEVER`] if it has no bound.
+    pub rise_ns: u64,
+    /// The rise that the tolerance allows, in nanoseconds.
+    pub allowed_ns: u64,
+}
+
 impl Goals {
     /// The tolerance of the server or of a namespace.
     #[must_use]

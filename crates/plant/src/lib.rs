@@ -22,7 +22,7 @@ pub mod topology;
 
 pub use arrivals::Arrivals;
 pub use command::{Capabilities, Command, CompletionMode, Refusal, RestCost, SleepCost, SleepGoal};
-pub use goal::{Bound, Component, Goal, Goals, Tolerance, Unreachable};
+pub use goal::{Bound, Component, Goal, Goals, Limit, Standing, Tolerance, Unreachable};
 pub use knob::{Cost, Kind, Knob, KnobId, Scope, Values};
 pub use policy::{NEVER, Next, Policy, QUIET_NS, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};

@@ -10,7 +10,7 @@
 //! idle time.
 
 use crate::command::{Capabilities, Command, Refusal};
-use crate::goal::{Component, Goal, Goals, Unreachable};
+use crate::goal::{Component, Goal, Goals, Standing, Unreachable};
 use crate::reading::ReadingId;
 use crate::rounds::LongRound;
 use crate::sample::{CoreSample, Sample, Tick};
@@ -66,6 +66,11 @@ pub trait Policy: Send {
 
     /// The component that limits throughput under the present goals, if known.
     fn bottleneck(&self) -> Option<Component> {
+        None
+    }
+
+    /// What limits it at present, if it knows.
+    fn standing(&self) -> Option<Standing> {
         None
     }
 

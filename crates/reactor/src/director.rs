@@ -302,6 +302,7 @@ impl Director {
         let next = started?;
         self.wants = policy.wants();
         self.set_next(next);
+        self.cell.set_standing(policy.standing());
         self.policy = Some(policy);
         self.request_readings();
         self.start_windows(now_ns);
@@ -400,6 +401,7 @@ impl Director {
             Some(long) => policy.on_long_round(long, &sample, &mut self.commands),
             None => policy.on_interval(&sample, &mut self.commands),
         };
+        self.cell.set_standing(policy.standing());
         self.set_next(next);
         self.execute(now_ns);
     }

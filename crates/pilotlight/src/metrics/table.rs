@@ -5,6 +5,7 @@ use std::iter::zip;
 use pilotlight_nvmf_target::failures::Failures;
 use pilotlight_nvmf_target::usage::{Counts, Operation};
 use pilotlight_nvmf_target::{Capped, TargetThreadStats};
+use pilotlight_plant::{Limit, NEVER};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
 
@@ -190,6 +191,30 @@ pub(crate) static FAMILIES: &[Family] = &[
     family("pilotlight_policy", (Info, ""), &["policy"], "The active policy.", |facts, out| {
         out.put([("policy", &facts.policy)], 1.0);
     }),
+    family(
+        "pilotlight_policy_limit",
+        (Gauge, ""),
+        &["limit"],
+        "1 for what keeps the policy from saving more, 0 for the others; absent if it does not say (docs/policies.md).",
+        |facts, out| {
+            let standing = facts.stats.runtime.director.standing;
+            for limit in Limit::ALL.into_iter().filter(|_| standing.is_some()) {
+                let holds = standing.is_some_and(|standing| standing.limit == limit);
+                out.put([("limit", limit.name())], f64::from(u8::from(holds)));
+            }
+        },
+    ),
+    family(
+        "pilotlight_policy_latency_rise_seconds",
+        (Gauge, "seconds"),
+        &["kind"],
+        "Rise of latency above that without savings, as the tolerance counts it: estimated by the policy, and allowed.",
+        |facts, out| {
+            let Some(standing) = facts.stats.runtime.director.standing else { return };
+            out.put_some([("kind", "estimated")], (standing.rise_ns != NEVER).then(|| seconds(standing.rise_ns)));
+            out.put([("kind", "allowed")], seconds(standing.allowed_ns));
+        },
+    ),
     family(
         "pilotlight_energy_joules",
         (Counter, "joules"),

@@ -7,6 +7,7 @@ use std::path::Path;
 use pilotlight_nvmf_target::latency::coarse::CoarseSnapshot;
 use pilotlight_nvmf_target::usage::Operation;
 use pilotlight_nvmf_target::{CapStats, Capped, TargetThreadStats};
+use pilotlight_plant::{Limit, Standing};
 
 use super::family::Kind;
 use super::text::{Format, text};
@@ -26,6 +27,8 @@ fn facts() -> Facts {
     let host = Capped::Host { nqn: "nqn.2014-08.org:\"quoted\"\\\n".to_owned() };
     stats.caps = vec![CapStats { of: host, stats: Default::default() }];
     stats.caps[0].stats.operator = Some(1_000_000);
+    let standing = Standing { limit: Limit::Tolerance, rise_ns: 30_000, allowed_ns: 40_000 };
+    stats.runtime.director.standing = Some(standing);
     let zone = ZoneFacts { name: "package-0".to_owned(), energy_uj: 1_500_000, read_ns: 1, power_uw: Some(2_500_000) };
     let tolerance = ToleranceReport { stat: "p99".to_owned(), loss_ppm: Some(200_000), ..ToleranceReport::default() };
     Facts {
@@ -97,6 +100,10 @@ fn both_formats_say_the_same() {
         "pilotlight_budget_watts 300",
         "pilotlight_tolerance_ratio{subsystem=\"\",namespace=\"\",stat=\"p99\"} 0.2",
         "pilotlight_bandwidth_cap_bytes_per_second{subsystem=\"\",namespace=\"\",host=\"nqn.2014-08.org:\\\"quoted\\\"\\\\\\n\",by=\"operator\"} 1000000",
+        "pilotlight_policy_limit{limit=\"tolerance\"} 1",
+        "pilotlight_policy_limit{limit=\"load\"} 0",
+        "pilotlight_policy_latency_rise_seconds{kind=\"estimated\"} 0.00003",
+        "pilotlight_policy_latency_rise_seconds{kind=\"allowed\"} 0.00004",
         "# TYPE pilotlight_policy_info gauge",
     ] {
         assert!(prometheus.lines().any(|other| other == line), "{line}\n\n{prometheus}");

@@ -1,6 +1,6 @@
 //! How many cores are in use, which I/O threads are on them, and how they wait.
 
-use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, LongRound, NEVER, Next, Sample, ThreadId};
+use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, Limit, LongRound, NEVER, Next, Sample, ThreadId};
 
 use super::delay::delay_ns;
 use super::parameters::Parameters;
@@ -245,30 +245,30 @@ impl Running {
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.
-    pub(super) fn limited_by(&self, parameters: &Parameters) -> &'static str {
+    pub(super) fn limited_by(&self, parameters: &Parameters) -> (Limit, &'static str) {
         let used = self.in_use();
         let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
         let needs_more = used >= self.wall.cores() && rise_ns > allowed_ns;
         if self.wall.is_limiting() && (self.wall.binding().is_some() || needs_more) {
-            return "budget: what it carries is used";
+            return (Limit::Budget, "what it carries is used");
         }
         if self.allows_nothing() {
-            return "tolerance: nothing may be lost";
+            return (Limit::Tolerance, "nothing may be lost");
         }
         if self.feedback.measures() {
-            return "measurement of polling";
+            return (Limit::Measurement, "polling on every core");
         }
         if self.mode == CompletionMode::Poll && self.can_wait && parameters.waits {
-            return "tolerance: waits in the kernel exceed it";
+            return (Limit::Tolerance, "waits in the kernel exceed it");
         }
         if used <= 1 {
-            return if self.has_requests { "load: one core" } else { "floor: no requests" };
+            return if self.has_requests { (Limit::Load, "one core") } else { (Limit::Floor, "no requests") };
         }
         let (_, fewer) = place(&self.loads, &self.homes(), &self.order[..used - 1]);
         if delay_ns(self.stat, self.service_ns, fewer).is_infinite() {
-            "load: fewer cores cannot serve it"
+            (Limit::Load, "fewer cores cannot serve it")
         } else {
-            "tolerance: fewer cores exceed it"
+            (Limit::Tolerance, "fewer cores exceed it")
         }
     }
 
@@ -283,7 +283,7 @@ impl Running {
     }
 
     /// The estimated rise of latency above that of polling, and what is allowed.
-    fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
+    pub(super) fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
         let base_ns = self.base_ns(&self.loads);
         let now_ns = delay_ns(self.stat, self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
         ((now_ns - base_ns) * self.feedback.scale(), self.allowed_ns(base_ns, parameters))

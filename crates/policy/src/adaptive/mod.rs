@@ -41,8 +41,8 @@ mod tests;
 
 use pilotlight_plant::{
     Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, Next, Policy,
-    Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Start, Stat, ThreadId, Tolerance, Topology, Unreachable,
-    Unsupported, View, Wants,
+    Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Standing, Start, Stat, ThreadId, Tolerance, Topology,
+    Unreachable, Unsupported, View, Wants,
 };
 
 pub use parameters::Parameters;
@@ -287,6 +287,13 @@ impl Policy for Adaptive {
         self.running.as_ref()?.wall.binding()
     }
 
+    fn standing(&self) -> Option<Standing> {
+        let running = self.running.as_ref()?;
+        let (rise_ns, allowed_ns) = running.rise_and_allowed_ns(&self.parameters);
+        let (limit, _) = running.limited_by(&self.parameters);
+        Some(Standing { limit, rise_ns: rise_ns.max(0.0) as u64, allowed_ns: allowed_ns as u64 })
+    }
+
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
         if let Some(running) = &mut self.running {
             let Tolerance { stat, bound, .. } = tolerance(goals);
@@ -326,9 +333,10 @@ impl Policy for Adaptive {
         let Some(running) = &self.running else { return View::new() };
         let us = |ns: f64| if ns.is_finite() { format!("{:.0} us", ns / 1e3) } else { "saturated".to_owned() };
         let base_ns = running.base_ns(&running.loads);
+        let (limit, why) = running.limited_by(&self.parameters);
         let Counters { long_rounds, taken, given_back, moves, refused } = running.counters;
         let mut view = vec![
-            ("limited by", running.limited_by(&self.parameters).to_owned()),
+            ("limited by", format!("{}: {why}", limit.name())),
             ("cores in use", format!("{} of {}", running.in_use(), running.order.len())),
             (
                 "cores wait",

@@ -1,7 +1,8 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
 use pilotlight_plant::{
-    CoreSample, Cost, Depth, Kind, Knob, KnobId, NEVER, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
+    CoreSample, Cost, Depth, Kind, Knob, KnobId, Limit, NEVER, Reading, SleepCost, Source, ThreadSample, Tolerance,
+    Values,
 };
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -419,6 +420,14 @@ fn what_limits_is_named() {
         bench.limited_by()
     };
     assert!(limited(0, None).starts_with("floor"));
+    let standing = |rate| {
+        let mut bench = Bench::new(6, Some(1_000_000));
+        bench.run(rate, 1_000);
+        bench.policy.standing().unwrap()
+    };
+    let (idle, loaded) = (standing(0), standing(120_000));
+    assert_eq!((idle.limit, idle.rise_ns, idle.allowed_ns), (Limit::Floor, 0, 30_000));
+    assert!((1_000..loaded.allowed_ns).contains(&loaded.rise_ns), "{loaded:?}");
     assert_eq!(limited(20_000, None), "load: one core");
     assert!(limited(20_000, Some(0)).starts_with("tolerance: nothing"));
     assert_eq!(limited(120_000, Some(100_000)), "tolerance: fewer cores exceed it");
