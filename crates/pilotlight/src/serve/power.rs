@@ -40,8 +40,7 @@ const CPU_ONLY: &str = "; where it measures only a part, `domain = \"cpu\"` in [
 /// The zone of the whole machine.
 pub(crate) const SYSTEM: &str = "system";
 /// What is said where no source is of the whole server.
-pub(crate) const PACKAGES_ONLY: &str =
-    "only the CPU packages: a budget leaves out the drives, and the policy pass does not cap them";
+pub(crate) const PACKAGES_ONLY: &str = "only the CPU packages: a budget leaves out the drives and caps none of them";
 /// The profile that is built in.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 
