@@ -123,7 +123,7 @@ pub struct Standing {
     pub limit: Limit,
     /// Estimated rise of latency above that without savings, in nanoseconds; [`crate::NEVER`] if it has no bound.
     pub rise_ns: u64,
-    /// The rise that the tolerance allows, in nanoseconds.
+    /// The rise that the tolerance allows, in nanoseconds; [`crate::NEVER`] if it has no bound.
     pub allowed_ns: u64,
 }
 

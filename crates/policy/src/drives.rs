@@ -44,14 +44,26 @@ impl Drives {
         self.limit_each(now_ns, |_| most_ns, out);
     }
 
-    /// As [`Self::limit`], but no limit is lower than at the start.
+    /// As [`Self::limit`], but no limit is lower than at the start, and none is raised that takes more than four fifths of `most_ns`, so that an
+    /// estimate that varies does not change it each time.
     pub(crate) fn allow(&mut self, now_ns: u64, most_ns: u64, out: &mut Vec<Command>) {
-        self.limit_each(now_ns, |initial_ns| most_ns.max(initial_ns), out);
+        let spare_ns = most_ns - most_ns / 5;
+        self.limit_each(
+            now_ns,
+            |drive| {
+                match drive.limit_ns {
+                    Some(limit_ns) if limit_ns <= most_ns => spare_ns.max(limit_ns),
+                    _ => most_ns,
+                }
+                .max(drive.initial_ns)
+            },
+            out,
+        );
     }
 
-    fn limit_each(&mut self, now_ns: u64, most_ns: impl Fn(u64) -> u64, out: &mut Vec<Command>) {
+    fn limit_each(&mut self, now_ns: u64, most_ns: impl Fn(&Drive) -> u64, out: &mut Vec<Command>) {
         for drive in &mut self.0 {
-            let most_ns = most_ns(drive.initial_ns);
+            let most_ns = most_ns(drive);
             let limit_ns = drive.limits.down(most_ns.saturating_add(1));
             if limit_ns <= most_ns && drive.limit_ns != Some(limit_ns) && drive.backoff.is_over(now_ns) {
                 drive.limit_ns = Some(limit_ns);

@@ -401,9 +401,11 @@ impl Director {
             Some(long) => policy.on_long_round(long, &sample, &mut self.commands),
             None => policy.on_interval(&sample, &mut self.commands),
         };
-        self.cell.set_standing(policy.standing());
         self.set_next(next);
         self.execute(now_ns);
+        if long.is_none() {
+            self.cell.set_standing(self.policy.as_ref().and_then(|policy| policy.standing())); // after the commands: it may take a while
+        }
     }
 
     /// The next interval begins, and the policy does not get the one before, in which there was nothing.

@@ -7,7 +7,7 @@ use pilotlight_sim::machine::{Family, Governor};
 use pilotlight_sim::outcome::{Decisions, Outcome};
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
 use pilotlight_sim::ssd::DrivePower;
-use pilotlight_sim::trace::Record;
+use pilotlight_sim::trace::{Record, RecordKind};
 use support::{policy, scenario};
 
 type Engine = fn(
@@ -36,6 +36,13 @@ fn first_difference(one: &[u8], other: &[u8]) -> String {
         one.get(from..at + 2),
         other.get(from..at + 2)
     )
+}
+
+/// Calls of the policy at other times than intervals of this length.
+fn calls_between(trace: &[u8], interval_ns: u64) -> usize {
+    let records = trace.as_chunks::<{ Record::BYTES }>().0.iter().map(|bytes| Record::decode(bytes).unwrap());
+    let is_between = |record: &Record| (100_000..interval_ns - 100_000).contains(&(record.at_ns % interval_ns));
+    records.filter(|record| record.kind == RecordKind::PolicyCalled && is_between(record)).count()
 }
 
 fn engines_agree(scenario: &Scenario, name: &str, settings: &[(&str, &str)]) -> Outcome {
@@ -114,10 +121,17 @@ fn both_engines_move_threads_and_sleep_alike() {
 #[test]
 fn both_engines_report_long_rounds_alike() {
     for seed in 0..3 {
-        for (waits, round) in [("true", "5us"), ("false", "5us"), ("false", "20us")] {
-            let settings = [("check_interval", "500us"), ("hold", "1ms"), ("round", round), ("waits", waits)];
-            let outcome = engines_agree(&bursts(6, seed), "adaptive", &settings);
-            assert!(outcome.decisions.moves > 0, "{waits} {round}: {:?}", outcome.decisions);
+        for (waits, round) in [("true", "5us"), ("false", "2us"), ("false", "3us"), ("false", "6us")] {
+            let settings = [("check_interval", "2ms"), ("hold", "1ms"), ("round", round), ("waits", waits)];
+            engines_agree(&bursts(6, seed), "adaptive", &settings);
+            let mut loops = bursts(6, seed);
+            for connection in &mut loops.workload.connections {
+                connection.depth = 8;
+                connection.phases[1].rate = Rate::Unlimited;
+            }
+            engines_agree(&loops, "adaptive", &settings);
+            let (_, trace) = traced(run_traced, &loops, "adaptive", &settings);
+            assert!(calls_between(&trace, 2_000_000) > 0, "no reports: {waits} {round}");
         }
     }
 }

@@ -211,8 +211,9 @@ pub(crate) static FAMILIES: &[Family] = &[
         "Rise of latency above that without savings, as the tolerance counts it: estimated by the policy, and allowed.",
         |facts, out| {
             let Some(standing) = facts.stats.runtime.director.standing else { return };
-            out.put_some([("kind", "estimated")], (standing.rise_ns != NEVER).then(|| seconds(standing.rise_ns)));
-            out.put([("kind", "allowed")], seconds(standing.allowed_ns));
+            for (kind, ns) in [("estimated", standing.rise_ns), ("allowed", standing.allowed_ns)] {
+                out.put_some([("kind", kind)], (ns != NEVER).then(|| seconds(ns)));
+            }
         },
     ),
     family(

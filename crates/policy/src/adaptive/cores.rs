@@ -165,7 +165,7 @@ impl Running {
     /// When drives may sleep deeper if no request comes; [`NEVER`] if they may.
     pub(super) fn drives_due_ns(&self, now_ns: u64) -> u64 {
         let due_ns = self.requested_ns.saturating_add(QUIET_NS);
-        if self.drives.is_empty() || now_ns >= due_ns { NEVER } else { due_ns }
+        if self.drives.is_empty() || !self.has_power || now_ns >= due_ns { NEVER } else { due_ns }
     }
 
     /// Lets drives sleep as deep as the tolerance allows, where power is measured: deeper without requests.
@@ -181,7 +181,9 @@ impl Running {
         } else {
             OF_DRIVES
         };
-        let most_ns = of_rise * self.allowed_ns(self.base_ns(&self.loads), parameters);
+        let base_ns = self.base_ns(&self.loads);
+        // With a saturated core nothing is known of what is allowed.
+        let most_ns = if base_ns.is_finite() { of_rise * self.allowed_ns(base_ns, parameters) } else { 0.0 };
         self.drives.allow(sample.now_ns, most_ns as u64, out);
     }
 
@@ -245,9 +247,12 @@ impl Running {
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.
-    pub(super) fn limited_by(&self, parameters: &Parameters) -> (Limit, &'static str) {
+    pub(super) fn limited_by(
+        &self,
+        (rise_ns, allowed_ns): (f64, f64),
+        parameters: &Parameters,
+    ) -> (Limit, &'static str) {
         let used = self.in_use();
-        let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
         let needs_more = used >= self.wall.cores() && rise_ns > allowed_ns;
         if self.wall.is_limiting() && (self.wall.binding().is_some() || needs_more) {
             return (Limit::Budget, "what it carries is used");
@@ -286,7 +291,8 @@ impl Running {
     pub(super) fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
         let base_ns = self.base_ns(&self.loads);
         let now_ns = delay_ns(self.stat, self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
-        ((now_ns - base_ns) * self.feedback.scale(), self.allowed_ns(base_ns, parameters))
+        let allowed_ns = if self.allows_nothing() { 0.0 } else { self.allowed_ns(base_ns, parameters) };
+        ((now_ns - base_ns) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
     }
 }
 

@@ -24,7 +24,7 @@ const SMALLEST_SCALE: f64 = 0.5;
 const SPARE: f64 = 1.05;
 /// Part of the allowed rise that must be estimated, for the measured rise to say something about the scale.
 const SOME: f64 = 0.25;
-/// Fewest requests of a window whose 99th percentile says something.
+/// Fewest requests of a window whose latency says something.
 const ENOUGH: f64 = 200.0;
 /// Windows that decide; chosen: the 99th percentiles of windows of 5,400 requests were 50 to 64 us (simulated).
 const WINDOWS: u32 = 4;
@@ -94,7 +94,7 @@ pub(super) struct State {
     /// In the check.
     pub(super) requests: u64,
     pub(super) elapsed_ns: u64,
-    /// The 99th percentile now, and of polling on every core.
+    /// Latency now, and that of polling on every core.
     pub(super) estimated_ns: f64,
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
@@ -228,10 +228,12 @@ impl Feedback {
 
     /// Takes a measured and an estimated rise; lowers the scale once those of a minute say so.
     fn lower_scale(&mut self, measured_ns: f64, estimated_ns: f64, state: &State) {
-        if estimated_ns * self.scale < SOME * (state.allowed_ns - state.base_ns) || !estimated_ns.is_finite() {
-            return;
+        let says_something = estimated_ns * self.scale > SOME * (state.allowed_ns - state.base_ns).max(0.0);
+        if !says_something || !estimated_ns.is_finite() || measured_ns < 0.0 {
+            return; // a rise below 0 says that the baseline is wrong, not the scale
         }
         let (since_ns, number, sum) = self.ratios;
+        let since_ns = if number == 0 { state.now_ns } else { since_ns };
         self.ratios = (since_ns, number + 1, sum + measured_ns / estimated_ns);
         if state.now_ns >= since_ns.saturating_add(RETRY_NS) {
             let lower = (self.ratios.2 / f64::from(self.ratios.1) * SPARE).max(self.floor.0);
@@ -387,6 +389,19 @@ mod tests {
         assert!((scale_after(8.0, 3) - 0.8 * SPARE).abs() < 1e-9, "{}", scale_after(8.0, 3));
         assert_eq!(scale_after(8.0, 0), 1.4);
         assert_eq!(scale_after(1.0, 3), SMALLEST_SCALE);
+    }
+
+    /// Before, too little of the allowed rise was estimated to say anything.
+    #[test]
+    fn the_minute_begins_with_the_first_rise_that_says_something() {
+        let mut bench = Bench { estimated_rise_us: 1.0, measured_rise_us: 8.0, waits_us: 0.0, ..Bench::new() };
+        bench.feedback.scale = 1.4;
+        bench.polled(480);
+        bench.estimated_rise_us = 10.0;
+        bench.polled(100);
+        assert_eq!(bench.feedback.scale(), 1.4);
+        bench.polled(40);
+        assert!(bench.feedback.scale() < 1.4);
     }
 
     #[test]

@@ -20,15 +20,19 @@
 //! if it polled. A wait is short while there are requests (150 us), as a core that sleeps longer sleeps deeper. Without requests all cores wait
 //! without end. Where a core cannot wait, it polls.
 //!
-//! **Feedback.** The estimate is compared with the measured 99th percentile, if there is one. If the tolerance is exceeded because of the
+//! **Feedback.** The estimate is compared with the measured latency, if there is one. If the tolerance is exceeded because of the
 //! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and cores go on to poll
 //! if the waits were the cause, until the load has changed, or for a minute.
 //!
 //! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
-//! While they limit, nothing is tried that needs more power.
+//! Under a budget nothing is tried that needs more power: what was not measured before is not measured.
+//!
+//! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
+//! requests those within all of it.
 //!
 //! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
-//! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded, so such intervals can be skipped.
+//! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded but, once, the drives'
+//! limit, so such intervals can be skipped.
 
 mod budget;
 mod cores;
@@ -40,9 +44,9 @@ mod placement;
 mod tests;
 
 use pilotlight_plant::{
-    Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, Next, Policy,
-    Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Standing, Start, Stat, ThreadId, Tolerance, Topology,
-    Unreachable, Unsupported, View, Wants,
+    Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next,
+    Policy, Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Standing, Start, Stat, ThreadId, Tolerance,
+    Topology, Unreachable, Unsupported, View, Wants,
 };
 
 pub use parameters::Parameters;
@@ -243,7 +247,7 @@ impl Policy for Adaptive {
             running.wall.on_sample(sample, running.load(), out);
         }
         let before = out.len();
-        if running.wall.is_limiting() {
+        if running.wall.is_active() {
             running.feedback.give_up();
         }
         if running.wall.binding().is_some() {
@@ -251,8 +255,8 @@ impl Policy for Adaptive {
         }
         running.learn(sample, &self.parameters);
         running.set_mode(&self.parameters, out);
+        running.limit_drives(sample, &self.parameters, out); // first: what they may take is not left for cores
         running.adjust(sample, &self.parameters, out);
-        running.limit_drives(sample, &self.parameters, out);
         let is_at_rest = !running.has_requests && out.len() == before && running.is_settled();
         running.due_ns = if is_at_rest { running.drives_due_ns(sample.now_ns) } else { sample.now_ns };
         running.next(&self.parameters)
@@ -290,8 +294,9 @@ impl Policy for Adaptive {
     fn standing(&self) -> Option<Standing> {
         let running = self.running.as_ref()?;
         let (rise_ns, allowed_ns) = running.rise_and_allowed_ns(&self.parameters);
-        let (limit, _) = running.limited_by(&self.parameters);
-        Some(Standing { limit, rise_ns: rise_ns.max(0.0) as u64, allowed_ns: allowed_ns as u64 })
+        let (limit, _) = running.limited_by((rise_ns, allowed_ns), &self.parameters);
+        let finite = |ns: f64| if ns.is_finite() { ns.max(0.0) as u64 } else { NEVER };
+        Some(Standing { limit, rise_ns: finite(rise_ns), allowed_ns: finite(allowed_ns) })
     }
 
     fn on_goals(&mut self, now_ns: u64, goals: &Goals, out: &mut Vec<Command>) {
@@ -333,7 +338,7 @@ impl Policy for Adaptive {
         let Some(running) = &self.running else { return View::new() };
         let us = |ns: f64| if ns.is_finite() { format!("{:.0} us", ns / 1e3) } else { "saturated".to_owned() };
         let base_ns = running.base_ns(&running.loads);
-        let (limit, why) = running.limited_by(&self.parameters);
+        let (limit, why) = running.limited_by(running.rise_and_allowed_ns(&self.parameters), &self.parameters);
         let Counters { long_rounds, taken, given_back, moves, refused } = running.counters;
         let mut view = vec![
             ("limited by", format!("{}: {why}", limit.name())),
@@ -383,8 +388,8 @@ impl Running {
             estimated_ns: delay_ns(self.stat, self.service_ns, load) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
-            can_wait: parameters.waits && self.can_wait && !self.wall.is_limiting(),
-            saves_cores: self.in_use() < self.most() && !self.wall.is_limiting(),
+            can_wait: parameters.waits && self.can_wait && !self.wall.is_active(),
+            saves_cores: self.in_use() < self.most() && !self.wall.is_active(),
             load,
         };
         let of_server = |id: ReadingId| sample.readings.iter().find(|reading| reading.id == id);

@@ -13,7 +13,7 @@ pub struct Parameters {
     pub outside_ns: u64,
     /// Time between two checks.
     pub check_ns: u64,
-    /// Length of a round that wakes cores.
+    /// Length of a round that wakes cores, or longer where three requests take longer.
     pub round_ns: u64,
     /// Time after which woken cores are given back.
     pub hold_ns: u64,
@@ -76,7 +76,7 @@ const TABLE: [Parameter<Parameters>; 11] = [
     },
     Parameter {
         key: "round",
-        meaning: "length of two rounds in a row from which on a core reports at once that it cannot follow",
+        meaning: "length of two rounds in a row, at least that of three requests, from which on a core reports at once that it cannot follow",
         allowed: TIME,
         get: |p| text::format_duration(p.round_ns),
         set: |p, v| time(&mut p.round_ns, v),

@@ -1,8 +1,7 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
 use pilotlight_plant::{
-    CoreSample, Cost, Depth, Kind, Knob, KnobId, Limit, NEVER, Reading, SleepCost, Source, ThreadSample, Tolerance,
-    Values,
+    CoreSample, Cost, Depth, Kind, Knob, KnobId, Limit, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
 };
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -248,8 +247,15 @@ fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
         bench.run(0, 400);
         assert_eq!(bench.next.needed_ns, NEVER, "then it is at rest");
         let idle_ns = bench.drive_ns;
+        let hold_ns = bench.policy.running.as_ref().map(|running| running.hold.length_ns);
         bench.run(10_000, 100);
-        assert_eq!(bench.drive_ns, loaded_ns);
+        let hold_after_ns = bench.policy.running.as_ref().map(|running| running.hold.length_ns);
+        assert_eq!(
+            (bench.drive_ns, hold_after_ns),
+            (loaded_ns, hold_ns),
+            "the limit is lowered before cores are counted"
+        );
+        assert!(bench.cores() == 1 || tolerance_ppm == Some(0), "{} cores", bench.cores());
         (loaded_ns, idle_ns)
     };
     assert_eq!(limits(None, |_| ()), (1_000, 15_000));
@@ -259,6 +265,25 @@ fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
     assert_eq!(limits(None, without_power), (0, 0), "the knob has no price");
     let limit_of_operator = |plant: &mut Capabilities| plant.knobs[1].initial = 60_000;
     assert_eq!(limits(None, limit_of_operator), (0, 0), "nothing is commanded: the operator allows more");
+}
+
+/// A thread that has no time left says nothing about drives.
+#[test]
+fn a_saturated_core_lets_no_drive_sleep_deeper() {
+    let mut bench = Bench::new(1, None);
+    bench.run(200_000, 1_000);
+    assert_eq!(bench.drive_ns, 0);
+}
+
+/// On a plant whose cores only poll it would take all of them.
+#[test]
+fn under_a_budget_no_baseline_is_measured() {
+    let mut bench = Bench::with(6, None, |plant| plant.interrupts = false);
+    bench.budget(Some(400_000_000));
+    bench.p99_ns = Some(30_000);
+    bench.run(20_000, 100);
+    let most = (0..1_000).map(|_| (bench.run(20_000, 10), bench.cores()).1).max();
+    assert_eq!(most, Some(1));
 }
 
 /// Two requests of 160 us are not a burst.
@@ -426,7 +451,11 @@ fn what_limits_is_named() {
         bench.policy.standing().unwrap()
     };
     let (idle, loaded) = (standing(0), standing(120_000));
-    assert_eq!((idle.limit, idle.rise_ns, idle.allowed_ns), (Limit::Floor, 0, 30_000));
+    assert_eq!(
+        (idle.limit, idle.rise_ns, idle.allowed_ns),
+        (Limit::Floor, 15_000, 30_000),
+        "drives may take 15 us to wake up"
+    );
     assert!((1_000..loaded.allowed_ns).contains(&loaded.rise_ns), "{loaded:?}");
     assert_eq!(limited(20_000, None), "load: one core");
     assert!(limited(20_000, Some(0)).starts_with("tolerance: nothing"));

@@ -280,7 +280,10 @@ impl Core {
     }
 
     /// Skips empty polls until the boundary at `at_ns`, then spends `took_ns` on other work.
-    pub(crate) fn pass(&mut self, at_ns: u64, took_ns: u64) {
+    pub(crate) fn pass(&mut self, shared: &Shared<'_>, at_ns: u64, took_ns: u64) {
+        if shared.round_ns != u64::MAX {
+            self.rounds.end(at_ns, false);
+        }
         self.now_ns = at_ns + took_ns;
         self.busy_ns += took_ns;
     }
@@ -410,6 +413,9 @@ impl Core {
         while self.place.is_none() && self.now_ns < plain_until_ns.min(until_ns) {
             let pass_ns = empty.pass_ns(self.now_ns, &self.ring, &shared.due_ns, plain_until_ns, until_ns);
             self.now_ns += pass_ns;
+            if pass_ns > 0 && shared.round_ns != u64::MAX {
+                self.rounds.end(self.now_ns, false);
+            }
             if pass_ns > 0 && self.now_ns >= plain_until_ns.min(until_ns) {
                 self.loop_was_empty = true;
                 return;

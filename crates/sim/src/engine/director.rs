@@ -245,7 +245,7 @@ impl Director {
             self.decisions.deciding_ns += took_ns;
             (self.tick_due_ns, self.interval_due_ns) = (tick_ns, interval_ns);
             shared.policy_due_ns = self.due_ns();
-            main.pass(at_ns, took_ns);
+            main.pass(shared, at_ns, took_ns);
             at_ns = next_ns;
         }
     }
