@@ -267,6 +267,20 @@ fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
     assert_eq!(limits(None, limit_of_operator), (0, 0), "nothing is commanded: the operator allows more");
 }
 
+#[test]
+fn what_drives_may_take_is_not_left_for_cores() {
+    let cores = |rate, change: fn(&mut Capabilities)| {
+        let mut bench = Bench::with(6, Some(bound(Stat::P99, 1_000_000)), change);
+        bench.run(rate, 1_000);
+        bench.cores()
+    };
+    let slow_drive = |plant: &mut Capabilities| plant.knobs[1].values = Values::List(vec![0, 2_500]);
+    let none = |plant: &mut Capabilities| plant.knobs.truncate(1);
+    let both: Vec<_> = (20..120).map(|step| (cores(step * 3_000, slow_drive), cores(step * 3_000, none))).collect();
+    assert!(both.iter().all(|(with, without)| with >= without), "{both:?}");
+    assert!(both.iter().any(|(with, without)| with > without), "{both:?}");
+}
+
 /// A thread that has no time left says nothing about drives.
 #[test]
 fn a_saturated_core_lets_no_drive_sleep_deeper() {
