@@ -2,9 +2,9 @@
 
 use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, Limit, LongRound, NEVER, Next, Sample, ThreadId};
 
-use super::delay::delay_ns;
+use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
-use super::placement::place;
+use super::placement::{busiest, of_cores, place};
 use super::{
     DEVIATIONS, Hold, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, QUIET_NS, ROUND_OF, Running, SETTLE_NS, WEIGHT,
 };
@@ -25,10 +25,20 @@ impl Running {
         self.order.len().min(self.loads.len().max(1)).min(self.wall.cores())
     }
 
+    /// The load of each core.
+    pub(super) fn on_cores(&self) -> Vec<f64> {
+        of_cores(&self.loads, &self.homes())
+    }
+
+    /// The latency of cores with these loads, as the tolerance counts it.
+    pub(super) fn delay_ns(&self, on_cores: &[f64]) -> f64 {
+        of_cores_ns(self.stat, self.service_ns, on_cores)
+    }
+
     /// The latency of polling on every core, as the tolerance counts it.
     pub(super) fn base_ns(&self, loads: &[f64]) -> f64 {
-        let (_, load) = place(loads, &self.homes(), &self.order);
-        delay_ns(self.stat, self.service_ns, load) + self.feedback.unexplained_ns()
+        let (_, on_all) = place(loads, &self.homes(), &self.order);
+        self.delay_ns(&on_all) + self.feedback.unexplained_ns()
     }
 
     /// The allowed rise above `base_ns`.
@@ -57,17 +67,15 @@ impl Running {
         let explained_ns = base_ns - self.feedback.unexplained_ns();
         let allowed_ns = self.allowed_ns(base_ns, parameters) - self.drives.added_ns() as f64;
         let homes = self.homes();
-        let allows = |load: f64| {
-            (delay_ns(self.stat, self.service_ns, load) - explained_ns) * self.feedback.scale() <= allowed_ns
-        };
-        // No placement has less than the mean on its busiest core, nor than its heaviest thread: only the last ones are tried.
-        let (sum, heaviest) = (sum(loads), loads.iter().copied().fold(0.0, f64::max));
+        let allows = |delay_ns: f64| (delay_ns - explained_ns) * self.feedback.scale() <= allowed_ns;
+        // What no placement undercuts says where to begin: only the last ones are tried.
+        let load = (sum(loads), busiest(loads));
         let (mut few, mut enough) = (0, most);
         while few + 1 < enough {
             let middle = usize::midpoint(few, enough);
-            if allows(heaviest.max(sum / middle as f64)) { enough = middle } else { few = middle }
+            if allows(least_ns(self.stat, self.service_ns, load, middle)) { enough = middle } else { few = middle }
         }
-        let fits = |&cores: &usize| allows(place(loads, &homes, &self.order[..cores]).1);
+        let fits = |&cores: &usize| allows(self.delay_ns(&place(loads, &homes, &self.order[..cores]).1));
         (enough..most).find(fits).unwrap_or(most)
     }
 
@@ -270,7 +278,7 @@ impl Running {
             return if self.has_requests { (Limit::Load, "one core") } else { (Limit::Floor, "no requests") };
         }
         let (_, fewer) = place(&self.loads, &self.homes(), &self.order[..used - 1]);
-        if delay_ns(self.stat, self.service_ns, fewer).is_infinite() {
+        if self.delay_ns(&fewer).is_infinite() {
             (Limit::Load, "fewer cores cannot serve it")
         } else {
             (Limit::Tolerance, "fewer cores exceed it")
@@ -290,7 +298,7 @@ impl Running {
     /// The estimated rise of latency above that of polling, and what is allowed.
     pub(super) fn rise_and_allowed_ns(&self, parameters: &Parameters) -> (f64, f64) {
         let base_ns = self.base_ns(&self.loads);
-        let now_ns = delay_ns(self.stat, self.service_ns, self.load().busiest) + self.feedback.unexplained_ns();
+        let now_ns = self.delay_ns(&self.on_cores()) + self.feedback.unexplained_ns();
         let allowed_ns = if self.allows_nothing() { 0.0 } else { self.allowed_ns(base_ns, parameters) };
         ((now_ns - base_ns) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
     }

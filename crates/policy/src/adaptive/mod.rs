@@ -55,7 +55,6 @@ use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::sandman::plant_state::PlantState;
 use budget::{Load, Wall};
-use delay::delay_ns;
 use feedback::Feedback;
 use placement::{busiest, order};
 
@@ -370,7 +369,7 @@ impl Running {
     }
 
     fn load(&self) -> Load {
-        Load { busiest: busiest(&self.loads, &self.homes()), used: self.in_use(), most: self.most() }
+        Load { busiest: busiest(&self.on_cores()), used: self.in_use(), most: self.most() }
     }
 
     /// Every thread on the main core, and every worker asleep.
@@ -380,17 +379,17 @@ impl Running {
 
     /// Compares the estimate with the measured latency.
     fn learn(&mut self, sample: &Sample<'_>, parameters: &Parameters) {
-        let (base_ns, load) = (self.base_ns(&self.loads), busiest(&self.loads, &self.homes()));
+        let (base_ns, on_cores) = (self.base_ns(&self.loads), self.on_cores());
         let state = feedback::State {
             now_ns: sample.now_ns,
             requests: sample.threads.iter().map(|thread| thread.requests).sum(),
             elapsed_ns: sample.elapsed_ns,
-            estimated_ns: delay_ns(self.stat, self.service_ns, load) + self.feedback.unexplained_ns(),
+            estimated_ns: self.delay_ns(&on_cores) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
             can_wait: parameters.waits && self.can_wait && !self.wall.is_active(),
             saves_cores: self.in_use() < self.most() && !self.wall.is_active(),
-            load,
+            load: busiest(&on_cores),
         };
         let of_server = |id: ReadingId| sample.readings.iter().find(|reading| reading.id == id);
         if let Some(reading) = self.latency.and_then(of_server) {

@@ -23,8 +23,8 @@ pub(super) fn order(topology: &Topology) -> Vec<CoreId> {
     order
 }
 
-/// The core of each thread on these cores, and the load of the busiest.
-pub(super) fn place(loads: &[f64], homes: &[CoreId], cores: &[CoreId]) -> (Vec<CoreId>, f64) {
+/// The core of each thread on these cores, and their loads.
+pub(super) fn place(loads: &[f64], homes: &[CoreId], cores: &[CoreId]) -> (Vec<CoreId>, Vec<f64>) {
     let mut by_load: Vec<usize> = (0..loads.len()).collect();
     by_load.sort_by(|&one, &other| loads[other].total_cmp(&loads[one]));
     let mut sums = vec![0.0; cores.len()];
@@ -41,21 +41,30 @@ pub(super) fn place(loads: &[f64], homes: &[CoreId], cores: &[CoreId]) -> (Vec<C
         sums[best] += loads[thread].max(f64::EPSILON); // those without load are spread too
         placed[thread] = cores[best];
     }
-    (placed, sums.into_iter().fold(0.0, f64::max))
+    (placed, sums)
 }
 
-/// The load of the busiest core.
-pub(super) fn busiest(loads: &[f64], homes: &[CoreId]) -> f64 {
-    let of = |core: CoreId| -> f64 {
-        loads.iter().zip(homes).filter(|(_, home)| **home == core).map(|(load, _)| load).sum()
-    };
-    homes.iter().map(|&core| of(core)).fold(0.0, f64::max)
+/// The load of each core.
+pub(super) fn of_cores(loads: &[f64], homes: &[CoreId]) -> Vec<f64> {
+    let cores = homes.iter().map(|core| core.index() + 1).max().unwrap_or(0);
+    let mut sums = vec![0.0; cores];
+    for (load, home) in loads.iter().zip(homes) {
+        sums[home.index()] += load;
+    }
+    sums
+}
+
+/// The highest of these loads.
+pub(super) fn busiest(loads: &[f64]) -> f64 {
+    loads.iter().copied().fold(0.0, f64::max)
 }
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_plant::Stat;
     use proptest::prelude::*;
 
+    use super::super::delay::{least_ns, of_cores_ns};
     use super::*;
 
     #[test]
@@ -71,8 +80,8 @@ mod tests {
     #[test]
     fn equal_threads_stay_where_they_can() {
         let cores = [0, 1, 2].map(CoreId);
-        let (placed, busiest) = place(&[0.2; 3], &[CoreId(2), CoreId(0), CoreId(1)], &cores);
-        assert_eq!((placed, busiest), (vec![CoreId(2), CoreId(0), CoreId(1)], 0.2));
+        let placed = place(&[0.2; 3], &[CoreId(2), CoreId(0), CoreId(1)], &cores);
+        assert_eq!(placed, (vec![CoreId(2), CoreId(0), CoreId(1)], vec![0.2; 3]));
     }
 
     #[test]
@@ -87,11 +96,15 @@ mod tests {
         fn the_busiest_core_is_near_the_mean(loads in prop::collection::vec(0.0..1.0_f64, 1..24), cores in 1_u16..8, seed in 0_u16..8) {
             let homes: Vec<CoreId> = (0..loads.len() as u16).map(|thread| CoreId((thread * 5 + seed) % 8)).collect();
             let used: Vec<CoreId> = (0..cores).map(CoreId).collect();
-            let (placed, most) = place(&loads, &homes, &used);
+            let (placed, sums) = place(&loads, &homes, &used);
             prop_assert!(placed.iter().all(|core| core.0 < cores));
             let (sum, heaviest) = (loads.iter().sum::<f64>(), loads.iter().copied().fold(0.0, f64::max));
-            prop_assert!(most <= sum / f64::from(cores) + heaviest + 1e-9);
-            prop_assert!((most - busiest(&loads, &placed)).abs() < 1e-9);
+            prop_assert!(busiest(&sums) <= sum / f64::from(cores) + heaviest + 1e-9);
+            prop_assert!((busiest(&sums) - busiest(&of_cores(&loads, &placed))).abs() < 1e-9);
+            for stat in [Stat::Mean, Stat::P99] {
+                let least = least_ns(stat, 9_000.0, (sum, heaviest), used.len());
+                prop_assert!(least <= of_cores_ns(stat, 9_000.0, &sums) * (1.0 + 1e-9), "{stat:?}: {least}");
+            }
         }
     }
 }

@@ -236,6 +236,15 @@ fn the_statistic_of_the_tolerance_counts() {
 }
 
 /// With the default 20 us are allowed at this load.
+/// A core with two of six threads adds less to the mean than to its own requests.
+#[test]
+fn of_a_mean_each_core_counts_by_its_requests() {
+    let mut bench = Bench::with(6, Some(bound(Stat::Mean, 10_000)), |_| ());
+    bench.service_ns = 30_000;
+    bench.run(76_000, 3_000);
+    assert_eq!(bench.cores(), 5);
+}
+
 #[test]
 fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
     let limits = |tolerance_ppm: Option<u32>, change: fn(&mut Capabilities)| {
