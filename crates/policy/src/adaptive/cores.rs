@@ -1,6 +1,9 @@
 //! How many cores are in use, which I/O threads are on them, and how they wait.
 
-use pilotlight_plant::{Bound, Command, CompletionMode, CoreId, Limit, LongRound, NEVER, Next, Sample, ThreadId};
+use pilotlight_plant::{
+    Bound, Command, CompletionMode, CoreId, CoreState, Depth, Limit, LongRound, NEVER, Next, Sample, SleepGoal,
+    ThreadId,
+};
 
 use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
@@ -108,13 +111,30 @@ impl Running {
 
     fn move_to(&mut self, homes: Vec<CoreId>, sample: &Sample<'_>, out: &mut Vec<Command>) {
         let before = out.len();
-        commands(&Plan { homes }, sample, &self.topology, self.goal, out);
+        commands(&Plan { homes }, sample, &self.topology, |core| self.sleep_goal(core), out);
         if out.len() > before {
             self.feedback.changed();
         }
         for command in &out[before..] {
             self.plant_state.apply(command);
+
             self.counters.moves += u64::from(matches!(command, Command::Move { .. }));
+        }
+    }
+
+    fn sleep_goal(&self, core: CoreId) -> SleepGoal {
+        self.reserve.goal(self.order.iter().position(|&next| next == core).unwrap_or(0))
+    }
+
+    /// Wakes cores that left the reserve: the next check lets them sleep deep.
+    pub(super) fn deepen(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        for &core in self.order.iter().skip(self.reserve.kept()) {
+            let is_shallow = sample.cores[core.index()].state == CoreState::Asleep(Depth::MonitorWait);
+            if is_shallow && !self.plant_state.is_awake(core) {
+                let command = Command::Wake { core };
+                self.plant_state.apply(&command);
+                out.push(command);
+            }
         }
     }
 
@@ -129,6 +149,9 @@ impl Running {
             return;
         }
         let enough = self.needed(&loads, parameters);
+        if !self.feedback.measures() {
+            self.reserve.note(now_ns, enough.min(used)); // after the start and a trial more are in use, for nothing
+        }
         if used > self.most() {
             self.use_cores(self.most(), &loads, sample, out); // the budget carries no more
         } else if enough < used && now_ns >= self.hold.until_ns {
@@ -195,7 +218,8 @@ impl Running {
         self.drives.allow(sample.now_ns, most_ns as u64, out);
     }
 
-    /// Gives the threads of a core that cannot follow cores of their own: those with the most work since the last sample first.
+    /// Spreads the threads of a core that cannot follow over cores without any, those with the most work since the last sample first: over the shallow
+    /// ones of the reserve, and over the others if there are none, so that a burst of a known size waits for no deep one.
     pub(super) fn spread(
         &mut self,
         long: LongRound,
@@ -205,14 +229,20 @@ impl Running {
     ) {
         let used = self.in_use();
         let more = self.most().saturating_sub(used);
-        let mut free = self.order.iter().copied().filter(|&core| self.plant_state.owned(core) == 0).take(more);
+        let mut free: Vec<CoreId> =
+            self.order.iter().copied().filter(|&core| self.plant_state.owned(core) == 0).collect();
+        free.truncate(more);
+        let is_shallow = |core: &CoreId| sample.cores[core.index()].state == CoreState::Asleep(Depth::MonitorWait);
+        if free.iter().any(is_shallow) {
+            free.retain(is_shallow);
+        }
         let mut homes = self.homes();
         let mut threads: Vec<usize> = self.plant_state.threads_on(long.core).map(ThreadId::index).collect();
         threads.sort_by_key(|&thread| std::cmp::Reverse(sample.threads[thread].busy_ns));
-        let most = threads.len().saturating_sub(1);
-        for (&thread, core) in threads[..most].iter().zip(&mut free) {
-            homes[thread] = core;
-            self.counters.taken += 1;
+        free.truncate(threads.len().saturating_sub(1)); // one stays
+        self.counters.taken += free.len() as u64;
+        for (place, &thread) in threads.iter().enumerate() {
+            homes[thread] = free.get(place % (free.len() + 1)).copied().unwrap_or(long.core);
         }
         self.settled_ns = sample.now_ns + SETTLE_NS;
         let is_first = sample.now_ns >= self.hold.until_ns;

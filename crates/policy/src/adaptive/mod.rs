@@ -27,12 +27,14 @@
 //! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
 //! Under a budget nothing is tried that needs more power: what was not measured before is not measured.
 //!
+//! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst had in use in the last ten minutes (reserve.rs).
+//!
 //! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
 //! requests those within all of it.
 //!
 //! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
 //! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded but, once, the drives'
-//! limit, so such intervals can be skipped.
+//! limit, and the sleep of cores that leave the reserve, so such intervals can be skipped.
 
 mod budget;
 mod cores;
@@ -40,13 +42,14 @@ mod delay;
 mod feedback;
 mod parameters;
 mod placement;
+mod reserve;
 #[cfg(test)]
 mod tests;
 
 use pilotlight_plant::{
     Bound, Capabilities, Command, CompletionMode, Component, CoreId, CoreState, Goal, Goals, LongRound, NEVER, Next,
-    Policy, Quantity, ReadingId, Refusal, Sample, Scope, SleepGoal, Standing, Start, Stat, ThreadId, Tolerance,
-    Topology, Unreachable, Unsupported, View, Wants,
+    Policy, Quantity, ReadingId, Refusal, Sample, Scope, Standing, Start, Stat, ThreadId, Tolerance, Topology,
+    Unreachable, Unsupported, View, Wants,
 };
 
 pub use parameters::Parameters;
@@ -57,6 +60,7 @@ use crate::sandman::plant_state::PlantState;
 use budget::{Load, Wall};
 use feedback::Feedback;
 use placement::{busiest, order};
+use reserve::Reserve;
 
 /// The name by which an operator chooses it.
 pub const NAME: &str = "adaptive";
@@ -96,7 +100,7 @@ struct Running {
     /// Cores in the order in which they are used.
     order: Vec<CoreId>,
     plant_state: PlantState,
-    goal: SleepGoal,
+    reserve: Reserve,
     can_wait: bool,
     latency: Option<ReadingId>,
     tolerance: Bound,
@@ -198,7 +202,7 @@ impl Policy for Adaptive {
             topology: start.topology.clone(),
             order: order(start.topology),
             plant_state,
-            goal: SleepGoal::SHALLOWEST,
+            reserve: Reserve::new(start.now_ns),
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
             latency: latency(start.capabilities, tolerance.stat),
             tolerance: tolerance.bound,
@@ -227,6 +231,7 @@ impl Policy for Adaptive {
             counters: Counters::default(),
         };
         running.drives.find(start.capabilities);
+        running.reserve.find(start.capabilities, running.has_power);
         running.set_mode(&self.parameters, out);
         running.wall.start(start, out);
         let next = running.next(&self.parameters);
@@ -256,8 +261,9 @@ impl Policy for Adaptive {
         running.set_mode(&self.parameters, out);
         running.limit_drives(sample, &self.parameters, out); // first: what they may take is not left for cores
         running.adjust(sample, &self.parameters, out);
+        running.deepen(sample, out);
         let is_at_rest = !running.has_requests && out.len() == before && running.is_settled();
-        running.due_ns = if is_at_rest { running.drives_due_ns(sample.now_ns) } else { sample.now_ns };
+        running.due_ns = if is_at_rest { running.rest_due_ns(sample.now_ns) } else { sample.now_ns };
         running.next(&self.parameters)
     }
 
@@ -316,6 +322,7 @@ impl Policy for Adaptive {
             running.latency = latency(capabilities, running.stat);
             running.drives.find(capabilities);
             running.has_power = has_power(capabilities, &self.parameters);
+            running.reserve.find(capabilities, running.has_power);
             running.wall.on_plant(now_ns, capabilities, out);
             running.due_ns = now_ns;
         }
@@ -346,6 +353,7 @@ impl Policy for Adaptive {
                 "cores wait",
                 if running.mode == CompletionMode::Interrupt { "in the kernel" } else { "polling" }.to_owned(),
             ),
+            ("cores in use or shallow asleep", running.reserve.kept().min(running.order.len()).to_string()),
             ("load of the busiest core", format!("{:.0} %", 100.0 * running.load().busiest)),
             ("tolerance is of", running.stat.name().to_owned()),
             ("latency of polling, estimated", us(base_ns)),
@@ -370,6 +378,11 @@ impl Running {
 
     fn load(&self) -> Load {
         Load { busiest: busiest(&self.on_cores()), used: self.in_use(), most: self.most() }
+    }
+
+    /// When something may change without requests.
+    fn rest_due_ns(&self, now_ns: u64) -> u64 {
+        self.drives_due_ns(now_ns).min(self.reserve.due_ns(self.in_use()))
     }
 
     /// Every thread on the main core, and every worker asleep.

@@ -1,7 +1,8 @@
 //! A server of six cores under the policy, whose commands take effect at once.
 
 use pilotlight_plant::{
-    CoreSample, Cost, Depth, Kind, Knob, KnobId, Limit, Reading, SleepCost, Source, ThreadSample, Tolerance, Values,
+    CoreSample, Cost, Depth, Kind, Knob, KnobId, Limit, Reading, SleepCost, SleepGoal, Source, ThreadSample, Tolerance,
+    Values,
 };
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -40,6 +41,8 @@ struct Bench {
     limit_uw: u64,
     /// The wake-up limit of its drive.
     drive_ns: u64,
+    /// Cores can wait for a store.
+    has_monitor: bool,
     service_ns: u64,
 }
 
@@ -83,6 +86,7 @@ impl Bench {
             ..Capabilities::default()
         };
         change(&mut capabilities);
+        let has_monitor = capabilities.sleeps.len() > 1;
         let goals = Goals { tolerances: tolerance.into_iter().collect(), ..Goals::default() };
         let homes: Vec<CoreId> = (0..threads).map(|thread| CoreId(thread as u16 % 6)).collect();
         let states = vec![CoreState::Awake; 6];
@@ -99,8 +103,20 @@ impl Bench {
         let modes = vec![CompletionMode::Poll; threads];
         let random = SplitMix64::seed_from_u64(5);
         let (now_ns, p99_ns, limit_uw, drive_ns, service_ns) = (0, None, 100_000_000, 0, SERVICE_NS);
-        let mut bench =
-            Self { policy, homes, states, next, now_ns, random, modes, p99_ns, limit_uw, drive_ns, service_ns };
+        let mut bench = Self {
+            policy,
+            homes,
+            states,
+            next,
+            now_ns,
+            random,
+            modes,
+            p99_ns,
+            limit_uw,
+            drive_ns,
+            has_monitor,
+            service_ns,
+        };
         bench.obey(&out);
         bench
     }
@@ -110,7 +126,11 @@ impl Bench {
         for command in commands {
             match *command {
                 Command::Move { thread, to } => self.homes[thread.index()] = to,
-                Command::Sleep { core, .. } => self.states[core.index()] = CoreState::Asleep(Depth::SoftwareWait),
+                Command::Sleep { core, goal } => {
+                    let is_shallow = self.has_monitor && goal != SleepGoal::DEEPEST;
+                    let depth = if is_shallow { Depth::MonitorWait } else { Depth::SoftwareWait };
+                    self.states[core.index()] = CoreState::Asleep(depth);
+                }
                 Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
                 Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value,
@@ -182,6 +202,11 @@ impl Bench {
         self.homes.iter().filter(|home| **home == CoreId(0)).count() > 1
     }
 
+    /// Cores that sleep in this state.
+    fn asleep(&self, depth: Depth) -> usize {
+        self.states.iter().filter(|&&state| state == CoreState::Asleep(depth)).count()
+    }
+
     fn cores(&self) -> usize {
         (0..6).filter(|&core| self.homes.contains(&CoreId(core))).count()
     }
@@ -236,6 +261,71 @@ fn the_statistic_of_the_tolerance_counts() {
 }
 
 /// With the default 20 us are allowed at this load.
+/// A plant whose cores can also wait for a store.
+fn with_monitor(capabilities: &mut Capabilities) {
+    let monitor = SleepCost { depth: Depth::MonitorWait, wake: Cost::Measured(3_000), ..capabilities.sleeps[0] };
+    capabilities.sleeps.insert(0, monitor);
+}
+
+#[test]
+fn as_many_cores_stay_shallow_as_a_burst_had_in_use() {
+    let mut bench = Bench::with(6, None, with_monitor);
+    let asleep = |bench: &Bench| [Depth::MonitorWait, Depth::SoftwareWait].map(|depth| bench.asleep(depth));
+    bench.run(2_000, 1_000);
+    assert_eq!((bench.cores(), asleep(&bench)), (1, [0, 5]), "no burst was seen");
+    bench.run(200_000, 1_000);
+    let burst = bench.cores();
+    assert!((3..6).contains(&burst), "{burst}");
+    bench.run(2_000, 1_000);
+    assert_eq!((bench.cores(), asleep(&bench)), (1, [burst - 1, 6 - burst]));
+    bench.run(2_000, 550_000);
+    assert_eq!(asleep(&bench), [burst - 1, 6 - burst], "for ten minutes");
+    bench.run(2_000, 650_000);
+    assert_eq!(asleep(&bench), [0, 5], "after twenty");
+}
+
+#[test]
+fn a_burst_of_a_known_size_waits_for_no_deep_core() {
+    let mut bench = Bench::with(12, None, with_monitor);
+    bench.run(200_000, 1_000);
+    let burst = bench.cores();
+    bench.run(2_000, 1_000);
+    assert_eq!((bench.cores(), bench.asleep(Depth::SoftwareWait)), (1, 6 - burst));
+    let long = LongRound { core: CoreId(0), round_ns: 80_000 };
+    bench.sample(200_000, 100_000, Some(long));
+    let most = (0..6).map(|core| bench.homes.iter().filter(|home| **home == CoreId(core)).count()).max();
+    assert_eq!((bench.cores(), bench.asleep(Depth::SoftwareWait)), (burst, 6 - burst));
+    assert_eq!(most, Some(12_usize.div_ceil(burst)), "spread evenly");
+    bench.sample(400_000, 400_000, Some(long));
+    assert!(bench.cores() > burst, "more than was seen before");
+}
+
+#[test]
+fn a_server_that_rests_wakes_cores_once_to_let_them_sleep_deep() {
+    let mut bench = Bench::with(6, None, with_monitor);
+    bench.run(200_000, 1_000);
+    bench.run(0, 2_000);
+    assert!(bench.asleep(Depth::MonitorWait) > 0);
+    let (mut wanted, before) = (0, bench.now_ns);
+    while bench.next.needed_ns < NEVER && wanted < 100 {
+        let until_ns = bench.next.needed_ns.max(bench.now_ns + CHECK_NS);
+        bench.sample(0, until_ns - bench.now_ns, None);
+        wanted += 1;
+    }
+    assert_eq!((bench.asleep(Depth::SoftwareWait), bench.asleep(Depth::MonitorWait)), (5, 0));
+    assert!(wanted < 20 && bench.now_ns - before > 600_000_000_000, "{wanted} intervals");
+}
+
+#[test]
+fn without_a_price_no_core_sleeps_deep() {
+    let mut bench = Bench::with(6, None, |capabilities| {
+        with_monitor(capabilities);
+        capabilities.sources.retain(|source| source.quantity != Quantity::PowerUw);
+    });
+    bench.run(2_000, 1_000);
+    assert_eq!(bench.asleep(Depth::MonitorWait), 5);
+}
+
 /// A core with two of six threads adds less to the mean than to its own requests.
 #[test]
 fn of_a_mean_each_core_counts_by_its_requests() {

@@ -82,7 +82,13 @@ pub(super) fn give_back(
 }
 
 /// Commands that lead to the plan: wake-ups, moves, sleep.
-pub fn commands(plan: &Plan, sample: &Sample<'_>, topology: &Topology, goal: SleepGoal, out: &mut Vec<Command>) {
+pub fn commands(
+    plan: &Plan,
+    sample: &Sample<'_>,
+    topology: &Topology,
+    goal: impl Fn(CoreId) -> SleepGoal,
+    out: &mut Vec<Command>,
+) {
     let mut used = vec![false; topology.len()];
     let mut reached = vec![false; topology.len()];
     for (thread, &to) in sample.threads.iter().zip(&plan.homes) {
@@ -98,7 +104,7 @@ pub fn commands(plan: &Plan, sample: &Sample<'_>, topology: &Topology, goal: Sle
         }
     }
     let done = topology.workers().filter(|core| !used[core.index()] && !asleep(core));
-    out.extend(done.map(|core| Command::Sleep { core, goal }));
+    out.extend(done.map(|core| Command::Sleep { core, goal: goal(core) }));
 }
 
 /// The working state of a plan.

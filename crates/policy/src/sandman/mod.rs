@@ -345,7 +345,7 @@ impl Policy for Sandman {
             return running.next(&self.parameters);
         };
         let before = out.len();
-        consolidate::commands(&plan, sample, running.plant_state.topology(), running.goal, out);
+        consolidate::commands(&plan, sample, running.plant_state.topology(), |_| running.goal, out);
         for command in &out[before..] {
             running.plant_state.apply(command);
             self.counters.consolidation_moves += u64::from(matches!(command, Command::Move { .. }));
