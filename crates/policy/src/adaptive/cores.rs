@@ -63,7 +63,7 @@ impl Running {
     /// The fewest cores whose rise is allowed.
     fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
         let most = self.most();
-        if self.allows_nothing() || self.feedback.measures() {
+        if self.allows_nothing() || self.feedback.takes_all() {
             return most;
         }
         let base_ns = self.base_ns(loads);
@@ -149,7 +149,7 @@ impl Running {
             return;
         }
         let enough = self.needed(&loads, parameters);
-        if !self.feedback.measures() {
+        if !self.feedback.takes_all() {
             self.reserve.note(now_ns, enough.min(used)); // after the start and a trial more are in use, for nothing
         }
         if used > self.most() {
@@ -187,7 +187,7 @@ impl Running {
         let used = self.in_use();
         self.counters.taken += (cores - used) as u64;
         let length_ns = self.hold.length_ns.max(parameters.hold_ns);
-        let before = if self.feedback.measures() { 0 } else { used };
+        let before = if self.feedback.takes_all() { 0 } else { used };
         self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
         self.settled_ns = sample.now_ns + SETTLE_NS;
         self.use_cores(cores, loads, sample, out);
@@ -299,7 +299,7 @@ impl Running {
             return (Limit::Tolerance, "nothing may be lost");
         }
         if self.feedback.measures() {
-            return (Limit::Measurement, "polling on every core");
+            return (Limit::Measurement, "cores poll to measure the baseline");
         }
         if self.mode == CompletionMode::Poll && self.can_wait && parameters.waits {
             return (Limit::Tolerance, "waits in the kernel exceed it");

@@ -7,11 +7,12 @@
 //! error, and at least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the
 //! measured one. If for a minute it never is, the scale falls to the mean of what was measured, but not to one at which it was, until the rate
 //! of requests has doubled or halved.
-//! Otherwise, and the first time, all cores poll for as many windows. What these exceed the estimate by is *unexplained*: part of the baseline.
+//! Otherwise, and the first time, cores poll for as many windows: all of them, or those in use if more would hardly make a difference. What these exceed the estimate by is *unexplained*: part of the baseline.
 //! If the latency before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has
 //! doubled or halved, or [`RETRY_NS`] has passed.
 //!
-//! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute.
+//! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute; after
+//! each that got no windows, as where threads move at every burst, the time until the next doubles.
 
 use pilotlight_plant::Reading;
 
@@ -45,8 +46,8 @@ const QUIET_NS: u64 = 100_000_000;
 enum Trial {
     /// In the kernel, as long as that is allowed.
     Waits,
-    /// They poll on every core, to measure the baseline; the latency before.
-    Measures(Before),
+    /// They poll, to measure the baseline, on every core or on those in use; the latency before.
+    Measures { before: Before, on_all: bool },
     /// The baseline was measured: the next check decides.
     Measured(Before, f64),
     /// They poll, at this rate of requests, until then.
@@ -83,8 +84,11 @@ pub(super) struct Feedback {
     quiet_ns: u64,
     /// How long cores poll after the next trial that says so.
     retry_ns: u64,
-    /// No trial before.
+    /// No trial before; the pause after one that gets no windows.
     try_after_ns: u64,
+    pause_ns: u64,
+    /// When the present trial is given up.
+    over_ns: u64,
 }
 
 /// The estimate and its circumstances at a check.
@@ -121,6 +125,8 @@ impl Default for Feedback {
             moved: false,
             retry_ns: RETRY_NS,
             try_after_ns: 0,
+            pause_ns: RETRY_NS,
+            over_ns: 0,
         }
     }
 }
@@ -146,9 +152,14 @@ impl Feedback {
         (self.moved, self.windows) = (true, (0, 0.0, 0.0));
     }
 
-    /// Whether the baseline is being measured, on every core.
+    /// Whether the baseline is being measured.
     pub(super) fn measures(&self) -> bool {
-        matches!(self.trial, Trial::Measures(_))
+        matches!(self.trial, Trial::Measures { .. })
+    }
+
+    /// Whether that needs every core.
+    pub(super) fn takes_all(&self) -> bool {
+        matches!(self.trial, Trial::Measures { on_all: true, .. })
     }
 
     /// A budget limits the cores: nothing can be measured.
@@ -165,8 +176,12 @@ impl Feedback {
         self.rate += elapsed_ns / (elapsed_ns + RATE_NS) * (state.requests as f64 / elapsed_ns - self.rate);
         let rate = self.rate;
         self.quiet_ns = if state.requests == 0 { self.quiet_ns.saturating_add(state.elapsed_ns) } else { 0 };
-        let is_over = state.now_ns >= self.try_after_ns.saturating_sub(RETRY_NS - LONGEST_TRIAL_NS);
+        let is_over = state.now_ns >= self.over_ns;
         if self.measures() && (self.quiet_ns >= QUIET_NS || is_over) {
+            if is_over {
+                self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
+                self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
+            }
             (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0)); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
@@ -210,7 +225,8 @@ impl Feedback {
             self.lower_scale(measured_ns - state.base_ns, before.rise_ns, state);
         }
         match self.trial {
-            Trial::Measures(before) => {
+            Trial::Measures { before, .. } => {
+                self.pause_ns = RETRY_NS;
                 let explained_ns = state.estimated_ns - self.unexplained_ns();
                 self.unexplained_ns = Some((measured_ns - explained_ns).max(0.0));
                 self.trial = Trial::Measured(before, rate);
@@ -246,7 +262,9 @@ impl Feedback {
     fn try_polling(&mut self, before: Before, state: &State) {
         let differs = state.saves_cores || state.can_wait && state.load < LIGHT;
         if differs && state.now_ns >= self.try_after_ns {
-            self.trial = Trial::Measures(before);
+            let hardly_ns = SOME / LARGEST_SCALE * (state.allowed_ns - state.base_ns).max(0.0);
+            self.trial = Trial::Measures { before, on_all: before.rise_ns > hardly_ns };
+            self.over_ns = state.now_ns.saturating_add(LONGEST_TRIAL_NS);
             self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
         }
     }
@@ -469,6 +487,26 @@ mod tests {
             bench.feedback.measures()
         });
         assert_eq!(checks.count() as u64, LONGEST_TRIAL_NS / 10_000_000 - 1);
+        // The next come after two minutes, then four: at most six in an hour, and each ends after ten seconds.
+        let mut polled = 0;
+        for _ in 0..2 * 3_600 {
+            if bench.feedback.measures() {
+                bench.feedback.changed();
+            }
+            bench.window();
+            polled += u32::from(bench.feedback.measures());
+        }
+        assert!((20..=6 * 20).contains(&polled), "{polled} half seconds of an hour");
+    }
+
+    #[test]
+    fn where_more_cores_would_hardly_differ_those_in_use_measure_the_baseline() {
+        for (estimated_us, takes_all) in [(1.0, false), (10.0, true)] {
+            let mut bench = Bench { estimated_rise_us: estimated_us, ..Bench::new() };
+            bench.polled(WINDOWS);
+            assert!(bench.feedback.measures());
+            assert_eq!(bench.feedback.takes_all(), takes_all, "{estimated_us} us");
+        }
     }
 
     #[test]
