@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Searches the load at which `adaptive` is worst, on the simulated machine of six cores (live-16cpu).
 
-worst.py --program target/release/pilotlab [--rounds 8] [--candidates 10] [--seed 1] > worst.csv
+worst.py --program target/release/pilotlab [--rounds 6] [--candidates 8] [--seed 1] > worst.csv
 
 A load is light and burst phases: connections, both rates and both lengths. Each round simulates some under `static`, `interrupt` and `adaptive`: random ones
 at first, then half of them near the worst so far of each ratio. Ratios: p99 of `adaptive` over that of `static`, of the worse phase, where it is more than
@@ -17,8 +17,8 @@ name = "worst"
 figure = "None"
 title = "Loads of a search"
 repeats = 1
-duration = "5s"
-warm_up = "3s"
+duration = "10s"
+warm_up = "8s" # after the baseline, which is measured once
 [[workload]]
 name = "hosts"
 connections = 24
@@ -51,8 +51,9 @@ def draw(rng, near=None):
 
 
 def case(number, load):
-    phase = "workload.hosts.phase"
+    phase, period = "workload.hosts.phase", load["light_ms"] + load["burst_ms"]
     keys = {"workload.hosts.connections": load["connections"], f"{phase}.light.rate": load["light"], f"{phase}.burst.rate": load["burst"],
+            "duration": f'"{8_000 + math.ceil(2_000 / period) * period}ms"',  # whole periods are measured
             f"{phase}.light.length": f'"{load["light_ms"]}ms"', f"{phase}.burst.length": f'"{load["burst_ms"]}ms"'}
     inner = ", ".join(f'"{key}" = {value}' for key, value in keys.items())
     return f'[[parameter.case]]\nlabel = "{number}"\nset = {{ {inner} }}\n'
@@ -84,8 +85,8 @@ def judge(load, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
-    parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--candidates", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--candidates", type=int, default=8)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     rng = random.Random(args.seed)

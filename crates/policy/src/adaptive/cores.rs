@@ -98,8 +98,9 @@ impl Running {
             self.service_ns += weight * (service_ns as f64 - self.service_ns);
         }
         let weight = if is_first { 1.0 } else { WEIGHT * (whole / check_ns as f64).min(1.0) };
-        for (load, thread) in self.loads.iter_mut().zip(sample.threads) {
-            *load += weight * (thread.busy_ns as f64 / whole - *load);
+        for ((load, last), thread) in self.loads.iter_mut().zip(&mut self.last).zip(sample.threads) {
+            *last = thread.busy_ns as f64 / whole;
+            *load += weight * (*last - *load);
         }
     }
 
@@ -117,20 +118,28 @@ impl Running {
         }
         for command in &out[before..] {
             self.plant_state.apply(command);
-
             self.counters.moves += u64::from(matches!(command, Command::Move { .. }));
         }
     }
 
     fn sleep_goal(&self, core: CoreId) -> SleepGoal {
-        self.reserve.goal(self.order.iter().position(|&next| next == core).unwrap_or(0))
+        let is_kept = self.order[..self.kept()].contains(&core);
+        if is_kept { SleepGoal::SHALLOWEST } else { SleepGoal::DEEPEST }
     }
 
-    /// Wakes cores that left the reserve: the next check lets them sleep deep.
+    /// How many of the first cores may not sleep deep: whole physical cores, as one of two siblings saves nothing.
+    pub(super) fn kept(&self) -> usize {
+        let kept = self.reserve.kept(self.wall.cores()).min(self.order.len());
+        let is_pair = |pair: &[CoreId]| self.topology.sibling(pair[0]) == Some(pair[1]);
+        let splits = kept > 0 && self.order.get(kept - 1..=kept).is_some_and(is_pair);
+        kept + usize::from(splits)
+    }
+
+    /// Wakes a physical core that left the reserve, so that the next check lets it sleep deep: all at once would draw what a burst does.
     pub(super) fn deepen(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
-        for &core in self.order.iter().skip(self.reserve.kept()) {
-            let is_shallow = sample.cores[core.index()].state == CoreState::Asleep(Depth::MonitorWait);
-            if is_shallow && !self.plant_state.is_awake(core) {
+        let before = out.len();
+        for &core in self.order.iter().skip(self.kept()) {
+            if is_shallow(sample, core) && !self.plant_state.is_awake(core) && out.len() < before + 2 {
                 let command = Command::Wake { core };
                 self.plant_state.apply(&command);
                 out.push(command);
@@ -144,13 +153,16 @@ impl Running {
         self.hold.peak = self.hold.peak.max(sum(&loads));
         let without_noise: Vec<f64> = loads.iter().map(|load| load / (1.0 + DEVIATIONS * self.noise)).collect();
         let needed = self.needed(&without_noise, parameters);
-        if needed > used {
+        // Without requests the smoothed load is of the time before, and drives may have taken all that is allowed.
+        if needed > used && self.has_requests {
             self.take(needed, &loads, sample, parameters, out);
             return;
         }
         let enough = self.needed(&loads, parameters);
         if !self.feedback.takes_all() {
-            self.reserve.note(now_ns, enough.min(used)); // after the start and a trial more are in use, for nothing
+            // Of this check alone: the smoothed load of a short burst is less.
+            let needed = self.needed(&self.last, parameters);
+            self.reserve.note(now_ns, needed);
         }
         if used > self.most() {
             self.use_cores(self.most(), &loads, sample, out); // the budget carries no more
@@ -232,9 +244,9 @@ impl Running {
         let mut free: Vec<CoreId> =
             self.order.iter().copied().filter(|&core| self.plant_state.owned(core) == 0).collect();
         free.truncate(more);
-        let is_shallow = |core: &CoreId| sample.cores[core.index()].state == CoreState::Asleep(Depth::MonitorWait);
-        if free.iter().any(is_shallow) {
-            free.retain(is_shallow);
+        let is_near = |core: &CoreId| is_shallow(sample, *core) || self.plant_state.is_awake(*core);
+        if free.iter().any(is_near) {
+            free.retain(is_near);
         }
         let mut homes = self.homes();
         let mut threads: Vec<usize> = self.plant_state.threads_on(long.core).map(ThreadId::index).collect();
@@ -332,6 +344,10 @@ impl Running {
         let allowed_ns = if self.allows_nothing() { 0.0 } else { self.allowed_ns(base_ns, parameters) };
         ((now_ns - base_ns) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
     }
+}
+
+fn is_shallow(sample: &Sample<'_>, core: CoreId) -> bool {
+    sample.cores[core.index()].state == CoreState::Asleep(Depth::MonitorWait)
 }
 
 fn sum(loads: &[f64]) -> f64 {

@@ -12,7 +12,7 @@
 //! to have been needed, so that nothing moves to and fro at a constant load.
 //!
 //! **Bursts** are detected by queueing delay, not by a count: the policy arms a rule that each core executes ([`pilotlight_plant::Rounds`]).
-//! After two long rounds in a row, or one twice as long, each I/O thread of the core gets a core to itself, as far as there are any. It needs
+//! After two long rounds in a row, or one twice as long, its I/O threads are spread over the reserve, or over all cores, one each as far as there are any. It needs
 //! no ticks: what it costs is a comparison after each poll with work. If the load turns out to be what it was, rounds must be longer from then
 //! on.
 //!
@@ -27,7 +27,7 @@
 //! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
 //! Under a budget nothing is tried that needs more power: what was not measured before is not measured.
 //!
-//! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst had in use in the last ten minutes (reserve.rs).
+//! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst needed in the last ten to twenty minutes (reserve.rs).
 //!
 //! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
 //! requests those within all of it.
@@ -112,6 +112,8 @@ struct Running {
     has_power: bool,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
     loads: Vec<f64>,
+    /// The same in the last check.
+    last: Vec<f64>,
     service_ns: f64,
     /// Requests in the last check, the last check with any, and the relative deviation of the smoothed load.
     has_requests: bool,
@@ -202,7 +204,8 @@ impl Policy for Adaptive {
             topology: start.topology.clone(),
             order: order(start.topology),
             plant_state,
-            reserve: Reserve::new(start.now_ns),
+            // A policy around this one starts it again, with other cores.
+            reserve: self.running.take().map_or_else(|| Reserve::new(start.now_ns), |before| before.reserve),
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
             latency: latency(start.capabilities, tolerance.stat),
             tolerance: tolerance.bound,
@@ -212,6 +215,7 @@ impl Policy for Adaptive {
             drives: Drives::default(),
             has_power: has_power(start.capabilities, &self.parameters),
             loads: vec![0.0; start.homes.len()],
+            last: vec![0.0; start.homes.len()],
             service_ns: 0.0,
             has_requests: false,
             requested_ns: start.now_ns,
@@ -353,7 +357,7 @@ impl Policy for Adaptive {
                 "cores wait",
                 if running.mode == CompletionMode::Interrupt { "in the kernel" } else { "polling" }.to_owned(),
             ),
-            ("cores in use or shallow asleep", running.reserve.kept().min(running.order.len()).to_string()),
+            ("cores in use or shallow asleep", running.kept().to_string()),
             ("load of the busiest core", format!("{:.0} %", 100.0 * running.load().busiest)),
             ("tolerance is of", running.stat.name().to_owned()),
             ("latency of polling, estimated", us(base_ns)),

@@ -43,6 +43,8 @@ struct Bench {
     drive_ns: u64,
     /// Cores can wait for a store.
     has_monitor: bool,
+    /// Commands that woke a core.
+    woken: usize,
     service_ns: u64,
 }
 
@@ -115,6 +117,7 @@ impl Bench {
             limit_uw,
             drive_ns,
             has_monitor,
+            woken: 0,
             service_ns,
         };
         bench.obey(&out);
@@ -131,7 +134,10 @@ impl Bench {
                     let depth = if is_shallow { Depth::MonitorWait } else { Depth::SoftwareWait };
                     self.states[core.index()] = CoreState::Asleep(depth);
                 }
-                Command::Wake { core } => self.states[core.index()] = CoreState::Awake,
+                Command::Wake { core } => {
+                    self.woken += 1;
+                    self.states[core.index()] = CoreState::Awake;
+                }
                 Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value,
                 Command::Set { value, .. } => self.drive_ns = value,
@@ -260,7 +266,6 @@ fn the_statistic_of_the_tolerance_counts() {
     assert!(bench.policy.wants().readings.contains(&ReadingId(3)));
 }
 
-/// With the default 20 us are allowed at this load.
 /// A plant whose cores can also wait for a store.
 fn with_monitor(capabilities: &mut Capabilities) {
     let monitor = SleepCost { depth: Depth::MonitorWait, wake: Cost::Measured(3_000), ..capabilities.sleeps[0] };
@@ -305,14 +310,16 @@ fn a_server_that_rests_wakes_cores_once_to_let_them_sleep_deep() {
     let mut bench = Bench::with(6, None, with_monitor);
     bench.run(200_000, 1_000);
     bench.run(0, 2_000);
-    assert!(bench.asleep(Depth::MonitorWait) > 0);
-    let (mut wanted, before) = (0, bench.now_ns);
+    let shallow = bench.asleep(Depth::MonitorWait);
+    assert!(shallow > 0);
+    let (mut wanted, before, woken) = (0, bench.now_ns, bench.woken);
     while bench.next.needed_ns < NEVER && wanted < 100 {
         let until_ns = bench.next.needed_ns.max(bench.now_ns + CHECK_NS);
         bench.sample(0, until_ns - bench.now_ns, None);
         wanted += 1;
     }
     assert_eq!((bench.asleep(Depth::SoftwareWait), bench.asleep(Depth::MonitorWait)), (5, 0));
+    assert_eq!(bench.woken - woken, shallow, "each core once");
     assert!(wanted < 20 && bench.now_ns - before > 600_000_000_000, "{wanted} intervals");
 }
 
