@@ -20,9 +20,9 @@ const REQUEST_NS: u64 = 1_250;
 /// Time from a request's arrival to its completion.
 const SERVICE_NS: u64 = 23_000;
 
-/// Policies that wake cores without an I/O thread: those that restart an inner policy with another number of cores, and those that end savings with
-/// all cores.
-const WAKE_ALL: [&str; 4] = ["cpu-jailing", "pass", "pacer", "pg"];
+/// Policies that wake cores without an I/O thread: those that restart an inner policy with another number of cores, those that end savings with
+/// all cores, and `adaptive`, which wakes a core for it to sleep deeper.
+const WAKE_ALL: [&str; 5] = ["adaptive", "cpu-jailing", "pass", "pacer", "pg"];
 
 /// Delay and refusals of commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
