@@ -7,7 +7,8 @@
 //! error, and at least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the
 //! measured one. If for a minute it never is, the scale falls to the mean of what was measured, but not to one at which it was, until the rate
 //! of requests has doubled or halved.
-//! Otherwise, and the first time, cores poll for as many windows: all of them, or those in use if more would hardly make a difference. What these exceed the estimate by is *unexplained*: part of the baseline.
+//! Otherwise, and the first time, cores poll for as many windows: all of them, or those in use if more would hardly make a difference. What these
+//! exceed the estimate by is *unexplained*: part of the baseline.
 //! If the latency before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has
 //! doubled or halved, or [`RETRY_NS`] has passed.
 //!
