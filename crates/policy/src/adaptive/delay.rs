@@ -16,6 +16,8 @@
 
 use pilotlight_plant::Stat;
 
+use super::placement::busiest;
+
 /// The load from which on a queue is taken as saturated.
 const SATURATED: f64 = 0.98;
 
@@ -42,7 +44,7 @@ pub(super) fn of_cores_ns(stat: Stat, service_ns: f64, loads: &[f64]) -> f64 {
         let of_core = |load: &f64| if *load > 0.0 { load / sum * delay_ns(stat, service_ns, *load) } else { 0.0 };
         return loads.iter().map(of_core).sum();
     }
-    delay_ns(stat, service_ns, loads.iter().copied().fold(0.0, f64::max))
+    delay_ns(stat, service_ns, busiest(loads))
 }
 
 /// What any placement of threads of this load, the heaviest among them, has on this number of cores at least: the heaviest alone, the others even.
