@@ -1,7 +1,7 @@
 //! How many cores are in use, which I/O threads are on them, and how they wait.
 
 use pilotlight_plant::{
-    Bound, Command, CompletionMode, CoreId, CoreState, Depth, Limit, LongRound, NEVER, Next, Sample, SleepGoal,
+    Bound, Command, CompletionMode, CoreId, CoreState, Depth, Limit, LongRound, NEVER, Next, Sample, SleepGoal, Stat,
     ThreadId,
 };
 
@@ -9,7 +9,8 @@ use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
-    DEVIATIONS, Hold, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, QUIET_NS, ROUND_OF, Running, SETTLE_NS, WEIGHT,
+    DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OFTEN, QUIET_NS, ROUND_OF,
+    Running, SELDOM, SETTLE_NS, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -63,7 +64,7 @@ impl Running {
     /// The fewest cores whose rise is allowed.
     fn needed(&self, loads: &[f64], parameters: &Parameters) -> usize {
         let most = self.most();
-        if self.allows_nothing() || self.feedback.takes_all() {
+        if self.allows_nothing() || self.feedback.takes_all() || self.feedback.spreads() {
             return most;
         }
         let base_ns = self.base_ns(loads);
@@ -88,6 +89,7 @@ impl Running {
         let requests: u64 = sample.threads.iter().map(|thread| thread.requests).sum();
         let busy_ns: u64 = sample.threads.iter().map(|thread| thread.busy_ns).sum();
         self.has_requests = requests > 0;
+        self.hold.requests += requests;
         if self.has_requests {
             self.requested_ns = sample.now_ns;
         }
@@ -159,14 +161,14 @@ impl Running {
             return;
         }
         let enough = self.needed(&loads, parameters);
-        if !self.feedback.takes_all() {
+        if !self.feedback.takes_all() && !self.feedback.spreads() {
             // Of this check alone: the smoothed load of a short burst is less.
             let needed = self.needed(&self.last, parameters);
             self.reserve.note(now_ns, needed);
         }
         if used > self.most() {
             self.use_cores(self.most(), &loads, sample, out); // the budget carries no more
-        } else if enough < used && now_ns >= self.hold.until_ns {
+        } else if enough < used && (now_ns >= self.hold.until_ns || self.feedback.polls_few()) {
             self.counters.given_back += (used - enough) as u64;
             let share = self.hold.peak / NEEDED / sum(&loads).max(f64::MIN_POSITIVE);
             let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
@@ -175,7 +177,8 @@ impl Running {
             if self.hold.before == 0 {
                 // the start, a trial, or another step of the same return: nothing to judge
             } else if was_needed {
-                self.hold.length_ns = parameters.hold_ns;
+                let shorter_ns = if self.hold.is_late { self.hold.length_ns } else { self.hold.length_ns / 2 };
+                self.hold.length_ns = shorter_ns.max(parameters.hold_ns);
             } else if (1..=LONGEST_ROUND * self.shortest_round_ns(parameters)).contains(&longer_ns) {
                 self.round_ns = self.round_ns.max(longer_ns);
             } else {
@@ -199,8 +202,9 @@ impl Running {
         let used = self.in_use();
         self.counters.taken += (cores - used) as u64;
         let length_ns = self.hold.length_ns.max(parameters.hold_ns);
-        let before = if self.feedback.takes_all() { 0 } else { used };
-        self.hold = Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0 };
+        let before = if self.feedback.takes_all() || self.feedback.spreads() { 0 } else { used };
+        self.hold =
+            Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0, ..self.hold };
         self.settled_ns = sample.now_ns + SETTLE_NS;
         self.use_cores(cores, loads, sample, out);
     }
@@ -258,12 +262,32 @@ impl Running {
         }
         self.settled_ns = sample.now_ns + SETTLE_NS;
         let is_first = sample.now_ns >= self.hold.until_ns;
+        if is_first {
+            self.note_late(long.round_ns, sample, parameters);
+        }
         self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + self.hold.length_ns.max(parameters.hold_ns));
         self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
         if is_first {
             (self.hold.before, self.hold.peak) = (used, 0.0);
         }
         self.move_to(homes, sample, out);
+    }
+
+    /// Lengthens the hold if more requests are late than may be.
+    fn note_late(&mut self, round_ns: u64, sample: &Sample<'_>, parameters: &Parameters) {
+        let requests = self.hold.requests + sample.threads.iter().map(|thread| thread.requests).sum::<u64>();
+        let late_ns = LATE_ROUNDS * round_ns as f64;
+        let late = late_ns / self.service_ns.max(1.0) / requests.max(1) as f64;
+        let may = match self.stat {
+            Stat::P99 => 0.01,
+            Stat::P50 => 0.5,
+            Stat::Mean => self.allowed_ns(self.base_ns(&self.loads), parameters) / late_ns,
+        };
+        self.hold.is_late = late > SELDOM * may;
+        if late > OFTEN * may {
+            self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
+        }
+        self.hold.requests = 0;
     }
 
     /// The parameter, or longer where a few requests take that long.
@@ -291,9 +315,13 @@ impl Running {
         Next {
             awake_ns: if waits && on_main { 0 } else { NEVER },
             round_ns: if self.armed && self.in_use() < self.most() { round_ns } else { NEVER },
-            wait_ns: if waits && self.has_requests { parameters.wait_ns } else { NEVER },
+            wait_ns: if waits && self.has_requests { self.wait_ns(parameters) } else { NEVER },
             ..Next::at(self.needed_ns())
         }
+    }
+
+    fn wait_ns(&self, parameters: &Parameters) -> u64 {
+        parameters.wait_ns.saturating_mul(1 << self.feedback.longer())
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.
@@ -315,6 +343,9 @@ impl Running {
         }
         if self.mode == CompletionMode::Poll && self.can_wait && parameters.waits {
             return (Limit::Tolerance, "waits in the kernel exceed it");
+        }
+        if self.feedback.spreads() {
+            return (Limit::Tolerance, "fewer cores exceed it in bursts");
         }
         if used <= 1 {
             return if self.has_requests { (Limit::Load, "one core") } else { (Limit::Floor, "no requests") };

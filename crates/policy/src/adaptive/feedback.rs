@@ -3,14 +3,18 @@
 //! *Problem.* The estimate knows neither how far this load is from random arrivals, nor what a wait in the kernel costs here, nor what else
 //! delays requests on this machine.
 //!
-//! *Rule.* The mean of four windows with enough requests, in which no thread moved, is compared with what is allowed. If it is more by its standard
-//! error, and at least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the
+//! *Rule.* Of four windows with enough requests, in which no thread moved, the middle (the mean of the second and third) counts, as one may have a burst. If
+//! three of them exceed what is allowed, and at least a third of its rise above polling is estimated to come from the load of the cores, the estimated rise is scaled to the
 //! measured one. If for a minute it never is, the scale falls to the mean of what was measured, but not to one at which it was, until the rate
 //! of requests has doubled or halved.
 //! Otherwise, and the first time, cores poll for as many windows: all of them, or those in use if more would hardly make a difference. What these
 //! exceed the estimate by is *unexplained*: part of the baseline.
-//! If the latency before was within the tolerance of this baseline, cores wait again; else they go on to poll, until the rate of requests has
-//! doubled or halved, or [`RETRY_NS`] has passed.
+//! If the latency before was within the tolerance of this baseline, cores wait again. Else all cores are used, waiting: what the estimate does
+//! not know may be bursts that end before they are found. Only if that exceeds the tolerance too, the waits are blamed and the cores in use poll; and
+//! if that is no better either, they wait. Each until the rate of requests has doubled or halved, or [`RETRY_NS`] has passed.
+//!
+//! *Waits* become longer, fourfold at a time, while half of the allowed rise is enough for the largest window, and shorter again as the first remedy of a
+//! latency that is too high.
 //!
 //! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute; after
 //! each that got no windows, as where threads move at every burst, the time until the next doubles.
@@ -26,10 +30,16 @@ const SMALLEST_SCALE: f64 = 0.5;
 const SPARE: f64 = 1.05;
 /// Part of the allowed rise that must be estimated, for the measured rise to say something about the scale.
 const SOME: f64 = 0.25;
-/// Fewest requests of a window whose latency says something.
+/// Fewest requests whose latency says something: of shorter windows the highest of several counts, which is hardly too little.
 const ENOUGH: f64 = 200.0;
+/// Part of the allowed rise that was measured, up to which waits become longer; by how much, as a power of two; and how often at most, which leaves no end to them.
+const SHORT_OF: f64 = 0.5;
+const LONGER: u32 = 2;
+const LONGEST: u32 = 7;
+/// Part of the latency before that a remedy must leave, to be one.
+const BETTER: f64 = 0.9;
 /// Windows that decide; chosen: the 99th percentiles of windows of 5,400 requests were 50 to 64 us (simulated).
-const WINDOWS: u32 = 4;
+const WINDOWS: usize = 4;
 /// Load of a core from which on it hardly waits, so that polling would measure nothing else.
 const LIGHT: f64 = 0.9;
 /// Time until polling is tried again, or given up again.
@@ -51,8 +61,20 @@ enum Trial {
     Measures { before: Before, on_all: bool },
     /// The baseline was measured: the next check decides.
     Measured(Before, f64),
-    /// They poll, at this rate of requests, until then.
-    Polls { rate: f64, until_ns: u64 },
+    /// All cores are used, and wait.
+    Spreads(Remedy),
+    /// They poll.
+    Polls(Remedy),
+}
+
+/// What is done about a latency that the estimate does not explain.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Remedy {
+    /// The latency before, and whether there were cores to take.
+    before: Before,
+    /// At this rate of requests, until then.
+    rate: f64,
+    until_ns: u64,
 }
 
 /// The latency before a trial, and the estimated rise.
@@ -60,6 +82,8 @@ enum Trial {
 struct Before {
     latency_ns: f64,
     rise_ns: f64,
+    /// Not all cores were in use.
+    saved_cores: bool,
 }
 
 /// What was learnt.
@@ -73,12 +97,15 @@ pub(super) struct Feedback {
     /// `None` before it was measured.
     unexplained_ns: Option<f64>,
     trial: Trial,
-    /// Windows since the last decision, the sum of their values and that of the squares.
-    windows: (u32, f64, f64),
+    /// Windows since the last decision, and their number.
+    windows: ([f64; WINDOWS], usize),
+    /// The least window of the baseline.
+    least_base_ns: f64,
     /// End of the last window.
     ended_ns: u64,
-    /// Requests since then, and whether threads have moved.
+    /// Requests since the last one with enough, the highest value since, and whether threads have moved.
     requests: f64,
+    largest_ns: u64,
     moved: bool,
     /// Smoothed rate of requests, and time since the last one.
     rate: f64,
@@ -90,6 +117,10 @@ pub(super) struct Feedback {
     pause_ns: u64,
     /// When the present trial is given up.
     over_ns: u64,
+    /// How often the waits became longer; not again before, and the pause after a failure.
+    longer: u32,
+    longer_after_ns: u64,
+    longer_pause_ns: u64,
 }
 
 /// The estimate and its circumstances at a check.
@@ -103,6 +134,8 @@ pub(super) struct State {
     pub(super) estimated_ns: f64,
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
+    /// The allowed rise if all that the estimate does not explain were bursts.
+    pub(super) certain_ns: f64,
     pub(super) can_wait: bool,
     /// Not all cores are in use that may be.
     pub(super) saves_cores: bool,
@@ -118,9 +151,11 @@ impl Default for Feedback {
             ratios: (0, 0, 0.0),
             unexplained_ns: None,
             trial: Trial::Waits,
-            windows: (0, 0.0, 0.0),
+            windows: ([0.0; WINDOWS], 0),
+            least_base_ns: 0.0,
             ended_ns: 0,
             requests: 0.0,
+            largest_ns: 0,
             rate: 0.0,
             quiet_ns: 0,
             moved: false,
@@ -128,6 +163,9 @@ impl Default for Feedback {
             try_after_ns: 0,
             pause_ns: RETRY_NS,
             over_ns: 0,
+            longer: 0,
+            longer_after_ns: 0,
+            longer_pause_ns: RETRY_NS,
         }
     }
 }
@@ -145,12 +183,27 @@ impl Feedback {
 
     /// Whether cores poll although they could wait.
     pub(super) fn polls(&self) -> bool {
-        self.trial != Trial::Waits
+        !matches!(self.trial, Trial::Waits | Trial::Spreads(_))
+    }
+
+    /// Whether all cores are used although the estimate needs fewer.
+    pub(super) fn spreads(&self) -> bool {
+        matches!(self.trial, Trial::Spreads(_))
+    }
+
+    /// By which power of two the waits are longer than the parameter.
+    pub(super) fn longer(&self) -> u32 {
+        self.longer * LONGER
     }
 
     /// Threads move, or wait differently: the current window is of both states.
     pub(super) fn changed(&mut self) {
-        (self.moved, self.windows) = (true, (0, 0.0, 0.0));
+        (self.moved, self.windows.1) = (true, 0);
+    }
+
+    /// Whether no core but those that the estimate needs may poll.
+    pub(super) fn polls_few(&self) -> bool {
+        matches!(self.trial, Trial::Polls(_))
     }
 
     /// Whether the baseline is being measured.
@@ -166,7 +219,7 @@ impl Feedback {
     /// A budget limits the cores: nothing can be measured.
     pub(super) fn give_up(&mut self) {
         if self.measures() {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0));
+            (self.trial, self.windows.1) = (Trial::Waits, 0);
         }
     }
 
@@ -183,51 +236,64 @@ impl Feedback {
                 self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
                 self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
             }
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0)); // nothing to measure, or the readings have stopped
+            (self.trial, self.windows.1) = (Trial::Waits, 0); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
             self.end_trial(before, rate, state);
         }
-        if let Trial::Polls { rate: before, until_ns } = self.trial
-            && (state.now_ns >= until_ns || rate > 2.0 * before || rate < before / 2.0)
+        if let Trial::Polls(remedy) | Trial::Spreads(remedy) = self.trial
+            && (state.now_ns >= remedy.until_ns || rate > 2.0 * remedy.rate || rate < remedy.rate / 2.0)
         {
-            (self.trial, self.windows) = (Trial::Waits, (0, 0.0, 0.0));
+            (self.trial, self.windows.1) = (Trial::Waits, 0);
         }
         let ended_ns = state.now_ns.saturating_sub(reading.age_ns);
         if reading.age_ns == u64::MAX || ended_ns == self.ended_ns {
             return;
         }
         self.ended_ns = ended_ns;
-        let (requests, moved) = (std::mem::take(&mut self.requests), std::mem::take(&mut self.moved));
-        if let Some(measured_ns) = reading.value.filter(|_| requests >= ENOUGH && !moved) {
+        if std::mem::take(&mut self.moved) {
+            (self.requests, self.largest_ns) = (0.0, 0);
+            return;
+        }
+        self.largest_ns = self.largest_ns.max(reading.value.unwrap_or(0));
+        if self.requests >= ENOUGH {
+            self.requests = 0.0;
+            let measured_ns = std::mem::take(&mut self.largest_ns);
             self.window(measured_ns as f64, rate, state);
         }
     }
 
     fn window(&mut self, last_ns: f64, rate: f64, state: &State) {
-        let (before, sum, squares) = self.windows;
-        self.windows = (before + 1, sum + last_ns, squares + last_ns * last_ns);
-        if self.windows.0 < WINDOWS {
+        let (windows, number) = &mut self.windows;
+        windows[*number] = last_ns;
+        *number += 1;
+        if *number < WINDOWS {
             return;
         }
-        let (number, sum, squares) = std::mem::take(&mut self.windows);
-        let measured_ns = sum / f64::from(number);
-        let error_ns = ((squares / f64::from(number) - measured_ns.powi(2)).max(0.0) / f64::from(number - 1)).sqrt();
-        let before = Before { latency_ns: measured_ns, rise_ns: state.estimated_ns - state.base_ns };
-        let is_exceeded = measured_ns - error_ns > state.allowed_ns;
+        *number = 0;
+        windows.sort_by(f64::total_cmp);
+        let [least_ns, second_ns, third_ns, largest_ns] = *windows;
+        let measured_ns = f64::midpoint(second_ns, third_ns);
+        let rise_ns = state.estimated_ns - state.base_ns;
+        let before = Before { latency_ns: measured_ns, rise_ns, saved_cores: state.saves_cores };
+        let is_exceeded = second_ns > state.allowed_ns;
         let is_known = self.unexplained_ns.is_some() && !self.measures();
         let is_other_load = rate > 2.0 * self.floor.1 || rate < self.floor.1 / 2.0;
         if is_other_load {
             self.floor = (SMALLEST_SCALE, rate);
+            (self.longer, self.longer_after_ns, self.longer_pause_ns) = (0, state.now_ns, RETRY_NS);
         }
         if is_exceeded || is_other_load {
             self.ratios = (state.now_ns, 0, 0.0);
         } else if is_known {
             self.lower_scale(measured_ns - state.base_ns, before.rise_ns, state);
         }
+        if self.trial == Trial::Waits && is_known && self.waits_differ(largest_ns, is_exceeded, state) {
+            return;
+        }
         match self.trial {
             Trial::Measures { before, .. } => {
-                self.pause_ns = RETRY_NS;
+                (self.pause_ns, self.least_base_ns) = (RETRY_NS, least_ns);
                 let explained_ns = state.estimated_ns - self.unexplained_ns();
                 self.unexplained_ns = Some((measured_ns - explained_ns).max(0.0));
                 self.trial = Trial::Measured(before, rate);
@@ -238,9 +304,37 @@ impl Feedback {
                     self.try_polling(before, state);
                 }
             }
-            Trial::Polls { .. } if is_exceeded => _ = self.blame_cores(before, state),
-            Trial::Waits | Trial::Measured(..) | Trial::Polls { .. } => {}
+            Trial::Spreads(remedy) if is_exceeded => {
+                if !self.blame_cores(before, state) {
+                    self.trial = Trial::Polls(remedy);
+                }
+            }
+            Trial::Polls(remedy) if is_exceeded => {
+                let helps = measured_ns < BETTER * remedy.before.latency_ns;
+                if !self.blame_cores(before, state) && !helps {
+                    self.trial = Trial::Waits;
+                }
+            }
+            Trial::Waits | Trial::Measured(..) | Trial::Spreads(_) | Trial::Polls(_) => {}
         }
+    }
+
+    /// Makes waits longer where the tolerance is far, or shorter where it is exceeded; whether it did.
+    fn waits_differ(&mut self, largest_ns: f64, is_exceeded: bool, state: &State) -> bool {
+        if is_exceeded && self.longer > 0 {
+            self.longer -= 1;
+            self.longer_after_ns = state.now_ns.saturating_add(self.longer_pause_ns);
+            self.longer_pause_ns = (self.longer_pause_ns * 2).min(LONGEST_RETRY_NS);
+            self.changed();
+            return true;
+        }
+        let is_far = largest_ns - self.least_base_ns < SHORT_OF * state.certain_ns;
+        let may = state.can_wait && self.longer < LONGEST && state.now_ns >= self.longer_after_ns;
+        if !is_exceeded && is_far && may {
+            self.longer += 1;
+            self.changed();
+        }
+        false
     }
 
     /// Takes a measured and an estimated rise; lowers the scale once those of a minute say so.
@@ -271,7 +365,7 @@ impl Feedback {
     }
 
     /// Scales the estimated rise to the measured one, if it explains a good part of it; whether it does.
-    fn blame_cores(&mut self, Before { latency_ns, rise_ns }: Before, state: &State) -> bool {
+    fn blame_cores(&mut self, Before { latency_ns, rise_ns, .. }: Before, state: &State) -> bool {
         let measured_ns = latency_ns - state.base_ns;
         let explains = rise_ns * self.scale.max(1.0) >= measured_ns / 3.0 && self.scale < LARGEST_SCALE;
         if explains {
@@ -287,7 +381,8 @@ impl Feedback {
             self.trial = Trial::Waits;
             return;
         }
-        self.trial = Trial::Polls { rate, until_ns: state.now_ns.saturating_add(self.retry_ns) };
+        let remedy = Remedy { before, rate, until_ns: state.now_ns.saturating_add(self.retry_ns) };
+        self.trial = if before.saved_cores { Trial::Spreads(remedy) } else { Trial::Polls(remedy) };
         self.retry_ns = self.retry_ns.saturating_mul(2).min(LONGEST_RETRY_NS);
     }
 }

@@ -14,7 +14,8 @@
 //! **Bursts** are detected by queueing delay, not by a count: the policy arms a rule that each core executes ([`pilotlight_plant::Rounds`]).
 //! After two long rounds in a row, or one twice as long, its I/O threads are spread over the reserve, or over all cores, one each as far as there are any. It needs
 //! no ticks: what it costs is a comparison after each poll with work. If the load turns out to be what it was, rounds must be longer from then
-//! on.
+//! on. The requests that are late because a burst has to be found may be a quarter of one in a hundred (of a 99th percentile): if there are more, as in
+//! short bursts, the hold doubles until it lasts over several.
 //!
 //! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than
 //! if it polled. A wait is short while there are requests (150 us), as a core that sleeps longer sleeps deeper. Without requests all cores wait
@@ -83,6 +84,11 @@ const OF_DRIVES: f64 = 0.1;
 const QUIET_NS: u64 = 1_000_000_000;
 /// Requests of which no round is long, even if they take longer than the parameter (160 us each on PACER's machine, simulated); chosen.
 const ROUND_OF: f64 = 3.0;
+/// Long rounds whose requests are late because a burst had to be found: two that report it, and the wake-up of the cores that help; chosen.
+const LATE_ROUNDS: f64 = 4.0;
+/// Part of what may be late from which on the hold becomes longer, as other requests are late too, and below which it becomes shorter again; chosen.
+const OFTEN: f64 = 0.25;
+const SELDOM: f64 = 0.05;
 /// Longest hold: at a constant load nothing moves more often.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 
@@ -143,6 +149,9 @@ struct Hold {
     peak: f64,
     /// The longest reported round; 0 if a check took the cores.
     longest_ns: u64,
+    /// Requests since the last burst was found, and whether it was found too often for the hold to become shorter.
+    requests: u64,
+    is_late: bool,
 }
 
 /// Counters since the start, for display.
@@ -227,6 +236,8 @@ impl Policy for Adaptive {
                 before: 0,
                 peak: 0.0,
                 longest_ns: 0,
+                requests: 0,
+                is_late: false,
             },
             round_ns: self.parameters.round_ns,
             armed: true,
@@ -404,6 +415,7 @@ impl Running {
             estimated_ns: self.delay_ns(&on_cores) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
+            certain_ns: self.allowed_ns(base_ns - self.feedback.unexplained_ns(), parameters),
             can_wait: parameters.waits && self.can_wait && !self.wall.is_active(),
             saves_cores: self.in_use() < self.most() && !self.wall.is_active(),
             load: busiest(&on_cores),

@@ -387,6 +387,30 @@ fn after_long_rounds_each_thread_has_a_core_and_gives_it_back() {
     assert_eq!(bench.next.round_ns, Parameters::default().round_ns, "they were needed");
 }
 
+/// Bursts of this length, five times as far apart; moves, and cores in use before the next, in the last tenth of a minute.
+fn bursts_of(ms: u64) -> (usize, usize) {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    let bursts = 60_000 / (6 * ms);
+    let mut of_burst = || {
+        let long = LongRound { core: CoreId(0), round_ns: 200_000 };
+        let found = bench.next.round_ns != NEVER && bench.main_has_several();
+        let at_once = if found { bench.sample(500_000, 400_000, Some(long)) } else { 0 };
+        (at_once + bench.run(500_000, ms) + bench.run(20_000, 5 * ms), bench.cores())
+    };
+    let last = (0..bursts).map(|_| of_burst()).skip(bursts as usize * 9 / 10);
+    last.fold((0, 0), |(moves, _), (more, cores)| (moves + more, cores))
+}
+
+/// Of a burst of 10 ms the requests that are late until it is found are more than one in a hundred, of one of 500 ms fewer.
+#[test]
+fn short_bursts_that_recur_mostly_find_their_cores_and_long_ones_do_not() {
+    let (moves, _) = bursts_of(10);
+    assert!(moves < 300, "{moves} moves in 100 bursts, ten each if none kept them");
+    let (moves, cores) = bursts_of(500);
+    assert!(moves > 0 && cores < 6, "{moves} moves, {cores} cores");
+}
+
 #[test]
 fn long_rounds_at_a_load_that_stays_must_be_longer_from_then_on() {
     let mut bench = Bench::new(6, None);
@@ -429,6 +453,26 @@ fn a_trial_of_polling_on_all_cores_gives_them_back() {
     assert!(all < tried + 20, "{all} checks with all cores, {tried} of them in the trial");
     let hold = bench.policy.running.as_ref().map(|running| running.hold.length_ns);
     assert_eq!(hold, Some(Parameters::default().hold_ns), "a trial says nothing about the load");
+}
+
+/// A core that polls costs more than one that waits: those of a long hold do not.
+#[test]
+fn where_waits_exceed_the_tolerance_only_the_cores_poll_that_the_load_needs() {
+    let mut bench = Bench::new(6, None);
+    bench.run(20_000, 1_000);
+    for _ in 0..20 {
+        bench.sample(20_000, 5_000_000, Some(LongRound { core: CoreId(0), round_ns: 5_000_000 }));
+        bench.run(20_000, 3_000);
+    }
+    let polls =
+        |bench: &Bench| bench.policy.running.as_ref().is_some_and(|running| running.mode == CompletionMode::Poll);
+    let with_few = (0..6_000).filter(|_| {
+        bench.p99_ns = Some(if polls(&bench) { 30_000 } else { 130_000 });
+        bench.run(20_000, 10);
+        polls(&bench) && bench.cores() == 1
+    });
+    let with_few = with_few.count();
+    assert!(with_few > 3_000, "in {with_few} of 6,000 checks one core polls");
 }
 
 #[test]

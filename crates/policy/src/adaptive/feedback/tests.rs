@@ -14,6 +14,8 @@ struct Bench {
     waits_us: f64,
     estimated_rise_us: f64,
     measured_rise_us: f64,
+    /// What bursts, which the estimate does not know, add on fewer than all cores.
+    bursts_us: f64,
     /// From this scale on all cores are in use.
     enough: f64,
     requests: u64,
@@ -22,15 +24,15 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let feedback = Feedback::default();
-        let (base_us, waits_us, estimated_rise_us, measured_rise_us) = (30.0, 5.0, 0.0, 0.0);
+        let (base_us, waits_us, estimated_rise_us, measured_rise_us, bursts_us) = (30.0, 5.0, 0.0, 0.0, 0.0);
         let (now_ns, enough, requests) = (0, 1.5, 10_000);
-        Self { feedback, now_ns, base_us, waits_us, estimated_rise_us, measured_rise_us, enough, requests }
+        Self { feedback, now_ns, base_us, waits_us, estimated_rise_us, measured_rise_us, bursts_us, enough, requests }
     }
 
     /// A check of 10 ms with this number of requests, before the end of a window.
     fn check(&mut self, requests: u64) {
-        let (now_ns, window) = (self.now_ns, std::mem::replace(&mut self.requests, requests));
-        self.learn(10_000_000, now_ns);
+        let window = std::mem::replace(&mut self.requests, requests);
+        self.learn(10_000_000, self.feedback.ended_ns);
         self.requests = window;
     }
 
@@ -45,7 +47,8 @@ impl Bench {
         let waits_us = if self.feedback.polls() { 0.0 } else { self.waits_us };
         let has_all_cores = self.feedback.measures() || self.feedback.scale() > self.enough;
         let few = if has_all_cores { 0.0 } else { 1.0 };
-        let measured_ns = (self.base_us + few * self.measured_rise_us + waits_us) * us;
+        let bursts_us = if self.feedback.takes_all() || self.feedback.spreads() { 0.0 } else { self.bursts_us };
+        let measured_ns = (self.base_us + few * self.measured_rise_us + bursts_us + waits_us) * us;
         let base_ns = 10.0 * us + self.feedback.unexplained_ns();
         let state = State {
             now_ns: self.now_ns,
@@ -54,8 +57,9 @@ impl Bench {
             estimated_ns: base_ns + few * self.estimated_rise_us * us,
             base_ns,
             allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
+            certain_ns: 20.0 * us,
             can_wait: true,
-            saves_cores: false,
+            saves_cores: self.bursts_us > 0.0 && !self.feedback.spreads(),
             load: 0.5,
         };
         let value = (self.requests > 0).then_some(measured_ns as u64);
@@ -63,10 +67,10 @@ impl Bench {
     }
 
     /// The number of windows, of this many, in which cores poll.
-    fn polled(&mut self, windows: u32) -> u32 {
+    fn polled(&mut self, windows: usize) -> usize {
         (0..windows)
             .map(|_| {
-                u32::from({
+                usize::from({
                     self.window();
                     self.feedback.polls()
                 })
@@ -100,8 +104,77 @@ fn too_few_cores_are_not_blamed_on_the_waits() {
     assert_eq!(polled, 0);
 }
 
+/// All cores, which wait, are cheaper than one that polls.
+#[test]
+fn bursts_that_no_estimate_knows_lead_to_all_cores_and_not_to_polling() {
+    let mut bench = Bench { bursts_us: 60.0, estimated_rise_us: 2.0, ..Bench::new() };
+    bench.polled(2 * WINDOWS + 1);
+    assert!(bench.feedback.spreads());
+    assert_eq!(bench.polled(100), 0);
+    bench.requests /= 10;
+    bench.polled(5);
+    assert!(!bench.feedback.spreads(), "at another rate");
+}
+
+#[test]
+fn what_helps_neither_with_all_cores_nor_with_polling_costs_neither() {
+    let mut bench = Bench { bursts_us: 60.0, estimated_rise_us: 2.0, ..Bench::new() };
+    bench.polled(2 * WINDOWS + 1);
+    bench.base_us += 60.0; // since the baseline was measured
+    bench.polled(WINDOWS);
+    assert!(bench.feedback.polls());
+    bench.base_us += 10.0;
+    bench.polled(WINDOWS);
+    assert!(!bench.feedback.polls() && !bench.feedback.spreads());
+}
+
+#[test]
+fn waits_become_longer_only_where_the_tolerance_is_far() {
+    for (waits_us, longer) in [(2.0, true), (12.0, false)] {
+        let mut bench = Bench { waits_us, ..Bench::new() };
+        bench.polled(2 * WINDOWS + 1);
+        bench.feedback.changed(); // cores wait again
+        bench.polled(20 * WINDOWS);
+        assert_eq!(bench.feedback.longer() > 0, longer, "{waits_us} us of 20");
+    }
+}
+
+#[test]
+fn one_window_of_four_with_a_burst_changes_nothing() {
+    let mut bench = Bench { waits_us: 2.0, ..Bench::new() };
+    bench.polled(2 * WINDOWS + 1);
+    for window in 0..200 {
+        bench.base_us = if window % 4 == 2 { 130.0 } else { 30.0 };
+        assert_eq!(bench.polled(1), 0);
+        assert!(bench.feedback.longer() == 0 && !bench.feedback.spreads());
+    }
+}
+
+/// The first remedy of a latency that is too high: no core polls for it.
+#[test]
+fn waits_that_are_too_long_become_shorter_and_are_tried_ever_less() {
+    let mut bench = Bench { waits_us: 2.0, ..Bench::new() };
+    bench.polled(3 * WINDOWS);
+    let mut tries = 0;
+    for _ in 0..2 * 3_600 {
+        let before = bench.feedback.longer;
+        bench.waits_us = if before > 0 { 60.0 } else { 2.0 };
+        assert_eq!(bench.polled(1), 0);
+        tries += u32::from(bench.feedback.longer > before);
+    }
+    assert!((2..=7).contains(&tries), "{tries} in an hour");
+}
+
+/// At 500 requests a second a window of 100 ms has 50.
+#[test]
+fn windows_of_few_requests_are_judged_together() {
+    let mut bench = Bench { requests: 50, ..Bench::new() };
+    bench.polled(4 * WINDOWS);
+    assert!(bench.feedback.measures());
+}
+
 /// The rise is measured to be `measured_us` of the estimated 10 us, once it was far too high.
-fn scale_after(measured_us: f64, minutes: u32) -> f64 {
+fn scale_after(measured_us: f64, minutes: usize) -> f64 {
     let mut bench = Bench { estimated_rise_us: 10.0, measured_rise_us: measured_us, ..Bench::new() };
     bench.waits_us = 0.0;
     bench.feedback.scale = 1.4;
@@ -164,7 +237,7 @@ fn there_is_at_most_one_trial_a_minute() {
         let known_us = 10.0 + bench.feedback.unexplained_ns() / 1_000.0;
         (bench.base_us, bench.waits_us) = (known_us + 2.0, (0.5 * known_us).max(20.0) - 1.0);
         bench.window();
-        measured += u32::from(bench.feedback.measures());
+        measured += usize::from(bench.feedback.measures());
     }
     assert!((1..=11 * WINDOWS).contains(&measured), "{measured} windows in ten minutes");
 }
