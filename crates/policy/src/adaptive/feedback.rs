@@ -13,8 +13,8 @@
 //! not know may be bursts that end before they are found. Only if that exceeds the tolerance too, the waits are blamed and the cores in use poll; and
 //! if that is no better either, they wait. Each until the rate of requests has doubled or halved, or [`RETRY_NS`] has passed.
 //!
-//! *Waits* become longer, fourfold at a time, while half of the allowed rise is enough for the largest window, and shorter again as the first remedy of a
-//! latency that is too high.
+//! *Waits* become longer, fourfold at a time, where 40 us are allowed and half of it is enough for the largest window, and shorter again as the first remedy
+//! of a latency that is too high.
 //!
 //! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute; after
 //! each that got no windows, as where threads move at every burst, the time until the next doubles.
@@ -32,7 +32,9 @@ const SPARE: f64 = 1.05;
 const SOME: f64 = 0.25;
 /// Fewest requests whose latency says something: of shorter windows the highest of several counts, which is hardly too little.
 const ENOUGH: f64 = 200.0;
-/// Part of the allowed rise that was measured, up to which waits become longer; by how much, as a power of two; and how often at most, which leaves no end to them.
+/// The allowed rise from which on waits may become longer, and the part of it that may be measured before; by how much, as a power of two; and how often at
+/// most, which leaves no end to them. Near the floor a rise of an eighth drowns in windows of few requests: at 3,300 a second they had exceeded the tolerance.
+const FAR_NS: f64 = 40_000.0;
 const SHORT_OF: f64 = 0.5;
 const LONGER: u32 = 2;
 const LONGEST: u32 = 7;
@@ -329,7 +331,10 @@ impl Feedback {
             return true;
         }
         let is_far = largest_ns - self.least_base_ns < SHORT_OF * state.certain_ns;
-        let may = state.can_wait && self.longer < LONGEST && state.now_ns >= self.longer_after_ns;
+        let may = state.can_wait
+            && state.certain_ns >= FAR_NS
+            && self.longer < LONGEST
+            && state.now_ns >= self.longer_after_ns;
         if !is_exceeded && is_far && may {
             self.longer += 1;
             self.changed();

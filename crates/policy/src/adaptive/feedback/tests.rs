@@ -16,6 +16,8 @@ struct Bench {
     measured_rise_us: f64,
     /// What bursts, which the estimate does not know, add on fewer than all cores.
     bursts_us: f64,
+    /// The allowed rise without what the estimate does not know.
+    certain_us: f64,
     /// From this scale on all cores are in use.
     enough: f64,
     requests: u64,
@@ -25,8 +27,20 @@ impl Bench {
     fn new() -> Self {
         let feedback = Feedback::default();
         let (base_us, waits_us, estimated_rise_us, measured_rise_us, bursts_us) = (30.0, 5.0, 0.0, 0.0, 0.0);
+        let certain_us = 40.0;
         let (now_ns, enough, requests) = (0, 1.5, 10_000);
-        Self { feedback, now_ns, base_us, waits_us, estimated_rise_us, measured_rise_us, bursts_us, enough, requests }
+        Self {
+            feedback,
+            now_ns,
+            base_us,
+            waits_us,
+            estimated_rise_us,
+            measured_rise_us,
+            bursts_us,
+            certain_us,
+            enough,
+            requests,
+        }
     }
 
     /// A check of 10 ms with this number of requests, before the end of a window.
@@ -57,7 +71,7 @@ impl Bench {
             estimated_ns: base_ns + few * self.estimated_rise_us * us,
             base_ns,
             allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
-            certain_ns: 20.0 * us,
+            certain_ns: self.certain_us * us,
             can_wait: true,
             saves_cores: self.bursts_us > 0.0 && !self.feedback.spreads(),
             load: 0.5,
@@ -130,12 +144,14 @@ fn what_helps_neither_with_all_cores_nor_with_polling_costs_neither() {
 
 #[test]
 fn waits_become_longer_only_where_the_tolerance_is_far() {
-    for (waits_us, longer) in [(2.0, true), (12.0, false)] {
-        let mut bench = Bench { waits_us, ..Bench::new() };
+    for (waits_us, certain_us, longer) in
+        [(12.0, 40.0, true), (22.0, 50.0, true), (12.0, 20.0, false), (2.0, 20.0, false), (22.0, 40.0, false)]
+    {
+        let mut bench = Bench { waits_us, certain_us, base_us: 60.0, ..Bench::new() };
         bench.polled(2 * WINDOWS + 1);
         bench.feedback.changed(); // cores wait again
         bench.polled(20 * WINDOWS);
-        assert_eq!(bench.feedback.longer() > 0, longer, "{waits_us} us of 20");
+        assert_eq!(bench.feedback.longer() > 0, longer, "{waits_us} us of {certain_us}");
     }
 }
 
