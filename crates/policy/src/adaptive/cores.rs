@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
     DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OFTEN, QUIET_NS, ROUND_OF,
-    Running, SELDOM, SETTLE_NS, WEIGHT,
+    Running, SELDOM, SETTLE_NS, WAIT_OF, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -67,6 +67,12 @@ impl Running {
         if self.allows_nothing() || self.feedback.takes_all() || self.feedback.spreads() {
             return most;
         }
+        self.estimated(loads, parameters)
+    }
+
+    /// The same by the estimate alone.
+    fn estimated(&self, loads: &[f64], parameters: &Parameters) -> usize {
+        let most = self.most();
         let base_ns = self.base_ns(loads);
         let explained_ns = base_ns - self.feedback.unexplained_ns();
         let allowed_ns = self.allowed_ns(base_ns, parameters) - self.drives.added_ns() as f64;
@@ -161,14 +167,12 @@ impl Running {
             return;
         }
         let enough = self.needed(&loads, parameters);
-        if !self.feedback.takes_all() && !self.feedback.spreads() {
-            // Of this check alone: the smoothed load of a short burst is less.
-            let needed = self.needed(&self.last, parameters);
-            self.reserve.note(now_ns, needed);
-        }
+        // Of this check alone: the smoothed load of a short burst is less.
+        let for_last = if self.allows_nothing() { self.most() } else { self.estimated(&self.last, parameters) };
+        self.reserve.note(now_ns, for_last);
         if used > self.most() {
             self.use_cores(self.most(), &loads, sample, out); // the budget carries no more
-        } else if enough < used && (now_ns >= self.hold.until_ns || self.feedback.polls_few()) {
+        } else if enough < used && now_ns >= self.hold.until_ns {
             self.counters.given_back += (used - enough) as u64;
             let share = self.hold.peak / NEEDED / sum(&loads).max(f64::MIN_POSITIVE);
             let peak: Vec<f64> = loads.iter().map(|load| load * share).collect();
@@ -181,6 +185,9 @@ impl Running {
                 self.hold.length_ns = shorter_ns.max(parameters.hold_ns);
             } else if (1..=LONGEST_ROUND * self.shortest_round_ns(parameters)).contains(&longer_ns) {
                 self.round_ns = self.round_ns.max(longer_ns);
+                if self.hold.is_late {
+                    self.hold.length_ns = (self.hold.length_ns / 2).max(parameters.hold_ns); // it was no burst
+                }
             } else {
                 self.hold.length_ns = (self.hold.length_ns * 2).min(LONGEST_HOLD_NS);
             }
@@ -263,7 +270,7 @@ impl Running {
         self.settled_ns = sample.now_ns + SETTLE_NS;
         let is_first = sample.now_ns >= self.hold.until_ns;
         if is_first {
-            self.note_late(long.round_ns, sample, parameters);
+            self.note_late(long.round_ns, parameters);
         }
         self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + self.hold.length_ns.max(parameters.hold_ns));
         self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
@@ -274,10 +281,12 @@ impl Running {
     }
 
     /// Lengthens the hold if more requests are late than may be.
-    fn note_late(&mut self, round_ns: u64, sample: &Sample<'_>, parameters: &Parameters) {
-        let requests = self.hold.requests + sample.threads.iter().map(|thread| thread.requests).sum::<u64>();
+    fn note_late(&mut self, round_ns: u64, parameters: &Parameters) {
+        if self.service_ns == 0.0 {
+            return;
+        }
         let late_ns = LATE_ROUNDS * round_ns as f64;
-        let late = late_ns / self.service_ns.max(1.0) / requests.max(1) as f64;
+        let late = late_ns / self.service_ns / self.hold.requests.max(1) as f64;
         let may = match self.stat {
             Stat::P99 => 0.01,
             Stat::P50 => 0.5,
@@ -320,8 +329,12 @@ impl Running {
         }
     }
 
+    /// The longest wait: the parameter, or longer where more is allowed, bursts aside that raise the measured baseline.
     fn wait_ns(&self, parameters: &Parameters) -> u64 {
-        parameters.wait_ns.saturating_mul(1 << self.feedback.longer())
+        let base_ns = self.base_ns(&self.loads);
+        let explained_ns = base_ns - self.feedback.unexplained_ns();
+        let [all, certain] = [base_ns, explained_ns].map(|base_ns| self.allowed_ns(base_ns, parameters));
+        parameters.wait_ns.max((WAIT_OF * all.min(certain)) as u64)
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.

@@ -9,12 +9,12 @@
 //! of requests has doubled or halved.
 //! Otherwise, and the first time, cores poll for as many windows: all of them, or those in use if more would hardly make a difference. What these
 //! exceed the estimate by is *unexplained*: part of the baseline.
-//! If the latency before was within the tolerance of this baseline, cores wait again. Else all cores are used, waiting: what the estimate does
-//! not know may be bursts that end before they are found. Only if that exceeds the tolerance too, the waits are blamed and the cores in use poll; and
-//! if that is no better either, they wait. Each until the rate of requests has doubled or halved, or [`RETRY_NS`] has passed.
+//! If the latency before was within the tolerance of this baseline, cores wait again. Else the waits are to blame, or, if all cores polled, perhaps the
+//! number of cores: bursts that end before they are found are in no estimate. So then all cores are used, waiting. If that exceeds the tolerance too, or
+//! the cores in use had polled, the cores that the estimate needs go on to poll; and if that is no better, they wait. Each until the rate of requests has
+//! doubled or halved, or for a minute, which doubles up to an hour.
 //!
-//! *Waits* become longer, fourfold at a time, where 40 us are allowed and half of it is enough for the largest window, and shorter again as the first remedy
-//! of a latency that is too high.
+//! *Limits.* A burst that is in less than half of the windows is not seen, however many requests it has: `adaptive` answers it by the hold.
 //!
 //! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute; after
 //! each that got no windows, as where threads move at every burst, the time until the next doubles.
@@ -30,14 +30,8 @@ const SMALLEST_SCALE: f64 = 0.5;
 const SPARE: f64 = 1.05;
 /// Part of the allowed rise that must be estimated, for the measured rise to say something about the scale.
 const SOME: f64 = 0.25;
-/// Fewest requests whose latency says something: of shorter windows the highest of several counts, which is hardly too little.
+/// Fewest requests whose latency says something: of windows with fewer the highest percentile of several counts.
 const ENOUGH: f64 = 200.0;
-/// The allowed rise from which on waits may become longer, and the part of it that may be measured before; by how much, as a power of two; and how often at
-/// most, which leaves no end to them. Near the floor a rise of an eighth drowns in windows of few requests: at 3,300 a second they had exceeded the tolerance.
-const FAR_NS: f64 = 40_000.0;
-const SHORT_OF: f64 = 0.5;
-const LONGER: u32 = 2;
-const LONGEST: u32 = 7;
 /// Part of the latency before that a remedy must leave, to be one.
 const BETTER: f64 = 0.9;
 /// Windows that decide; chosen: the 99th percentiles of windows of 5,400 requests were 50 to 64 us (simulated).
@@ -84,8 +78,8 @@ struct Remedy {
 struct Before {
     latency_ns: f64,
     rise_ns: f64,
-    /// Not all cores were in use.
-    saved_cores: bool,
+    /// With more cores, which wait, it may be less.
+    more_may_help: bool,
 }
 
 /// What was learnt.
@@ -101,8 +95,6 @@ pub(super) struct Feedback {
     trial: Trial,
     /// Windows since the last decision, and their number.
     windows: ([f64; WINDOWS], usize),
-    /// The least window of the baseline.
-    least_base_ns: f64,
     /// End of the last window.
     ended_ns: u64,
     /// Requests since the last one with enough, the highest value since, and whether threads have moved.
@@ -119,10 +111,6 @@ pub(super) struct Feedback {
     pause_ns: u64,
     /// When the present trial is given up.
     over_ns: u64,
-    /// How often the waits became longer; not again before, and the pause after a failure.
-    longer: u32,
-    longer_after_ns: u64,
-    longer_pause_ns: u64,
 }
 
 /// The estimate and its circumstances at a check.
@@ -136,8 +124,8 @@ pub(super) struct State {
     pub(super) estimated_ns: f64,
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
-    /// The allowed rise if all that the estimate does not explain were bursts.
-    pub(super) certain_ns: f64,
+    /// The latency is a high percentile.
+    pub(super) is_tail: bool,
     pub(super) can_wait: bool,
     /// Not all cores are in use that may be.
     pub(super) saves_cores: bool,
@@ -154,7 +142,6 @@ impl Default for Feedback {
             unexplained_ns: None,
             trial: Trial::Waits,
             windows: ([0.0; WINDOWS], 0),
-            least_base_ns: 0.0,
             ended_ns: 0,
             requests: 0.0,
             largest_ns: 0,
@@ -165,9 +152,6 @@ impl Default for Feedback {
             try_after_ns: 0,
             pause_ns: RETRY_NS,
             over_ns: 0,
-            longer: 0,
-            longer_after_ns: 0,
-            longer_pause_ns: RETRY_NS,
         }
     }
 }
@@ -193,17 +177,12 @@ impl Feedback {
         matches!(self.trial, Trial::Spreads(_))
     }
 
-    /// By which power of two the waits are longer than the parameter.
-    pub(super) fn longer(&self) -> u32 {
-        self.longer * LONGER
-    }
-
     /// Threads move, or wait differently: the current window is of both states.
     pub(super) fn changed(&mut self) {
         (self.moved, self.windows.1) = (true, 0);
     }
 
-    /// Whether no core but those that the estimate needs may poll.
+    /// Whether cores poll for longer than a trial.
     pub(super) fn polls_few(&self) -> bool {
         matches!(self.trial, Trial::Polls(_))
     }
@@ -218,9 +197,16 @@ impl Feedback {
         matches!(self.trial, Trial::Measures { on_all: true, .. })
     }
 
-    /// A budget limits the cores: nothing can be measured.
+    /// A budget limits the cores: nothing can be measured, and no more cores be used for it.
     pub(super) fn give_up(&mut self) {
-        if self.measures() {
+        if !self.polls_few() {
+            self.end();
+        }
+    }
+
+    /// Another tolerance, or no reading of the latency: nothing of a trial or a remedy holds.
+    pub(super) fn end(&mut self) {
+        if self.trial != Trial::Waits {
             (self.trial, self.windows.1) = (Trial::Waits, 0);
         }
     }
@@ -234,11 +220,9 @@ impl Feedback {
         self.quiet_ns = if state.requests == 0 { self.quiet_ns.saturating_add(state.elapsed_ns) } else { 0 };
         let is_over = state.now_ns >= self.over_ns;
         if self.measures() && (self.quiet_ns >= QUIET_NS || is_over) {
-            if is_over {
-                self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
-                self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
-            }
-            (self.trial, self.windows.1) = (Trial::Waits, 0); // nothing to measure, or the readings have stopped
+            self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
+            self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
+            self.end(); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
             self.end_trial(before, rate, state);
@@ -246,7 +230,7 @@ impl Feedback {
         if let Trial::Polls(remedy) | Trial::Spreads(remedy) = self.trial
             && (state.now_ns >= remedy.until_ns || rate > 2.0 * remedy.rate || rate < remedy.rate / 2.0)
         {
-            (self.trial, self.windows.1) = (Trial::Waits, 0);
+            self.end();
         }
         let ended_ns = state.now_ns.saturating_sub(reading.age_ns);
         if reading.age_ns == u64::MAX || ended_ns == self.ended_ns {
@@ -258,10 +242,12 @@ impl Feedback {
             return;
         }
         self.largest_ns = self.largest_ns.max(reading.value.unwrap_or(0));
-        if self.requests >= ENOUGH {
-            self.requests = 0.0;
-            let measured_ns = std::mem::take(&mut self.largest_ns);
-            self.window(measured_ns as f64, rate, state);
+        let is_enough = self.requests >= ENOUGH;
+        if is_enough && self.largest_ns > 0 {
+            self.window(self.largest_ns as f64, rate, state);
+        }
+        if is_enough || !state.is_tail {
+            (self.requests, self.largest_ns) = (0.0, 0);
         }
     }
 
@@ -274,28 +260,24 @@ impl Feedback {
         }
         *number = 0;
         windows.sort_by(f64::total_cmp);
-        let [least_ns, second_ns, third_ns, largest_ns] = *windows;
+        let [_, second_ns, third_ns, _] = *windows;
         let measured_ns = f64::midpoint(second_ns, third_ns);
         let rise_ns = state.estimated_ns - state.base_ns;
-        let before = Before { latency_ns: measured_ns, rise_ns, saved_cores: state.saves_cores };
+        let before = Before { latency_ns: measured_ns, rise_ns, more_may_help: false };
         let is_exceeded = second_ns > state.allowed_ns;
         let is_known = self.unexplained_ns.is_some() && !self.measures();
         let is_other_load = rate > 2.0 * self.floor.1 || rate < self.floor.1 / 2.0;
         if is_other_load {
             self.floor = (SMALLEST_SCALE, rate);
-            (self.longer, self.longer_after_ns, self.longer_pause_ns) = (0, state.now_ns, RETRY_NS);
         }
         if is_exceeded || is_other_load {
             self.ratios = (state.now_ns, 0, 0.0);
         } else if is_known {
             self.lower_scale(measured_ns - state.base_ns, before.rise_ns, state);
         }
-        if self.trial == Trial::Waits && is_known && self.waits_differ(largest_ns, is_exceeded, state) {
-            return;
-        }
         match self.trial {
             Trial::Measures { before, .. } => {
-                (self.pause_ns, self.least_base_ns) = (RETRY_NS, least_ns);
+                self.pause_ns = RETRY_NS;
                 let explained_ns = state.estimated_ns - self.unexplained_ns();
                 self.unexplained_ns = Some((measured_ns - explained_ns).max(0.0));
                 self.trial = Trial::Measured(before, rate);
@@ -308,38 +290,19 @@ impl Feedback {
             }
             Trial::Spreads(remedy) if is_exceeded => {
                 if !self.blame_cores(before, state) {
-                    self.trial = Trial::Polls(remedy);
+                    let before = if measured_ns < remedy.before.latency_ns { before } else { remedy.before };
+                    self.trial = Trial::Polls(Remedy { before, ..remedy });
                 }
             }
             Trial::Polls(remedy) if is_exceeded => {
                 let helps = measured_ns < BETTER * remedy.before.latency_ns;
                 if !self.blame_cores(before, state) && !helps {
                     self.trial = Trial::Waits;
+                    self.try_after_ns = state.now_ns.saturating_add(self.retry_ns);
                 }
             }
             Trial::Waits | Trial::Measured(..) | Trial::Spreads(_) | Trial::Polls(_) => {}
         }
-    }
-
-    /// Makes waits longer where the tolerance is far, or shorter where it is exceeded; whether it did.
-    fn waits_differ(&mut self, largest_ns: f64, is_exceeded: bool, state: &State) -> bool {
-        if is_exceeded && self.longer > 0 {
-            self.longer -= 1;
-            self.longer_after_ns = state.now_ns.saturating_add(self.longer_pause_ns);
-            self.longer_pause_ns = (self.longer_pause_ns * 2).min(LONGEST_RETRY_NS);
-            self.changed();
-            return true;
-        }
-        let is_far = largest_ns - self.least_base_ns < SHORT_OF * state.certain_ns;
-        let may = state.can_wait
-            && state.certain_ns >= FAR_NS
-            && self.longer < LONGEST
-            && state.now_ns >= self.longer_after_ns;
-        if !is_exceeded && is_far && may {
-            self.longer += 1;
-            self.changed();
-        }
-        false
     }
 
     /// Takes a measured and an estimated rise; lowers the scale once those of a minute say so.
@@ -361,9 +324,12 @@ impl Feedback {
     /// Begins a trial, if polling would differ from waiting and the last trial was long ago.
     fn try_polling(&mut self, before: Before, state: &State) {
         let differs = state.saves_cores || state.can_wait && state.load < LIGHT;
-        if differs && state.now_ns >= self.try_after_ns {
+        let ends = self.rate * LONGEST_TRIAL_NS as f64 > (WINDOWS as f64 + 1.0) * ENOUGH;
+        if differs && ends && state.now_ns >= self.try_after_ns {
             let hardly_ns = SOME / LARGEST_SCALE * (state.allowed_ns - state.base_ns).max(0.0);
-            self.trial = Trial::Measures { before, on_all: before.rise_ns > hardly_ns };
+            let on_all = before.rise_ns > hardly_ns;
+            let more_may_help = on_all && state.saves_cores && state.can_wait;
+            self.trial = Trial::Measures { before: Before { more_may_help, ..before }, on_all };
             self.over_ns = state.now_ns.saturating_add(LONGEST_TRIAL_NS);
             self.try_after_ns = state.now_ns.saturating_add(RETRY_NS);
         }
@@ -387,7 +353,7 @@ impl Feedback {
             return;
         }
         let remedy = Remedy { before, rate, until_ns: state.now_ns.saturating_add(self.retry_ns) };
-        self.trial = if before.saved_cores { Trial::Spreads(remedy) } else { Trial::Polls(remedy) };
+        self.trial = if before.more_may_help { Trial::Spreads(remedy) } else { Trial::Polls(remedy) };
         self.retry_ns = self.retry_ns.saturating_mul(2).min(LONGEST_RETRY_NS);
     }
 }

@@ -15,15 +15,15 @@
 //! After two long rounds in a row, or one twice as long, its I/O threads are spread over the reserve, or over all cores, one each as far as there are any. It needs
 //! no ticks: what it costs is a comparison after each poll with work. If the load turns out to be what it was, rounds must be longer from then
 //! on. The requests that are late because a burst has to be found may be a quarter of one in a hundred (of a 99th percentile): if there are more, as in
-//! short bursts, the hold doubles until it lasts over several.
+//! short bursts, the hold doubles until it lasts over several, and halves with each burst once there are far fewer.
 //!
 //! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than
-//! if it polled. A wait is short while there are requests (150 us), as a core that sleeps longer sleeps deeper. Without requests all cores wait
-//! without end. Where a core cannot wait, it polls.
+//! if it polled. A wait is short while there are requests (150 us, or four times what is allowed), as a core that sleeps longer sleeps deeper. Without
+//! requests all cores wait without end. Where a core cannot wait, it polls.
 //!
 //! **Feedback.** The estimate is compared with the measured latency, if there is one. If the tolerance is exceeded because of the
-//! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and cores go on to poll
-//! if the waits were the cause, until the load has changed, or for a minute.
+//! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and then wait, or few of them go
+//! on to poll if the waits were the cause, until the load has changed, or for a time.
 //!
 //! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
 //! Under a budget nothing is tried that needs more power: what was not measured before is not measured.
@@ -89,6 +89,8 @@ const LATE_ROUNDS: f64 = 4.0;
 /// Part of what may be late from which on the hold becomes longer, as other requests are late too, and below which it becomes shorter again; chosen.
 const OFTEN: f64 = 0.25;
 const SELDOM: f64 = 0.05;
+/// Longest wait by what is allowed; chosen: cpuidle lets a core sleep so deep that waking takes up to about a third of the wait.
+const WAIT_OF: f64 = 4.0;
 /// Longest hold: at a constant load nothing moves more often.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 
@@ -277,7 +279,9 @@ impl Policy for Adaptive {
         running.limit_drives(sample, &self.parameters, out); // first: what they may take is not left for cores
         running.adjust(sample, &self.parameters, out);
         running.deepen(sample, out);
-        let is_at_rest = !running.has_requests && out.len() == before && running.is_settled();
+        // A trial ends with the load: cores that poll for it wait again.
+        let is_settled = running.is_settled() && !running.feedback.polls();
+        let is_at_rest = !running.has_requests && out.len() == before && is_settled;
         running.due_ns = if is_at_rest { running.rest_due_ns(sample.now_ns) } else { sample.now_ns };
         running.next(&self.parameters)
     }
@@ -285,6 +289,7 @@ impl Policy for Adaptive {
     fn on_long_round(&mut self, long: LongRound, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
         running.counters.long_rounds += 1;
+        running.hold.requests += sample.threads.iter().map(|thread| thread.requests).sum::<u64>();
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.due_ns = sample.now_ns;
         running.has_requests = true;
@@ -326,7 +331,9 @@ impl Policy for Adaptive {
                 running.latency = latency(running.wall.capabilities(), stat);
                 running.feedback = Feedback::default(); // it is of another statistic
             }
-            running.tolerance = bound;
+            if std::mem::replace(&mut running.tolerance, bound) != bound {
+                running.feedback.end();
+            }
             running.wall.on_goals(now_ns, goals, out);
             running.due_ns = now_ns;
         }
@@ -415,14 +422,21 @@ impl Running {
             estimated_ns: self.delay_ns(&on_cores) + self.feedback.unexplained_ns(),
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
-            certain_ns: self.allowed_ns(base_ns - self.feedback.unexplained_ns(), parameters),
+            is_tail: self.stat == Stat::P99,
             can_wait: parameters.waits && self.can_wait && !self.wall.is_active(),
             saves_cores: self.in_use() < self.most() && !self.wall.is_active(),
             load: busiest(&on_cores),
         };
         let of_server = |id: ReadingId| sample.readings.iter().find(|reading| reading.id == id);
-        if let Some(reading) = self.latency.and_then(of_server) {
-            self.feedback.learn(*reading, &state);
+        let polled = self.feedback.polls_few();
+        match self.latency.map(of_server) {
+            Some(Some(reading)) => self.feedback.learn(*reading, &state),
+            Some(None) => {}
+            None => self.feedback.end(),
+        }
+        if self.feedback.polls_few() && !polled {
+            // Cores that poll cost more than those that wait: those of a long hold do not.
+            self.hold.until_ns = self.hold.until_ns.min(sample.now_ns.saturating_add(parameters.hold_ns));
         }
     }
 }

@@ -476,6 +476,34 @@ fn where_waits_exceed_the_tolerance_only_the_cores_poll_that_the_load_needs() {
 }
 
 #[test]
+fn cores_that_poll_for_the_tolerance_wait_again_when_the_load_ends() {
+    let mut bench = Bench::new(6, None);
+    let mode = |bench: &Bench| bench.policy.running.as_ref().map(|running| running.mode);
+    for _ in 0..2_000 {
+        bench.p99_ns = Some(if mode(&bench) == Some(CompletionMode::Poll) { 30_000 } else { 130_000 });
+        bench.run(20_000, 10);
+    }
+    assert_eq!(mode(&bench), Some(CompletionMode::Poll));
+    bench.p99_ns = None;
+    bench.run(0, 10_000);
+    assert_eq!((mode(&bench), bench.next.needed_ns), (Some(CompletionMode::Interrupt), NEVER));
+}
+
+/// Four times the allowed rise, but not of a core without a limit.
+#[test]
+fn waits_are_longer_where_more_is_allowed() {
+    let wait_us = |of: Bound| {
+        let mut bench = Bench::with(6, Some(Tolerance { bound: of, ..bound(Stat::P99, 0) }), |_| ());
+        bench.run(20_000, 1_000);
+        bench.next.wait_ns / 1_000
+    };
+    assert_eq!([0.1, 0.5].map(|loss| wait_us(Bound::LossPpm((loss * 1e6) as u32))), [150; 2]);
+    let [some, much] = [2, 10].map(|times| wait_us(Bound::LossPpm(times * 1_000_000)));
+    assert!(some > 250 && some < 400 && much > 1_200 && much < 2_000, "{some} and {much} us");
+    assert!((500..800).contains(&wait_us(Bound::LatencyNs(200_000))), "{} us", wait_us(Bound::LatencyNs(200_000)));
+}
+
+#[test]
 fn a_lone_thread_gains_nothing_from_more_cores() {
     let mut bench = Bench::new(6, None);
     bench.run(20_000, 1_000);
