@@ -9,8 +9,8 @@ use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
-    DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OFTEN, QUIET_NS, ROUND_OF,
-    Running, SELDOM, SETTLE_NS, WAIT_OF, WEIGHT,
+    DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OFTEN, QUIET_NS,
+    ROUND_OF, Running, SELDOM, SETTLE_NS, WAIT_OF, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -334,7 +334,8 @@ impl Running {
         let base_ns = self.base_ns(&self.loads);
         let explained_ns = base_ns - self.feedback.unexplained_ns();
         let [all, certain] = [base_ns, explained_ns].map(|base_ns| self.allowed_ns(base_ns, parameters));
-        parameters.wait_ns.max((WAIT_OF * all.min(certain)) as u64)
+        let allowed_ns = all.min(certain);
+        if allowed_ns >= DEEPEST_NS { NEVER } else { parameters.wait_ns.max((WAIT_OF * allowed_ns) as u64) }
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.

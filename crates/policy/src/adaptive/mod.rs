@@ -91,6 +91,8 @@ const OFTEN: f64 = 0.25;
 const SELDOM: f64 = 0.05;
 /// Longest wait by what is allowed; chosen: cpuidle lets a core sleep so deep that waking takes up to about a third of the wait.
 const WAIT_OF: f64 = 4.0;
+/// The allowed rise from which on waits have no end; chosen: the deepest states of today's CPUs take up to about 300 us to leave.
+const DEEPEST_NS: f64 = 300_000.0;
 /// Longest hold: at a constant load nothing moves more often.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 

@@ -90,7 +90,7 @@ const TABLE: [Parameter<Parameters>; 11] = [
     },
     Parameter {
         key: "longest_wait",
-        meaning: "longest wait in the kernel while there are requests: the shorter, the less deep a core sleeps and the sooner it wakes",
+        meaning: "longest wait in the kernel while there are requests, or four times the allowed rise: the shorter, the sooner a core wakes",
         allowed: TIME,
         get: |p| text::format_duration(p.wait_ns),
         set: |p, v| time(&mut p.wait_ns, v),
