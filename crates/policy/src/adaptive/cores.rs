@@ -208,12 +208,17 @@ impl Running {
     ) {
         let used = self.in_use();
         self.counters.taken += (cores - used) as u64;
-        let length_ns = self.hold.length_ns.max(parameters.hold_ns);
+        let length_ns = self.hold_ns(parameters);
         let before = if self.feedback.takes_all() || self.feedback.spreads() { 0 } else { used };
         self.hold =
-            Hold { until_ns: sample.now_ns + length_ns, length_ns, before, peak: 0.0, longest_ns: 0, ..self.hold };
+            Hold { until_ns: sample.now_ns + length_ns, before, peak: 0.0, longest_ns: 0, is_late: false, ..self.hold };
         self.settled_ns = sample.now_ns + SETTLE_NS;
         self.use_cores(cores, loads, sample, out);
+    }
+
+    /// How long cores are held: not long where they poll.
+    fn hold_ns(&self, parameters: &Parameters) -> u64 {
+        if self.feedback.polls_few() { parameters.hold_ns } else { self.hold.length_ns.max(parameters.hold_ns) }
     }
 
     /// When drives may sleep deeper if no request comes; [`NEVER`] if they may.
@@ -272,7 +277,8 @@ impl Running {
         if is_first {
             self.note_late(long.round_ns, parameters);
         }
-        self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + self.hold.length_ns.max(parameters.hold_ns));
+        let length_ns = self.hold_ns(parameters);
+        self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + length_ns);
         self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
         if is_first {
             (self.hold.before, self.hold.peak) = (used, 0.0);
@@ -332,6 +338,9 @@ impl Running {
     /// The longest wait: the parameter, or longer where more is allowed, bursts aside that raise the measured baseline.
     fn wait_ns(&self, parameters: &Parameters) -> u64 {
         let base_ns = self.base_ns(&self.loads);
+        if !base_ns.is_finite() {
+            return parameters.wait_ns; // of a saturated core nothing is known
+        }
         let explained_ns = base_ns - self.feedback.unexplained_ns();
         let [all, certain] = [base_ns, explained_ns].map(|base_ns| self.allowed_ns(base_ns, parameters));
         let allowed_ns = all.min(certain);

@@ -14,7 +14,7 @@
 //! the cores in use had polled, the cores that the estimate needs go on to poll; and if that is no better, they wait. Each until the rate of requests has
 //! doubled or halved, or for a minute, which doubles up to an hour.
 //!
-//! *Limits.* A burst that is in less than half of the windows is not seen, however many requests it has: `adaptive` answers it by the hold.
+//! *Limits.* A mean or median needs 200 requests in a window. A burst that is in less than half of the windows is not seen, however many requests it has: `adaptive` answers it by the hold.
 //!
 //! *Properties* (tests below). Without a reading nothing changes. A trial of polling lasts for four windows; there is at most one a minute; after
 //! each that got no windows, as where threads move at every burst, the time until the next doubles.
@@ -106,6 +106,8 @@ pub(super) struct Feedback {
     quiet_ns: u64,
     /// How long cores poll after the next trial that says so.
     retry_ns: u64,
+    /// The rate of requests at which no remedy helped.
+    helpless_rate: f64,
     /// No trial before; the pause after one that gets no windows.
     try_after_ns: u64,
     pause_ns: u64,
@@ -149,6 +151,7 @@ impl Default for Feedback {
             quiet_ns: 0,
             moved: false,
             retry_ns: RETRY_NS,
+            helpless_rate: 0.0,
             try_after_ns: 0,
             pause_ns: RETRY_NS,
             over_ns: 0,
@@ -204,7 +207,14 @@ impl Feedback {
         }
     }
 
-    /// Another tolerance, or no reading of the latency: nothing of a trial or a remedy holds.
+    /// Another tolerance: what was tried says nothing, so it may be tried again.
+    pub(super) fn start_again(&mut self, now_ns: u64) {
+        self.end();
+        (self.retry_ns, self.pause_ns) = (RETRY_NS, RETRY_NS);
+        self.try_after_ns = self.try_after_ns.min(now_ns.saturating_add(RETRY_NS));
+    }
+
+    /// No trial and no remedy any more.
     pub(super) fn end(&mut self) {
         if self.trial != Trial::Waits {
             (self.trial, self.windows.1) = (Trial::Waits, 0);
@@ -220,8 +230,10 @@ impl Feedback {
         self.quiet_ns = if state.requests == 0 { self.quiet_ns.saturating_add(state.elapsed_ns) } else { 0 };
         let is_over = state.now_ns >= self.over_ns;
         if self.measures() && (self.quiet_ns >= QUIET_NS || is_over) {
-            self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
-            self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
+            if is_over {
+                self.pause_ns = (self.pause_ns * 2).min(LONGEST_RETRY_NS);
+                self.try_after_ns = state.now_ns.saturating_add(self.pause_ns);
+            }
             self.end(); // nothing to measure, or the readings have stopped
         }
         if let Trial::Measured(before, rate) = self.trial {
@@ -270,6 +282,10 @@ impl Feedback {
         if is_other_load {
             self.floor = (SMALLEST_SCALE, rate);
         }
+        if self.helpless_rate > 0.0 && (rate > 2.0 * self.helpless_rate || rate < self.helpless_rate / 2.0) {
+            self.helpless_rate = 0.0;
+            self.start_again(state.now_ns);
+        }
         if is_exceeded || is_other_load {
             self.ratios = (state.now_ns, 0, 0.0);
         } else if is_known {
@@ -298,7 +314,8 @@ impl Feedback {
                 let helps = measured_ns < BETTER * remedy.before.latency_ns;
                 if !self.blame_cores(before, state) && !helps {
                     self.trial = Trial::Waits;
-                    self.try_after_ns = state.now_ns.saturating_add(self.retry_ns);
+                    self.try_after_ns = remedy.until_ns;
+                    self.helpless_rate = rate;
                 }
             }
             Trial::Waits | Trial::Measured(..) | Trial::Spreads(_) | Trial::Polls(_) => {}
@@ -324,7 +341,7 @@ impl Feedback {
     /// Begins a trial, if polling would differ from waiting and the last trial was long ago.
     fn try_polling(&mut self, before: Before, state: &State) {
         let differs = state.saves_cores || state.can_wait && state.load < LIGHT;
-        let ends = self.rate * LONGEST_TRIAL_NS as f64 > (WINDOWS as f64 + 1.0) * ENOUGH;
+        let ends = self.rate * LONGEST_TRIAL_NS as f64 > (WINDOWS as f64 + 2.0) * ENOUGH;
         if differs && ends && state.now_ns >= self.try_after_ns {
             let hardly_ns = SOME / LARGEST_SCALE * (state.allowed_ns - state.base_ns).max(0.0);
             let on_all = before.rise_ns > hardly_ns;

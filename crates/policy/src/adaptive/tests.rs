@@ -500,6 +500,9 @@ fn waits_are_longer_where_more_is_allowed() {
     assert_eq!([0.1, 0.5].map(|loss| wait_us(Bound::LossPpm((loss * 1e6) as u32))), [150; 2]);
     let [some, much] = [2, 10].map(|times| wait_us(Bound::LossPpm(times * 1_000_000)));
     assert!(some > 250 && some < 400 && much == NEVER / 1_000, "{some} and {much} us");
+    let mut saturated = Bench::new(1, None);
+    saturated.run(400_000, 1_000);
+    assert_eq!(saturated.next.wait_ns, Parameters::default().wait_ns);
     assert!((500..800).contains(&wait_us(Bound::LatencyNs(200_000))), "{} us", wait_us(Bound::LatencyNs(200_000)));
 }
 
