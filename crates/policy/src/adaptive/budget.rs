@@ -22,6 +22,7 @@
 mod division;
 mod draws;
 mod model;
+mod one_more;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -35,6 +36,7 @@ use pilotlight_plant::{
 use self::division::{Response, User, divide};
 use self::draws::Draws;
 use self::model::{built_in, namespaces, of_cores, of_limits};
+use self::one_more::OneMore;
 use super::parameters::Parameters;
 use crate::budget::Domain;
 use crate::budget::meter::Meter;
@@ -58,8 +60,10 @@ const BURSTY: (f64, f64) = (1.1, 0.05);
 const PRICE: f64 = 0.05;
 /// By which demands of CPU and drives exceed allowances that bind: most of a CPU's power is drawn without requests too.
 const MORE: (f64, f64) = (1.1, 2.0);
-/// Load from which on the busiest of all allowed cores is limited.
+/// Load from which on the busiest of all allowed cores is limited, or all workers together of what the CPU quota leaves them.
 const FULL: f64 = 0.9;
+/// Part of the power limit from which on the CPU is slowed down by it: what more cores draw the others do not; chosen.
+const HOLDS: f64 = 0.97;
 /// Time in which a demand that is no more fades to a third.
 const FADES_NS: f64 = 60e9;
 /// Time over which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
@@ -76,8 +80,9 @@ const OF_CORES: &str = "number of cores and CPU quota";
 /// The load of the cores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// That of the busiest.
+    /// That of the busiest, and that of all but the main core.
     pub(super) busiest: f64,
+    pub(super) workers: f64,
     /// Cores in use, and the most that may be.
     pub(super) used: usize,
     pub(super) most: usize,
@@ -119,6 +124,7 @@ pub(super) struct Wall {
     busy_since_ns: Option<u64>,
     /// Cores that the CPU's allowance carries.
     carried: usize,
+    one_more: OneMore,
     schedule: Schedule,
     stale_after_ns: u64,
     due_ns: u64,
@@ -157,6 +163,7 @@ impl Wall {
             excess: 1.0,
             busy_since_ns: None,
             carried: usize::MAX,
+            one_more: OneMore::default(),
             schedule: Schedule { start_ns: 0, period_ns: parameters.sample_ns },
             stale_after_ns: parameters.stale_after_ns,
             due_ns: 0,
@@ -265,6 +272,7 @@ impl Wall {
                 (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
                 self.due_ns = now_ns;
                 (self.carried, self.unexplained_uw, self.busy_since_ns) = (usize::MAX, 0.0, None);
+                self.one_more.clear();
                 self.meter.reset();
                 self.packages.reset();
                 self.bandwidth.forget();
@@ -342,7 +350,9 @@ impl Wall {
         self.due_ns = self.schedule.after(now_ns);
         self.bandwidth.record(sample);
         self.note_draws(sample);
-        self.carried = self.carried(load.used, sample.cores.len());
+        let known = self.carried(load.used, sample.cores.len());
+        let draws_too_much = self.draws.last_cpu_uw().is_some_and(|cpu_uw| cpu_uw > self.cpu_allowance_uw());
+        self.carried = self.one_more.carried(now_ns, known, draws_too_much);
         let before_ns = self.meter.ended_ns();
         self.meter.read(sample);
         let is_new = self.meter.ended_ns() != before_ns;
@@ -384,10 +394,13 @@ impl Wall {
         let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
         let is_whole = began_ns >= self.cpu.holds_ns().max(self.bandwidth.holds_ns());
         let is_limited = self.cpu.level_uw() < self.cpu.highest_uw();
-        let is_busy = is_limited && load.used >= load.most && load.busiest >= FULL;
+        let is_full = load.busiest >= FULL || self.cpu.quota().is_some_and(|cores| load.workers >= FULL * cores);
+        let is_busy = is_limited && load.used >= load.most && is_full;
         let is_over = power_uw > budget_uw as f64;
         self.busy_since_ns = is_busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
         let was_busy = self.busy_since_ns.is_some_and(|since_ns| began_ns >= since_ns);
+        let holds = measured_uw.zip(self.cpu.limit_uw()).is_some_and(|(cpu_uw, limit_uw)| cpu_uw >= HOLDS * limit_uw);
+        self.one_more.follow((now_ns, began_ns), load.used, was_busy && is_whole && holds && !is_over);
         // Without a reading of the CPU's power it is known only where its limit is.
         let known_uw = measured_uw.or_else(|| (is_whole && (was_busy || is_over)).then(|| self.cpu_allowance_uw()));
         if let Some(cpu_uw) = known_uw {

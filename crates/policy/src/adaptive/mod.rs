@@ -402,7 +402,13 @@ impl Running {
     }
 
     fn load(&self) -> Load {
-        Load { busiest: busiest(&self.on_cores()), used: self.in_use(), most: self.most() }
+        let on_cores = self.on_cores();
+        Load {
+            busiest: busiest(&on_cores),
+            workers: on_cores.iter().skip(1).sum(),
+            used: self.in_use(),
+            most: self.most(),
+        }
     }
 
     /// When something may change without requests.

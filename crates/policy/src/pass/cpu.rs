@@ -129,6 +129,19 @@ impl Cpu {
         self.level_uw = level_uw.clamp(self.lowest_uw(), self.level_uw);
     }
 
+    /// The power limit of all packages, if one is set.
+    pub(crate) fn limit_uw(&self) -> Option<f64> {
+        let limit_uw = self.limits.level();
+        (limit_uw < self.limits.range().highest).then_some(limit_uw as f64)
+    }
+
+    /// CPU time that the workers may use together, in cores; `None` without a quota.
+    pub(crate) fn quota(&self) -> Option<f64> {
+        let (set, range) = (self.quota.level(), self.quota.range());
+        (set < range.highest)
+            .then(|| (set + self.without_quota_ppm()).saturating_sub(CORE_PPM) as f64 / CORE_PPM as f64)
+    }
+
     /// Most cores that may be used.
     pub(crate) fn cores(&self) -> usize {
         self.cores.used()

@@ -34,18 +34,21 @@ struct Bench {
     is_blind: bool,
     /// How the plant refuses caps.
     refuses_caps: Option<Refusal>,
-    /// Cores in use, of eight.
+    /// Cores in use, of eight, and what each draws beside the wish.
     used: usize,
+    core_uw: f64,
+    /// CPU time of the seven workers, in cores; a core of it draws 15 W.
+    quota: f64,
     commands: Vec<Command>,
 }
 
 impl Bench {
     fn new(profile: Option<&str>) -> Self {
-        Self::of(profile, true)
+        Self::of(profile, true, false)
     }
 
-    /// With a reading of the CPU's power, or without.
-    fn of(profile: Option<&str>, has_packages: bool) -> Self {
+    /// With a reading of the CPU's power, or without; and with a CPU quota.
+    fn of(profile: Option<&str>, has_packages: bool, has_quota: bool) -> Self {
         let knob = |scope, kind, (min, max)| Knob {
             scope,
             kind,
@@ -57,10 +60,12 @@ impl Bench {
         let source =
             |scope, quantity, window_ns, lag_ns| Source { scope, quantity, window_ns, lag: Cost::Measured(lag_ns) };
         let capabilities = Capabilities {
-            knobs: vec![
+            knobs: [
                 knob(Scope::Package(0), Kind::LimitUw, (40_000_000, 200_000_000)),
                 knob(Scope::Namespace(1), Kind::BytesPerS, (1_000_000, 1_000_000_000_000)),
-            ],
+                knob(Scope::Server, Kind::QuotaPpm, (10_000, 7_000_000)),
+            ][..if has_quota { 3 } else { 2 }]
+                .to_vec(),
             sources: vec![
                 source(Scope::Server, Quantity::PowerUw, S, 1_300_000_000),
                 source(if has_packages { Scope::Package(0) } else { Scope::Device(9) }, Quantity::PowerUw, STEP_NS, 0),
@@ -89,6 +94,8 @@ impl Bench {
             is_blind: false,
             refuses_caps: None,
             used: 8,
+            core_uw: 0.0,
+            quota: f64::INFINITY,
             commands: Vec::new(),
         };
         bench.budget(Some(BUDGET_UW));
@@ -105,6 +112,8 @@ impl Bench {
         for command in &out {
             match *command {
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value as f64,
+                Command::Set { knob: KnobId(2), value } if value == 7_000_000 => self.quota = f64::INFINITY,
+                Command::Set { knob: KnobId(2), value } => self.quota = value as f64 / 1e6,
                 Command::Set { knob: KnobId(1), value } => match self.refuses_caps {
                     Some(refusal) => assert!(self.wall.on_refused(self.now_ns, (KnobId(1), value), refusal)),
                     None => self.cap = value as f64,
@@ -117,7 +126,9 @@ impl Bench {
 
     /// A tenth of a second; the true power. What is left undone by limits is lost.
     fn step(&mut self, wish: Wish) -> f64 {
-        let (cpu_uw, bytes) = (wish.cpu_uw.min(self.limit_uw), wish.bytes_per_s.min(self.cap));
+        let of_quota_uw = 60e6 + 15e6 * self.quota;
+        let cpu_uw = wish.cpu_uw.min(of_quota_uw).min(self.limit_uw) + self.core_uw * self.used as f64;
+        let bytes = wish.bytes_per_s.min(self.cap);
         // 90 W, 1.8 W for each of the CPU, and 2.5 W for each GB/s read, where the built-in model has 1.1 W
         let server_uw = 90e6 + 1.8 * cpu_uw + 2.5e-3 * bytes + wish.more_uw;
         self.steps.push([server_uw, cpu_uw, bytes]);
@@ -141,8 +152,10 @@ impl Bench {
             threads: &[ThreadSample::default(); 8],
             readings: &readings,
         };
-        let is_limited = cpu_uw < wish.cpu_uw;
-        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, used: self.used, most: 8 };
+        let is_limited = self.limit_uw < wish.cpu_uw.min(of_quota_uw);
+        let workers = if of_quota_uw < wish.cpu_uw { 0.95 * self.quota } else { 0.0 };
+        let most = if self.used < 8 { self.wall.cores().min(8) } else { 8 };
+        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, workers, used: self.used, most };
         let mut out = Vec::new();
         self.wall.on_sample(&sample, load, &mut out);
         self.obey(out);
@@ -282,9 +295,52 @@ fn a_cap_that_is_refused_is_made_up_for_by_the_cpu() {
 
 #[test]
 fn without_a_reading_of_the_cpus_power_the_budget_is_kept_and_used() {
-    let mut bench = Bench::of(None, false);
+    let mut bench = Bench::of(None, false, false);
     bench.run(240, BURST);
     let late = || bench.steps[1_800..].iter().map(|step| step[0]);
     let (least, most) = (late().fold(f64::MAX, f64::min), late().fold(0.0, f64::max));
     assert!(most <= 1.02 * BUDGET_UW as f64 && least > 0.8 * BUDGET_UW as f64, "{least} to {most}");
+}
+
+/// No core works much of its time, as the quota stops all workers together.
+#[test]
+fn a_quota_that_binds_is_raised_as_far_as_the_budget_goes() {
+    let mut bench = Bench::of(Some("pass-xeon-gold-6430"), true, true);
+    bench.run(120, Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9, more_uw: 0.0 });
+    assert!(bench.commands.iter().any(|command| matches!(command, Command::Set { knob: KnobId(2), .. })));
+    assert!(bench.steps.last().unwrap()[0] > 0.97 * BUDGET_UW as f64, "{:?} {}", bench.steps.last(), bench.quota);
+}
+
+/// Two full cores at a power limit, which others share: the wall cannot know that a third adds nothing.
+#[test]
+fn cores_are_tried_one_by_one_where_the_power_limit_holds() {
+    let wish = Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9, more_uw: 0.0 };
+    let mut bench = Bench::new(None);
+    bench.run(30, wish);
+    bench.used = 2;
+    let most: Vec<usize> = (0..300)
+        .map(|_| {
+            bench.step(wish);
+            bench.used = bench.wall.cores().min(8);
+            bench.used
+        })
+        .collect();
+    assert!(most.windows(2).all(|pair| pair[1] <= pair[0] + 1), "one at a time: {most:?}");
+    assert_eq!(bench.used, 8, "{most:?}");
+}
+
+/// The limit does not hold: each core draws 6 W more.
+#[test]
+fn a_core_that_exceeds_the_budget_is_given_back_at_once_and_not_tried_again_for_a_minute() {
+    let wish = Wish { cpu_uw: 200e6, bytes_per_s: 0.1e9, more_uw: 0.0 };
+    let mut bench = Bench::new(None);
+    (bench.core_uw, bench.used) = (6e6, 2);
+    bench.run(60, wish);
+    let mut over = 0;
+    for _ in 0..550 {
+        bench.step(wish);
+        bench.used = bench.wall.cores().clamp(1, 8);
+        over += usize::from(bench.steps.last().unwrap()[0] > 1.01 * BUDGET_UW as f64);
+    }
+    assert_eq!(over, 1, "one step");
 }
