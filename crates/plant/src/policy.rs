@@ -93,6 +93,9 @@ pub trait Policy: Send {
     }
 }
 
+/// Longest [`Next::pause_ns`] that a plant obeys, in nanoseconds.
+pub const LONGEST_PAUSE_NS: u64 = 500_000;
+
 /// A policy's next deadline, valid until the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Next {
@@ -107,6 +110,9 @@ pub struct Next {
     pub round_ns: u64,
     /// Longest wait in the kernel of a core that has I/O threads, in nanoseconds; then it looks and waits again, so that it sleeps less deep. Or [`NEVER`].
     pub wait_ns: u64,
+    /// Time after requests in which a core that would wait in the kernel for more does not look, so that they come together, in nanoseconds; at
+    /// most [`LONGEST_PAUSE_NS`]; 0 for none.
+    pub pause_ns: u64,
 }
 
 impl Next {
@@ -116,7 +122,7 @@ impl Next {
     /// A deadline at `needed_ns`; keeps the server awake.
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
-        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER, round_ns: NEVER, wait_ns: NEVER }
+        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER, round_ns: NEVER, wait_ns: NEVER, pause_ns: 0 }
     }
 
     /// A deadline at `needed_ns`; the server sleeps after [`QUIET_NS`].

@@ -36,6 +36,8 @@ pub(crate) struct ReactorCell {
     pub(crate) round_ns: AtomicU64,
     /// Longest wait in the kernel with I/O threads here, in nanoseconds; 0 for no limit. Written by the director.
     pub(crate) wait_ns: AtomicU64,
+    /// Time after requests in which it rests instead of waiting for more, in nanoseconds; 0 for none. Written by the director.
+    pub(crate) pause_ns: AtomicU64,
     /// Time in such waits for want of requests that have ended, and when the current one began; 0 for none.
     pub(crate) rested_ns: AtomicU64,
     pub(crate) rests_since_ns: AtomicU64,

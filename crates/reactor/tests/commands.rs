@@ -7,8 +7,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use pilotlight_plant::{
-    Command, CompletionMode, CoreId, CoreState, Depth, LongRound, NEVER, Next, Policy, Refusal, Sample, SleepGoal,
-    Start, ThreadId, Tick, Unsupported, Wants,
+    Command, CompletionMode, CoreId, CoreState, Depth, LONGEST_PAUSE_NS, LongRound, NEVER, Next, Policy, Refusal,
+    Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
 use support::{EVERY_MS, ProbeState, TIMEOUT, eventually, probe, scripted_policy, start, state};
@@ -308,6 +308,30 @@ fn a_wait_ends_after_the_longest_that_the_policy_allows() {
         let before = waits();
         eventually("waits without a request", || waits() > before + 100);
     }
+}
+
+/// Each request ends a wait; a core that pauses after it sleeps once more.
+#[test]
+fn a_core_pauses_after_requests_before_it_waits() {
+    let sleeps_more = |pause_ns, until: &dyn Fn(u64, u64) -> bool| {
+        let (runtime, probe_state) = waiting_thread(1, 0);
+        let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Interrupt);
+        (policy.wants.tick_ns, policy.rests) = (None, Next { pause_ns, ..Next::NEVER });
+        runtime.set_policy(policy).expect("supported");
+        let sleeps = || runtime.stats().reactors[1].asleep.iter().map(|one| one.wakes).sum::<u64>();
+        eventually("it waits", || state(&runtime, 1) != CoreState::Awake);
+        let (before, mut requests) = (sleeps(), 0);
+        eventually("requests", || {
+            arrives(&probe_state);
+            requests += 1;
+            eventually("the request is reported", || received.requests.load(SeqCst) == requests);
+            eventually("it waits again", || state(&runtime, 1) != CoreState::Awake);
+            until(requests, sleeps() - before)
+        });
+        sleeps() - before > requests + 20
+    };
+    assert!(sleeps_more(LONGEST_PAUSE_NS, &|requests, sleeps| sleeps > requests + 20));
+    assert!(!sleeps_more(0, &|requests, _| requests == 50));
 }
 
 fn arrives(probe_state: &ProbeState) {

@@ -61,6 +61,8 @@ pub struct Sockets {
     pub client: Client,
     /// CPU time to begin a wait in the kernel, in nanoseconds.
     pub wait_ns: u32,
+    /// CPU time to set a timer that ends soon, in nanoseconds: for each pause, and for short waits once it has passed.
+    pub timer_ns: u32,
     /// CPU time after a wait or sleep for each doubling of it beyond `warm_ns`, in nanoseconds: caches and the virtual CPU grow cold. Busy time of the core after a wait, of no I/O thread.
     pub cold_ns: u32,
     /// A wait after which nothing is cold, in nanoseconds.

@@ -27,6 +27,7 @@ fn sockets() -> Sockets {
             stall_ns: 35_000,
         },
         wait_ns: 4_000,
+        timer_ns: 1_000,
         cold_ns: 1_500,
         warm_ns: 8_000,
         host_polls_ns: 100_000,
@@ -221,6 +222,37 @@ fn a_wait_costs_cpu_time() {
     let (with, without) = (awake(4_000), awake(0));
     let more_ns = (with.0 - without.0) / with.1;
     assert!((3_000..=4_000).contains(&more_ns), "{more_ns} ns a request: some share a wait");
+}
+
+/// Core-seconds awake of `adaptive` on one core after the warm-up, by those of all, and the mean latency.
+fn one_core(sockets: Sockets, rate: f64, settings: &[(&str, &str)]) -> (f64, f64) {
+    let mut scenario = support::scenario(1, 1, 0.0, 20 * MS, 7);
+    scenario.workload.connections = support::connections(8, 1, 1, rate);
+    scenario.workload.connections.iter_mut().for_each(|connection| connection.depth = 16);
+    scenario.machine.sleep.monitor = false;
+    scenario.machine.sockets = sockets;
+    (scenario.series_ns, scenario.warm_up_ns) = (MS, 4 * MS);
+    let outcome = run(&scenario, policy("adaptive", &[&QUICK, settings].concat())).unwrap();
+    let awake_ns: u64 = outcome.series.iter().skip(4).map(|stretch| stretch.awake_ns).sum();
+    (awake_ns as f64 / (16 * MS) as f64, outcome.latency[0].1.mean())
+}
+
+#[test]
+fn a_pause_saves_cpu_time_and_is_paid_with_latency() {
+    let of = |pause| one_core(sockets(), 45_000.0, &[("longest_pause", pause), ("outside", "150us")]);
+    let ((awake, mean), (with, mean_with)) = (of("1us"), of("40us"));
+    assert!(
+        with < 0.93 * awake && mean_with > mean + 3_000.0 && mean_with < mean + 40_000.0,
+        "{awake} {mean}, {with} {mean_with}"
+    );
+}
+
+/// 20 us and a limit of 100 us: a request in the middle does not set it anew.
+#[test]
+fn a_timer_of_short_waits_is_set_once_for_several() {
+    let of = |timer_ns| one_core(Sockets { timer_ns, ..sockets() }, 1_500.0, &[("longest_wait", "100us")]).0;
+    let more = of(4_000) - of(0);
+    assert!(more > 0.01 && more <= 0.04, "{more} of the time, 4 us of each 100 us at most");
 }
 
 #[test]

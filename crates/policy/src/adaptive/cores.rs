@@ -9,8 +9,8 @@ use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
-    DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OFTEN, QUIET_NS,
-    ROUND_OF, Running, SELDOM, SETTLE_NS, WAIT_OF, WEIGHT,
+    DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OF_PAUSE, OFTEN,
+    OFTEN_ENOUGH, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER, WAIT_OF, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -331,6 +331,7 @@ impl Running {
             awake_ns: if waits && on_main { 0 } else { NEVER },
             round_ns: if self.armed && self.in_use() < self.most() { round_ns } else { NEVER },
             wait_ns: if waits && self.has_requests { self.wait_ns(parameters) } else { NEVER },
+            pause_ns: if waits { self.pause_ns } else { 0 },
             ..Next::at(self.needed_ns())
         }
     }
@@ -344,7 +345,31 @@ impl Running {
         let explained_ns = base_ns - self.feedback.unexplained_ns();
         let [all, certain] = [base_ns, explained_ns].map(|base_ns| self.allowed_ns(base_ns, parameters));
         let allowed_ns = all.min(certain);
-        if allowed_ns >= DEEPEST_NS { NEVER } else { parameters.wait_ns.max((WAIT_OF * allowed_ns) as u64) }
+        let longest_ns = (parameters.wait_ns as f64).max(WAIT_OF * allowed_ns);
+        // Requests in that time on the core with the fewest: with more hardly any wait is longer, and to limit it costs CPU time.
+        let cores = self.on_cores().into_iter().filter(|&load| load > 0.0);
+        let fewest = cores.fold(f64::INFINITY, f64::min) / self.service_ns * longest_ns;
+        if allowed_ns >= DEEPEST_NS || fewest >= OFTEN_ENOUGH { NEVER } else { longest_ns as u64 }
+    }
+
+    /// How long cores pause after requests: as long as what is left of the tolerance allows, if more than one request comes meanwhile.
+    pub(super) fn choose_pause(&mut self, parameters: &Parameters) {
+        self.pause_ns = 0;
+        if self.mode != CompletionMode::Interrupt || self.feedback.spreads() || !self.has_requests {
+            return;
+        }
+        let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
+        let left_ns = (allowed_ns - rise_ns) / (2.0 * OF_PAUSE * self.feedback.scale());
+        let of_core = sum(&self.loads) / self.service_ns / self.in_use() as f64;
+        if left_ns.is_finite() {
+            let pause_ns = left_ns.min(parameters.pause_ns as f64);
+            self.pause_ns = if pause_ns * of_core >= TOGETHER { pause_ns as u64 } else { 0 };
+        }
+    }
+
+    /// The rise that pauses add, by the estimate.
+    pub(super) fn of_pause_ns(&self) -> f64 {
+        OF_PAUSE * self.pause_ns as f64
     }
 
     /// The goal that keeps it from saving more, or why there is nothing more to save.
@@ -396,7 +421,7 @@ impl Running {
         let base_ns = self.base_ns(&self.loads);
         let now_ns = self.delay_ns(&self.on_cores()) + self.feedback.unexplained_ns();
         let allowed_ns = if self.allows_nothing() { 0.0 } else { self.allowed_ns(base_ns, parameters) };
-        ((now_ns - base_ns) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
+        ((now_ns - base_ns + self.of_pause_ns()) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
     }
 }
 

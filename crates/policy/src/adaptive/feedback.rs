@@ -122,8 +122,9 @@ pub(super) struct State {
     /// In the check.
     pub(super) requests: u64,
     pub(super) elapsed_ns: u64,
-    /// Latency now, and that of polling on every core.
+    /// Latency now, the part of it that pauses add, and that of polling on every core.
     pub(super) estimated_ns: f64,
+    pub(super) of_pause_ns: f64,
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
     /// The latency is a high percentile.
@@ -344,7 +345,7 @@ impl Feedback {
         let ends = self.rate * LONGEST_TRIAL_NS as f64 > (WINDOWS as f64 + 2.0) * ENOUGH;
         if differs && ends && state.now_ns >= self.try_after_ns {
             let hardly_ns = SOME / LARGEST_SCALE * (state.allowed_ns - state.base_ns).max(0.0);
-            let on_all = before.rise_ns > hardly_ns;
+            let on_all = before.rise_ns - state.of_pause_ns > hardly_ns;
             let more_may_help = on_all && state.saves_cores && state.can_wait;
             self.trial = Trial::Measures { before: Before { more_may_help, ..before }, on_all };
             self.over_ns = state.now_ns.saturating_add(LONGEST_TRIAL_NS);

@@ -19,6 +19,8 @@ pub struct Parameters {
     pub hold_ns: u64,
     /// Longest wait in the kernel under load.
     pub wait_ns: u64,
+    /// Longest pause after requests.
+    pub pause_ns: u64,
     /// Whether cores with I/O threads wait in the kernel.
     pub waits: bool,
     /// Time between two samples of the draws under a budget.
@@ -43,6 +45,7 @@ impl Default for Parameters {
             round_ns: 75_000,
             hold_ns: 50_000_000,
             wait_ns: 150_000,
+            pause_ns: 50_000,
             waits: true,
             sample_ns: 100_000_000,
             stale_after_ns: 10_000_000_000,
@@ -52,7 +55,7 @@ impl Default for Parameters {
     }
 }
 
-const TABLE: [Parameter<Parameters>; 11] = [
+const TABLE: [Parameter<Parameters>; 12] = [
     Parameter {
         key: "floor",
         meaning: "rise of that percentile which is allowed at any tolerance above 0",
@@ -94,6 +97,13 @@ const TABLE: [Parameter<Parameters>; 11] = [
         allowed: TIME,
         get: |p| text::format_duration(p.wait_ns),
         set: |p, v| time(&mut p.wait_ns, v),
+    },
+    Parameter {
+        key: "longest_pause",
+        meaning: "longest time after requests in which a core does not look for more, as far as the tolerance allows, where they come together; 1us: none",
+        allowed: TIME,
+        get: |p| text::format_duration(p.pause_ns),
+        set: |p, v| time(&mut p.pause_ns, v),
     },
     Parameter {
         key: "waits",

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pilotlight_plant::{CoreId, CoreState, Depth, NEVER, Next, QUIET_NS};
+use pilotlight_plant::{CoreId, CoreState, Depth, LONGEST_PAUSE_NS, NEVER, Next, QUIET_NS};
 
 use super::{Director, QuietTime};
 use crate::event::Event;
@@ -47,11 +47,13 @@ impl Director {
     /// Notes the policy's next deadline, and publishes the workers' time awake if it has changed.
     pub(super) fn set_next(&mut self, next: Next) {
         let before = std::mem::replace(&mut self.next, next);
-        if (next.round_ns, next.wait_ns) != (before.round_ns, before.wait_ns) {
+        let rules = |next: &Next| (next.round_ns, next.wait_ns, next.pause_ns);
+        if rules(&next) != rules(&before) {
             let published = |ns: u64| if ns == NEVER { 0 } else { ns.max(1) };
             for peer in &*self.peers {
                 peer.cell.round_ns.store(published(next.round_ns), Relaxed);
                 peer.cell.wait_ns.store(published(next.wait_ns), Relaxed);
+                peer.cell.pause_ns.store(next.pause_ns.min(LONGEST_PAUSE_NS), Relaxed);
             }
         }
         let quiet_ns = self.worker_ns().map_or(0, |worker_ns| worker_ns.max(1)); // 0: never

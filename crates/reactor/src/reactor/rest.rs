@@ -52,6 +52,10 @@ impl Reactor {
         }
         let interrupts = |slot: &Slot| slot.completions == CompletionMode::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
+        let paused_ns = self.last_request_ns.saturating_add(self.cell.pause_ns.load(Relaxed));
+        if interrupts && now < paused_ns {
+            return Rest::Pause { until_ns: paused_ns };
+        }
         if let Some(director) = &mut self.director {
             let request_ns = self.last_request_ns;
             return if director.is_quiet(now, request_ns) && director.report(now, request_ns) {
@@ -161,9 +165,12 @@ impl Reactor {
             }
         }
         let longest_ns = self.cell.wait_ns.load(Relaxed);
-        if longest_ns > 0 && !self.slots.is_empty() {
+        if longest_ns > 0
+            && !self.slots.is_empty()
+            && let Some(ends_ns) = self.kernel_wait.limit(*now, longest_ns)
+        {
             self.set_timer_slack(); // once; `prctl` only writes a number of this thread
-            until_ns = until_ns.min(now.saturating_add(longest_ns));
+            until_ns = until_ns.min(ends_ns);
         }
         if self.inbox.arm() && self.completions_are_current() && self.begin_rest(depth, *now) {
             let server = depth == Depth::ServerSleep;

@@ -83,6 +83,8 @@ pub(crate) struct Core {
     is_quiet: bool,
     is_last: bool,
     idle_until_ns: u64,
+    /// End of the timer of short waits.
+    limit_ns: u64,
     resumed: bool,
     quota: CoreQuota,
     /// Next check of the quota; never without one.
@@ -170,6 +172,7 @@ impl Core {
             is_quiet: false,
             is_last: false,
             idle_until_ns: u64::MAX,
+            limit_ns: 0,
             resumed: false,
             quota: CoreQuota::default(),
             quota_ns: u64::MAX,
@@ -461,6 +464,9 @@ impl Core {
             return Boundary::CallPolicy;
         }
         if std::mem::take(&mut self.loop_was_empty) {
+            if self.pause_after_requests(shared) {
+                return Boundary::Again;
+            }
             if self.is_main && self.quiet_ns(shared) <= self.now_ns {
                 self.is_quiet = true;
                 return Boundary::CallPolicy;

@@ -208,6 +208,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) long_round: Option<LongRound>,
     /// Longest wait of a core that has I/O threads; `u64::MAX` for no limit.
     pub(crate) wait_ns: u64,
+    /// Time after its last requests in which a core does not wait, but rests; 0 for none.
+    pub(crate) pause_ns: u64,
     /// Whether the main core may wait in the kernel for its own I/O threads, until the policy is due.
     pub(crate) main_waits: bool,
     /// Whether a request on a worker ends a sleep of the main core.
@@ -256,6 +258,7 @@ impl<'a> Shared<'a> {
             round_ns: u64::MAX,
             long_round: None,
             wait_ns: u64::MAX,
+            pause_ns: 0,
             main_waits: false,
             wakes_main: false,
             switches: 0,

@@ -14,7 +14,7 @@ use super::{Encode, Values, values};
 use crate::simulated::host::{Host, Load};
 
 values!(Machine: poll, speed, sleep, kernel, director, network, power; but name; added 1 jobs = JobCosts::default(), 2 limits = Limits::default(), 3 governor = Governor::Performance, 4 hotplug = None, 5 sockets = Sockets::default());
-values!(Sockets: memory, connection_ns, between_polls, server_sleep_ns, client, wait_ns, cold_ns, warm_ns, host_polls_ns, host_wakes_ns);
+values!(Sockets: memory, connection_ns, between_polls, server_sleep_ns, client, wait_ns, cold_ns, warm_ns, host_polls_ns, host_wakes_ns; added 1 timer_ns = 0);
 values!(Client: look_ns, receive_ns, response_ns, send_ns, request_ns, stall_gap_ns, stall_ns);
 values!(Hotplug: offline_ns, online_ns);
 values!(Limits: quota_period_ns, power_period_ns; added 1 quota_slice_ns = 5_000_000, 2 quota_of_main = false);

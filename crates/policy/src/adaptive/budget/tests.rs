@@ -112,7 +112,7 @@ impl Bench {
         for command in &out {
             match *command {
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value as f64,
-                Command::Set { knob: KnobId(2), value } if value == 7_000_000 => self.quota = f64::INFINITY,
+                Command::Set { knob: KnobId(2), value: 7_000_000 } => self.quota = f64::INFINITY,
                 Command::Set { knob: KnobId(2), value } => self.quota = value as f64 / 1e6,
                 Command::Set { knob: KnobId(1), value } => match self.refuses_caps {
                     Some(refusal) => assert!(self.wall.on_refused(self.now_ns, (KnobId(1), value), refusal)),

@@ -66,6 +66,7 @@ impl Bench {
             now_ns: self.now_ns,
             requests: self.requests,
             elapsed_ns,
+            of_pause_ns: 0.0,
             estimated_ns: base_ns + few * self.estimated_rise_us * us,
             base_ns,
             allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),

@@ -1,5 +1,7 @@
 //! Transitions of a core to and from rest: between polls, in the kernel, asleep by command, and throttled by the quota.
 
+use pilotlight_plant::CompletionMode;
+
 use super::{Boundary, Core, Mode};
 use crate::engine::shared::{Change, MessageKind, Shared, scaled};
 use crate::trace::{RecordKind, State};
@@ -39,12 +41,34 @@ impl Core {
         {
             return false;
         }
+        self.pause(shared, self.now_ns + rest_ns);
+        true
+    }
+
+    /// Rests without looking for requests until `until_ns`.
+    fn pause(&mut self, shared: &mut Shared<'_>, until_ns: u64) {
         self.turn(shared, self.now_ns, State::Shallow);
-        self.rest_until(self.now_ns + rest_ns);
+        self.rest_until(until_ns);
         let exit_ns = shared.machine.sleep.rest_wake_ns;
         self.wake_up(shared, self.now_ns, exit_ns);
-        self.now_ns += exit_ns;
-        true
+        self.now_ns += exit_ns + scaled(shared.machine.sockets.timer_ns, self.factor);
+    }
+
+    /// Pauses if it had requests so recently that others may come together; before it asks for a sleep of the whole server, or waits.
+    pub(super) fn pause_after_requests(&mut self, shared: &mut Shared<'_>) -> bool {
+        let mut until_ns = self.last_request_ns.saturating_add(shared.pause_ns);
+        if self.is_main {
+            until_ns = until_ns.min(shared.policy_due_ns);
+        }
+        let pauses = shared.pause_ns > 0
+            && until_ns > self.now_ns
+            && !shared.interrupts.is_active()
+            && !self.ring.is_empty()
+            && self.ring.iter().all(|&thread| shared.threads[usize::from(thread)].how() == CompletionMode::Interrupt);
+        if pauses {
+            self.pause(shared, until_ns);
+        }
+        pauses
     }
 
     /// Whether the main core may wait in the kernel until the policy is due: it needs no ticks, and nothing is moving.
@@ -127,12 +151,22 @@ impl Core {
         let deep = shared.machine.power.family.kernel_idles_deep && self.expected_idle_ns >= kernel.deep_residency_ns;
         let exit_ns = if deep { kernel.deep_exit_ns } else { kernel.shallow_exit_ns };
         self.now_ns += scaled(shared.machine.sockets.wait_ns, self.factor); // not in a poll step, so not busy
-        if !self.ring.is_empty() {
-            self.idle_until_ns = self.idle_until_ns.min(self.now_ns.saturating_add(shared.wait_ns));
+        if !self.ring.is_empty() && shared.wait_ns != u64::MAX {
+            self.set_limit(shared);
+            self.idle_until_ns = self.idle_until_ns.min(self.limit_ns);
         }
         self.return_quota(shared);
         self.mode = Mode::Idles { since_ns: self.now_ns, exit_ns };
         self.turn(shared, self.now_ns, if deep { State::Deep } else { State::Shallow });
+    }
+
+    /// Sets the timer of short waits, unless it still goes on.
+    fn set_limit(&mut self, shared: &Shared<'_>) {
+        let ends_ns = self.now_ns.saturating_add(shared.wait_ns);
+        if self.now_ns >= self.limit_ns || self.limit_ns > ends_ns {
+            self.limit_ns = ends_ns;
+            self.now_ns += scaled(shared.machine.sockets.timer_ns, self.factor);
+        }
     }
 
     /// Throttles the core. The kernel chooses the idle state for the remaining time.

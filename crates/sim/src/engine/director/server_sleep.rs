@@ -2,7 +2,7 @@
 //! request has come for a while, the main core waits in the kernel too, and ticks stop. The last requests are reported by an early tick, which
 //! counts as a whole one.
 
-use pilotlight_plant::Next;
+use pilotlight_plant::{LONGEST_PAUSE_NS, Next};
 
 use super::Director;
 use crate::engine::core::Core;
@@ -26,6 +26,7 @@ impl Director {
         shared.awake_ns = self.next.awake_ns;
         shared.quiet_ns = self.next.worker_ns;
         shared.wait_ns = self.next.wait_ns;
+        shared.pause_ns = self.next.pause_ns.min(LONGEST_PAUSE_NS);
         shared.main_waits = self.wants.tick_ns.is_none();
         shared.wakes_main = self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some();
         if self.topology.workers().all(|core| self.asleep[core.index()].is_some()) {
