@@ -110,8 +110,8 @@ pub struct Next {
     pub round_ns: u64,
     /// Longest wait in the kernel of a core that has I/O threads, in nanoseconds; then it looks and waits again, so that it sleeps less deep. Or [`NEVER`].
     pub wait_ns: u64,
-    /// Time after requests in which a core that would wait in the kernel for more does not look, so that they come together, in nanoseconds; at
-    /// most [`LONGEST_PAUSE_NS`]; 0 for none.
+    /// Time after requests in which a core all of whose I/O threads wait in the kernel ([`crate::CompletionMode::Interrupt`]) does not look for more,
+    /// nor for completions, so that they come together, in nanoseconds; at most [`LONGEST_PAUSE_NS`]; 0 for none. A command ends it.
     pub pause_ns: u64,
 }
 

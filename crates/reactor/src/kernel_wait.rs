@@ -14,9 +14,29 @@ use rustix::time::{
 #[derive(Default)]
 pub(crate) struct KernelWait {
     fds: Vec<libc::pollfd>,
-    /// The timer of short limits, from the first on, and when it ends.
-    timer: Option<OwnedFd>,
+    /// The timer of short limits, and when it ends.
+    timer: Timer,
     ends_ns: u64,
+}
+
+/// A timer that is made when it is needed first.
+#[derive(Default)]
+enum Timer {
+    #[default]
+    Unmade,
+    Made(OwnedFd),
+    /// The kernel gave none; it is not asked again.
+    Lacking,
+}
+
+impl Timer {
+    fn made(&mut self) -> &Self {
+        if matches!(self, Self::Unmade) {
+            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+            *self = timerfd_create(TimerfdClockId::Monotonic, flags).map_or(Self::Lacking, Self::Made);
+        }
+        self
+    }
 }
 
 impl KernelWait {
@@ -30,17 +50,16 @@ impl KernelWait {
         self.fds.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     }
 
-    /// Waits for at most `longest_ns` from `now_ns` on, and perhaps less; the end, if there is no timer.
+    /// Waits for at most `longest_ns` from `now_ns` on, and perhaps less. Without a timer, as where descriptors have run out, it returns the end,
+    /// for the caller.
     pub(crate) fn limit(&mut self, now_ns: u64, longest_ns: u64) -> Option<u64> {
         let ends_ns = now_ns.saturating_add(longest_ns);
-        if self.timer.is_none() {
-            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-            self.timer = timerfd_create(TimerfdClockId::Monotonic, flags).ok();
-        }
-        let timer = self.timer.as_ref()?;
+        let Timer::Made(timer) = self.timer.made() else { return Some(ends_ns) };
         if now_ns >= self.ends_ns || self.ends_ns > ends_ns {
             // relative, and what has passed is no longer readable
-            timerfd_settime(timer, TimerfdTimerFlags::empty(), &once(longest_ns)).ok()?;
+            if timerfd_settime(timer, TimerfdTimerFlags::empty(), &once(longest_ns)).is_err() {
+                return Some(ends_ns);
+            }
             self.ends_ns = ends_ns;
         }
         let fd = timer.as_raw_fd();
@@ -94,6 +113,12 @@ mod tests {
             while clock::now_ns() < wait.ends_ns {}
         }
         assert!(ends[0] < ends[1] && ends[1] < ends[2]);
+    }
+
+    #[test]
+    fn without_a_timer_the_caller_limits_the_wait() {
+        let mut wait = KernelWait { timer: Timer::Lacking, ..KernelWait::default() };
+        assert_eq!((wait.limit(5, 100), wait.fds.len()), (Some(105), 0));
     }
 
     #[test]

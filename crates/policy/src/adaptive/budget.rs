@@ -64,6 +64,8 @@ const MORE: (f64, f64) = (1.1, 2.0);
 const FULL: f64 = 0.9;
 /// Part of the power limit from which on the CPU is slowed down by it: what more cores draw the others do not; chosen.
 const HOLDS: f64 = 0.97;
+/// Draw by the allowance above which a core was one too many; chosen: what a sample of 100 ms may be wrong by.
+const EXACT: f64 = 1.02;
 /// Time in which a demand that is no more fades to a third.
 const FADES_NS: f64 = 60e9;
 /// Time over which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
@@ -80,8 +82,9 @@ const OF_CORES: &str = "number of cores and CPU quota";
 /// The load of the cores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// That of the busiest, and that of all but the main core.
+    /// That of the busiest, of all, and of all but the main core.
     pub(super) busiest: f64,
+    pub(super) all: f64,
     pub(super) workers: f64,
     /// Cores in use, and the most that may be.
     pub(super) used: usize,
@@ -288,6 +291,7 @@ impl Wall {
                 }
             }
             (Some(_), Some(budget_uw)) => {
+                self.one_more.clear();
                 self.allow_raises(false);
                 if let Some(rest_uw) = self.rest_uw() {
                     self.apply(now_ns, budget_uw, rest_uw, out);
@@ -319,6 +323,7 @@ impl Wall {
     pub(super) fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {
         self.capabilities = capabilities.clone();
         self.find_meters();
+        self.one_more.clear();
         self.allow_raises(false);
         if self.profile.is_none() {
             self.bandwidth.set_drives(namespaces(capabilities));
@@ -351,8 +356,9 @@ impl Wall {
         self.bandwidth.record(sample);
         self.note_draws(sample);
         let known = self.carried(load.used, sample.cores.len());
-        let draws_too_much = self.draws.last_cpu_uw().is_some_and(|cpu_uw| cpu_uw > self.cpu_allowance_uw());
-        self.carried = self.one_more.carried(now_ns, known, draws_too_much);
+        let most_uw = EXACT * self.cpu_allowance_uw();
+        let draws_too_much = self.draws.last_cpu_uw().is_some_and(|cpu_uw| cpu_uw > most_uw);
+        self.carried = self.one_more.carried(now_ns, known, load.used, draws_too_much);
         let before_ns = self.meter.ended_ns();
         self.meter.read(sample);
         let is_new = self.meter.ended_ns() != before_ns;
@@ -394,7 +400,9 @@ impl Wall {
         let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
         let is_whole = began_ns >= self.cpu.holds_ns().max(self.bandwidth.holds_ns());
         let is_limited = self.cpu.level_uw() < self.cpu.highest_uw();
-        let is_full = load.busiest >= FULL || self.cpu.quota().is_some_and(|cores| load.workers >= FULL * cores);
+        let of_quota = |(cores, has_main)| (if has_main { load.all } else { load.workers }, cores);
+        let uses_quota = |(used, cores)| used > 0.0 && used >= FULL * cores;
+        let is_full = load.busiest >= FULL || self.cpu.quota().map(of_quota).is_some_and(uses_quota);
         let is_busy = is_limited && load.used >= load.most && is_full;
         let is_over = power_uw > budget_uw as f64;
         self.busy_since_ns = is_busy.then(|| self.busy_since_ns.unwrap_or(now_ns));

@@ -1,8 +1,8 @@
 //! How many cores are in use, which I/O threads are on them, and how they wait.
 
 use pilotlight_plant::{
-    Bound, Command, CompletionMode, CoreId, CoreState, Depth, Limit, LongRound, NEVER, Next, Sample, SleepGoal, Stat,
-    ThreadId,
+    Bound, Command, CompletionMode, CoreId, CoreState, Depth, LONGEST_PAUSE_NS, Limit, LongRound, NEVER, Next, Sample,
+    SleepGoal, Stat, ThreadId,
 };
 
 use super::delay::{least_ns, of_cores_ns};
@@ -10,7 +10,7 @@ use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
     DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OF_PAUSE, OFTEN,
-    OFTEN_ENOUGH, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER, WAIT_OF, WEIGHT,
+    OFTEN_ENOUGH, OTHER_PAUSE, PAUSES_BELOW, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER, WAIT_OF, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -329,7 +329,7 @@ impl Running {
         let round_ns = self.round_ns.max(self.shortest_round_ns(parameters));
         Next {
             awake_ns: if waits && on_main { 0 } else { NEVER },
-            round_ns: if self.armed && self.in_use() < self.most() { round_ns } else { NEVER },
+            round_ns: if self.armed && self.in_use() < self.most() { round_ns + self.pause_ns } else { NEVER },
             wait_ns: if waits && self.has_requests { self.wait_ns(parameters) } else { NEVER },
             pause_ns: if waits { self.pause_ns } else { 0 },
             ..Next::at(self.needed_ns())
@@ -346,25 +346,41 @@ impl Running {
         let [all, certain] = [base_ns, explained_ns].map(|base_ns| self.allowed_ns(base_ns, parameters));
         let allowed_ns = all.min(certain);
         let longest_ns = (parameters.wait_ns as f64).max(WAIT_OF * allowed_ns);
-        // Requests in that time on the core with the fewest: with more hardly any wait is longer, and to limit it costs CPU time.
-        let cores = self.on_cores().into_iter().filter(|&load| load > 0.0);
-        let fewest = cores.fold(f64::INFINITY, f64::min) / self.service_ns * longest_ns;
+        // With many requests in that time hardly any wait is longer, and to limit it costs CPU time.
+        let fewest = self.fewest_per_ns() * longest_ns;
         if allowed_ns >= DEEPEST_NS || fewest >= OFTEN_ENOUGH { NEVER } else { longest_ns as u64 }
     }
 
-    /// How long cores pause after requests: as long as what is left of the tolerance allows, if more than one request comes meanwhile.
-    pub(super) fn choose_pause(&mut self, parameters: &Parameters) {
-        self.pause_ns = 0;
-        if self.mode != CompletionMode::Interrupt || self.feedback.spreads() || !self.has_requests {
-            return;
-        }
+    /// How long cores pause after requests: as long as what is left of the tolerance allows, where more than one request comes meanwhile on each core,
+    /// and has for a while.
+    pub(super) fn choose_pause(&mut self, now_ns: u64, parameters: &Parameters) {
+        let before_ns = std::mem::take(&mut self.pause_ns);
+        let may = self.mode == CompletionMode::Interrupt && (self.latency.is_none() || self.feedback.may_pause(now_ns));
         let (rise_ns, allowed_ns) = self.rise_and_allowed_ns(parameters);
-        let left_ns = (allowed_ns - rise_ns) / (2.0 * OF_PAUSE * self.feedback.scale());
-        let of_core = sum(&self.loads) / self.service_ns / self.in_use() as f64;
-        if left_ns.is_finite() {
-            let pause_ns = left_ns.min(parameters.pause_ns as f64);
-            self.pause_ns = if pause_ns * of_core >= TOGETHER { pause_ns as u64 } else { 0 };
+        let left_ns = (allowed_ns - rise_ns) / (2.0 * OF_PAUSE);
+        let longest_ns = parameters.pause_ns.min(LONGEST_PAUSE_NS) as f64;
+        let pause_ns = if may && left_ns.is_finite() { left_ns.min(longest_ns) } else { 0.0 };
+        let come = pause_ns * self.fewest_per_ns();
+        let (begins, ends) = TOGETHER;
+        let is_worth_it = self.has_requests && come >= if before_ns > 0 { ends } else { begins };
+        if !is_worth_it || busiest(&self.on_cores()) >= PAUSES_BELOW {
+            self.alone_ns = now_ns;
         }
+        if now_ns >= self.alone_ns.saturating_add(QUIET_NS) {
+            let differs = (pause_ns - before_ns as f64).abs() > OTHER_PAUSE * before_ns as f64;
+            self.pause_ns = if differs { pause_ns as u64 } else { before_ns };
+        }
+        if (self.pause_ns > 0) != (before_ns > 0) {
+            self.feedback.changed();
+        }
+    }
+
+    /// Requests of a nanosecond on the core with the fewest, of those with one in a check.
+    fn fewest_per_ns(&self) -> f64 {
+        let least = self.service_ns / 10e6;
+        let cores = self.on_cores().into_iter().filter(|&load| load > least);
+        let fewest = cores.fold(f64::INFINITY, f64::min) / self.service_ns;
+        if fewest.is_finite() { fewest } else { 0.0 }
     }
 
     /// The rise that pauses add, by the estimate.
@@ -421,7 +437,7 @@ impl Running {
         let base_ns = self.base_ns(&self.loads);
         let now_ns = self.delay_ns(&self.on_cores()) + self.feedback.unexplained_ns();
         let allowed_ns = if self.allows_nothing() { 0.0 } else { self.allowed_ns(base_ns, parameters) };
-        ((now_ns - base_ns + self.of_pause_ns()) * self.feedback.scale() + self.drives.added_ns() as f64, allowed_ns)
+        ((now_ns - base_ns) * self.feedback.scale() + self.of_pause_ns() + self.drives.added_ns() as f64, allowed_ns)
     }
 }
 

@@ -13,6 +13,7 @@
 //! number of cores: bursts that end before they are found are in no estimate. So then all cores are used, waiting. If that exceeds the tolerance too, or
 //! the cores in use had polled, the cores that the estimate needs go on to poll; and if that is no better, they wait. Each until the rate of requests has
 //! doubled or halved, or for a minute, which doubles up to an hour.
+//! While cores pause after requests, a latency that is too high ends the pauses for a minute, which doubles too, and nothing else is learnt.
 //!
 //! *Limits.* A mean or median needs 200 requests in a window. A burst that is in less than half of the windows is not seen, however many requests it has: `adaptive` answers it by the hold.
 //!
@@ -113,6 +114,9 @@ pub(super) struct Feedback {
     pause_ns: u64,
     /// When the present trial is given up.
     over_ns: u64,
+    /// No pauses before, and for how long there are none after the next that are too long.
+    pauses_after_ns: u64,
+    no_pause_ns: u64,
 }
 
 /// The estimate and its circumstances at a check.
@@ -122,14 +126,15 @@ pub(super) struct State {
     /// In the check.
     pub(super) requests: u64,
     pub(super) elapsed_ns: u64,
-    /// Latency now, the part of it that pauses add, and that of polling on every core.
+    /// Latency now, without pauses, and that of polling on every core.
     pub(super) estimated_ns: f64,
-    pub(super) of_pause_ns: f64,
     pub(super) base_ns: f64,
     pub(super) allowed_ns: f64,
     /// The latency is a high percentile.
     pub(super) is_tail: bool,
     pub(super) can_wait: bool,
+    /// Cores pause after requests.
+    pub(super) pauses: bool,
     /// Not all cores are in use that may be.
     pub(super) saves_cores: bool,
     /// The load of the busiest core.
@@ -156,6 +161,8 @@ impl Default for Feedback {
             try_after_ns: 0,
             pause_ns: RETRY_NS,
             over_ns: 0,
+            pauses_after_ns: 0,
+            no_pause_ns: RETRY_NS,
         }
     }
 }
@@ -174,6 +181,11 @@ impl Feedback {
     /// Whether cores poll although they could wait.
     pub(super) fn polls(&self) -> bool {
         !matches!(self.trial, Trial::Waits | Trial::Spreads(_))
+    }
+
+    /// Whether cores may pause after requests: the baseline is known, and no remedy is needed.
+    pub(super) fn may_pause(&self, now_ns: u64) -> bool {
+        self.unexplained_ns.is_some() && self.trial == Trial::Waits && now_ns >= self.pauses_after_ns
     }
 
     /// Whether all cores are used although the estimate needs fewer.
@@ -211,7 +223,8 @@ impl Feedback {
     /// Another tolerance: what was tried says nothing, so it may be tried again.
     pub(super) fn start_again(&mut self, now_ns: u64) {
         self.end();
-        (self.retry_ns, self.pause_ns) = (RETRY_NS, RETRY_NS);
+        (self.retry_ns, self.pause_ns, self.no_pause_ns) = (RETRY_NS, RETRY_NS, RETRY_NS);
+        self.pauses_after_ns = self.pauses_after_ns.min(now_ns.saturating_add(RETRY_NS));
         self.try_after_ns = self.try_after_ns.min(now_ns.saturating_add(RETRY_NS));
     }
 
@@ -278,6 +291,13 @@ impl Feedback {
         let rise_ns = state.estimated_ns - state.base_ns;
         let before = Before { latency_ns: measured_ns, rise_ns, more_may_help: false };
         let is_exceeded = second_ns > state.allowed_ns;
+        if state.pauses {
+            if is_exceeded {
+                self.pauses_after_ns = state.now_ns.saturating_add(self.no_pause_ns);
+                self.no_pause_ns = self.no_pause_ns.saturating_mul(2).min(LONGEST_RETRY_NS);
+            }
+            return; // of pauses it says nothing about cores and waits
+        }
         let is_known = self.unexplained_ns.is_some() && !self.measures();
         let is_other_load = rate > 2.0 * self.floor.1 || rate < self.floor.1 / 2.0;
         if is_other_load {
@@ -345,7 +365,7 @@ impl Feedback {
         let ends = self.rate * LONGEST_TRIAL_NS as f64 > (WINDOWS as f64 + 2.0) * ENOUGH;
         if differs && ends && state.now_ns >= self.try_after_ns {
             let hardly_ns = SOME / LARGEST_SCALE * (state.allowed_ns - state.base_ns).max(0.0);
-            let on_all = before.rise_ns - state.of_pause_ns > hardly_ns;
+            let on_all = before.rise_ns > hardly_ns;
             let more_may_help = on_all && state.saves_cores && state.can_wait;
             self.trial = Trial::Measures { before: Before { more_may_help, ..before }, on_all };
             self.over_ns = state.now_ns.saturating_add(LONGEST_TRIAL_NS);

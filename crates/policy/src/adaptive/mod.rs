@@ -20,8 +20,8 @@
 //! **How a core waits.** In the kernel, on a plant where the main core can: even a core that is just below its limit takes less CPU time than
 //! if it polled. A wait is short while there are requests (150 us, or four times what is allowed, and without end from 300 us allowed on), as a core that
 //! sleeps longer sleeps deeper; where hardly any gap is that long it has no end, as setting a timer costs CPU time. Without requests all cores wait without
-//! end. Where a core cannot wait, it polls. With what cores leave of the tolerance they pause after requests, so that others come together, where at least
-//! one and a half come meanwhile.
+//! end. Where a core cannot wait, it polls. With what cores leave of the tolerance they pause after requests, so that others come together, where for a
+//! second one and a half and more came meanwhile on each, and none is nearly full. If the measured latency is then too high, no core pauses for a minute.
 //!
 //! **Feedback.** The estimate is compared with the measured latency, if there is one. If the tolerance is exceeded because of the
 //! number of cores, the estimated rise is scaled up; else all cores poll for two seconds, which measures the baseline, and then wait, or few of them go
@@ -81,7 +81,8 @@ const SETTLE_NS: u64 = 300_000;
 /// Largest multiple of the shortest long round to which the reported rounds grow. Longer ones at a load that stays, as on a machine whose other programs
 /// take the CPU from a core, lengthen the hold: a burst must be found on such a machine too.
 const LONGEST_ROUND: u64 = 4;
-/// Part of the allowed rise that drives may take to wake up while there are requests, and time without any after which they may take all; chosen.
+/// Part of the allowed rise that drives may take to wake up while there are requests, and time without any after which they may take all, and of requests
+/// that come together after which cores pause; chosen.
 const OF_DRIVES: f64 = 0.1;
 const QUIET_NS: u64 = 1_000_000_000;
 /// Requests of which no round is long, even if they take longer than the parameter (160 us each on PACER's machine, simulated); chosen.
@@ -101,8 +102,12 @@ const DEEPEST_NS: f64 = 300_000.0;
 /// What a pause adds to the 99th percentile by its length, at most. Simulated (`live-16cpu`, one core): pauses of 30 us added 9 us at 100 k requests a second and
 /// 14 at 40 k; of 37 us 26 at 40 k.
 const OF_PAUSE: f64 = 0.75;
-/// Requests that must come in a pause, for it to save more than it costs; chosen.
-const TOGETHER: f64 = 1.5;
+/// Load of the busiest core from which on requests come together by themselves.
+const PAUSES_BELOW: f64 = 0.8;
+/// Requests that must come in a pause, for it to save more than it costs (simulated: with one it saved nothing), and with fewer than which it ends.
+const TOGETHER: (f64, f64) = (1.5, 1.2);
+/// Part of a pause by which another must differ, to be taken.
+const OTHER_PAUSE: f64 = 0.25;
 /// Longest hold: at a constant load nothing moves more often.
 const LONGEST_HOLD_NS: u64 = 120_000_000_000;
 
@@ -142,8 +147,9 @@ struct Running {
     /// The mode commanded last.
     mode: CompletionMode,
     hold: Hold,
-    /// Cores look for requests again after this time.
+    /// Cores look for requests again after this time; and when requests last came alone.
     pause_ns: u64,
+    alone_ns: u64,
     /// Cores report rounds of this length.
     armed: bool,
     round_ns: u64,
@@ -256,6 +262,7 @@ impl Policy for Adaptive {
                 is_late: false,
             },
             pause_ns: 0,
+            alone_ns: start.now_ns,
             round_ns: self.parameters.round_ns,
             armed: true,
             settled_ns: start.now_ns,
@@ -294,7 +301,7 @@ impl Policy for Adaptive {
         running.limit_drives(sample, &self.parameters, out); // first: what they may take is not left for cores
         running.adjust(sample, &self.parameters, out);
         running.deepen(sample, out);
-        running.choose_pause(&self.parameters);
+        running.choose_pause(sample.now_ns, &self.parameters);
         // A trial ends with the load: cores that poll for it wait again.
         let is_settled = running.is_settled() && !running.feedback.polls();
         let is_at_rest = !running.has_requests && out.len() == before && is_settled;
@@ -418,7 +425,8 @@ impl Running {
         let on_cores = self.on_cores();
         Load {
             busiest: busiest(&on_cores),
-            workers: on_cores.iter().skip(1).sum(),
+            all: on_cores.iter().sum(),
+            workers: on_cores.iter().sum::<f64>() - on_cores.get(self.topology.main().index()).unwrap_or(&0.0),
             used: self.in_use(),
             most: self.most(),
         }
@@ -441,8 +449,8 @@ impl Running {
             now_ns: sample.now_ns,
             requests: sample.threads.iter().map(|thread| thread.requests).sum(),
             elapsed_ns: sample.elapsed_ns,
-            estimated_ns: self.delay_ns(&on_cores) + self.feedback.unexplained_ns() + self.of_pause_ns(),
-            of_pause_ns: self.of_pause_ns(),
+            estimated_ns: self.delay_ns(&on_cores) + self.feedback.unexplained_ns(),
+            pauses: self.pause_ns > 0,
             base_ns,
             allowed_ns: base_ns + self.allowed_ns(base_ns, parameters),
             is_tail: self.stat == Stat::P99,

@@ -135,11 +135,11 @@ impl Cpu {
         (limit_uw < self.limits.range().highest).then_some(limit_uw as f64)
     }
 
-    /// CPU time that the workers may use together, in cores; `None` without a quota.
-    pub(crate) fn quota(&self) -> Option<f64> {
-        let (set, range) = (self.quota.level(), self.quota.range());
-        (set < range.highest)
-            .then(|| (set + self.without_quota_ppm()).saturating_sub(CORE_PPM) as f64 / CORE_PPM as f64)
+    /// CPU time that the workers may use together, or all cores if the plant's quota covers the main core (then true), in cores; `None` without one.
+    pub(crate) fn quota(&self) -> Option<(f64, bool)> {
+        let set = self.quota.level();
+        let has_main = self.without_quota_ppm() == 0;
+        (set < self.quota.range().highest).then_some((set as f64 / CORE_PPM as f64, has_main))
     }
 
     /// Most cores that may be used.

@@ -11,6 +11,7 @@ use super::{Idle, Reactor, Slot};
 use crate::cells::add;
 use crate::clock;
 use crate::io_thread::CompletionMode;
+use crate::wait::Monitor;
 
 /// Consecutive yields before a short sleep: threads that only yield can delay kernel threads that complete direct writes for seconds
 /// (Linux 6.18 with two CPUs).
@@ -23,15 +24,22 @@ const RETRY_NS: u64 = 100_000;
 enum Rest {
     Poll,
     Sleep(Depth),
-    Pause { until_ns: u64 },
-    Kernel { depth: Depth, until_ns: u64 },
+    /// Without a look at sockets; in the kernel, or else in a wait instruction where there is one.
+    Pause {
+        until_ns: u64,
+        in_kernel: bool,
+    },
+    Kernel {
+        depth: Depth,
+        until_ns: u64,
+    },
 }
 
 impl Reactor {
     pub(super) fn rest(&mut self, now: &mut u64) {
         match self.choose_rest(*now) {
             Rest::Poll => self.spin(),
-            Rest::Pause { until_ns } => self.pause(until_ns, now),
+            Rest::Pause { until_ns, in_kernel } => self.pause(until_ns, self.monitor.filter(|_| !in_kernel), now),
             Rest::Sleep(depth) => self.fall_asleep(depth, now),
             Rest::Kernel { depth, until_ns } => self.wait_in_kernel(depth, until_ns, now),
         }
@@ -54,7 +62,7 @@ impl Reactor {
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
         let paused_ns = self.last_request_ns.saturating_add(self.cell.pause_ns.load(Relaxed));
         if interrupts && now < paused_ns {
-            return Rest::Pause { until_ns: paused_ns };
+            return Rest::Pause { until_ns: paused_ns, in_kernel: true };
         }
         if let Some(director) = &mut self.director {
             let request_ns = self.last_request_ns;
@@ -87,7 +95,7 @@ impl Reactor {
     fn choose_pause(&self, now: u64) -> Rest {
         match self.pause_ns(now) {
             0 => Rest::Poll,
-            ns => Rest::Pause { until_ns: now.saturating_add(ns) },
+            ns => Rest::Pause { until_ns: now.saturating_add(ns), in_kernel: false },
         }
     }
 
@@ -98,18 +106,18 @@ impl Reactor {
     }
 
     /// Rests until `until_ns`, an event, or the director is due.
-    fn pause(&mut self, mut until_ns: u64, now: &mut u64) {
+    fn pause(&mut self, mut until_ns: u64, monitor: Option<Monitor>, now: &mut u64) {
         if let Some(director) = &self.director {
             until_ns = until_ns.min(director.next_step_ns());
         }
-        let depth = if self.monitor.is_some() { Depth::MonitorWait } else { Depth::SoftwareWait };
+        let depth = if monitor.is_some() { Depth::MonitorWait } else { Depth::SoftwareWait };
         if until_ns <= *now {
             return self.spin();
         }
         self.set_timer_slack();
         self.start_sleep(depth, *now);
         while self.inbox.is_empty() && *now < until_ns {
-            match self.monitor {
+            match monitor {
                 Some(monitor) => self.inbox.wait_monitor(monitor, until_ns),
                 None => self.inbox.wait_futex(until_ns),
             }
@@ -165,12 +173,9 @@ impl Reactor {
             }
         }
         let longest_ns = self.cell.wait_ns.load(Relaxed);
-        if longest_ns > 0
-            && !self.slots.is_empty()
-            && let Some(ends_ns) = self.kernel_wait.limit(*now, longest_ns)
-        {
+        if longest_ns > 0 && !self.slots.is_empty() {
             self.set_timer_slack(); // once; `prctl` only writes a number of this thread
-            until_ns = until_ns.min(ends_ns);
+            until_ns = until_ns.min(self.kernel_wait.limit(*now, longest_ns).unwrap_or(u64::MAX));
         }
         if self.inbox.arm() && self.completions_are_current() && self.begin_rest(depth, *now) {
             let server = depth == Depth::ServerSleep;

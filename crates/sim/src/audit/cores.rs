@@ -417,7 +417,12 @@ fn max_wait_ns(scenario: &Scenario, slow: u64) -> u64 {
 /// Longest time from a change of completion mode to its effect: the commands of one decision, and interrupt coalescing.
 fn slack_ns(scenario: &Scenario, slow: u64) -> u64 {
     let Machine { kernel, sleep, .. } = scenario.machine;
-    1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns
+    1_000 * u64::from(scenario.threads) * slow + kernel.coalesce_ns + sleep.rest_wake_ns + longest_pause_ns(scenario)
+}
+
+/// A pause after requests ends at a message that is known when it begins, so it may delay others by all of it.
+fn longest_pause_ns(scenario: &Scenario) -> u64 {
+    if scenario.machine.sockets.server_sleep_ns > 0 { pilotlight_plant::LONGEST_PAUSE_NS } else { 0 }
 }
 
 /// Hotplug knobs, each with its core.

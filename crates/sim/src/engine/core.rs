@@ -80,6 +80,8 @@ pub(crate) struct Core {
     /// End of its last poll step with work (in the server: with requests), on a worker also the arrival of an I/O thread or a wake-up. Main core:
     /// whether it asks for a sleep of the whole server, waits in it, until when without an event, and whether it has ended.
     last_request_ns: u64,
+    /// End of its last poll step that received requests.
+    received_ns: u64,
     is_quiet: bool,
     is_last: bool,
     idle_until_ns: u64,
@@ -169,6 +171,7 @@ impl Core {
             runs: None,
             interrupted_ns: 0,
             last_request_ns: 0,
+            received_ns: 0,
             is_quiet: false,
             is_last: false,
             idle_until_ns: u64::MAX,
@@ -548,11 +551,15 @@ impl Core {
             self.now_ns += step_ns;
             return false;
         }
+        let before = shared.threads[usize::from(thread)].polled;
         let took_ns = shared.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;
         self.last_request_ns = self.now_ns;
+        if shared.threads[usize::from(thread)].polled != before {
+            self.received_ns = self.now_ns;
+        }
         true
     }
 

@@ -155,7 +155,7 @@ impl Bench {
         let is_limited = self.limit_uw < wish.cpu_uw.min(of_quota_uw);
         let workers = if of_quota_uw < wish.cpu_uw { 0.95 * self.quota } else { 0.0 };
         let most = if self.used < 8 { self.wall.cores().min(8) } else { 8 };
-        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, workers, used: self.used, most };
+        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, workers, all: workers, used: self.used, most };
         let mut out = Vec::new();
         self.wall.on_sample(&sample, load, &mut out);
         self.obey(out);
@@ -337,10 +337,10 @@ fn a_core_that_exceeds_the_budget_is_given_back_at_once_and_not_tried_again_for_
     (bench.core_uw, bench.used) = (6e6, 2);
     bench.run(60, wish);
     let mut over = 0;
-    for _ in 0..550 {
+    for _ in 0..1_300 {
         bench.step(wish);
         bench.used = bench.wall.cores().clamp(1, 8);
         over += usize::from(bench.steps.last().unwrap()[0] > 1.01 * BUDGET_UW as f64);
     }
-    assert_eq!(over, 1, "one step");
+    assert!((1..=2 * 3).contains(&over), "{over} steps of 1,300: two of each try");
 }

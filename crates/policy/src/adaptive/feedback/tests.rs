@@ -17,6 +17,7 @@ struct Bench {
     /// What bursts, which the estimate does not know, add on fewer than all cores.
     bursts_us: f64,
     can_wait: bool,
+    pauses: bool,
     /// From this scale on all cores are in use.
     enough: f64,
     requests: u64,
@@ -36,6 +37,7 @@ impl Bench {
             measured_rise_us,
             bursts_us,
             can_wait: true,
+            pauses: false,
             enough,
             requests,
         }
@@ -66,7 +68,7 @@ impl Bench {
             now_ns: self.now_ns,
             requests: self.requests,
             elapsed_ns,
-            of_pause_ns: 0.0,
+            pauses: self.pauses,
             estimated_ns: base_ns + few * self.estimated_rise_us * us,
             base_ns,
             allowed_ns: base_ns + (0.5 * base_ns).max(20.0 * us),
@@ -316,4 +318,23 @@ fn nothing_is_tried_without_requests() {
     assert!(bench.feedback.polls());
     bench.requests = 0;
     assert_eq!(bench.polled(50), 0);
+}
+
+/// It is known that pauses are long, so neither cores nor waits are blamed.
+#[test]
+fn pauses_that_are_too_long_end_and_nothing_else_is_learnt() {
+    let mut bench = Bench::new();
+    assert!(!bench.feedback.may_pause(bench.now_ns), "the baseline is not known");
+    bench.polled(20);
+    assert!(bench.feedback.may_pause(bench.now_ns));
+    (bench.pauses, bench.waits_us, bench.estimated_rise_us) = (true, 60.0, 10.0);
+    let scale = bench.feedback.scale();
+    assert_eq!(bench.polled(WINDOWS), 0);
+    assert!(!bench.feedback.may_pause(bench.now_ns) && bench.feedback.scale() == scale);
+    (bench.pauses, bench.waits_us) = (false, 5.0);
+    let without = (0..1_000).take_while(|_| (bench.window(), !bench.feedback.may_pause(bench.now_ns)).1).count();
+    assert!((110..130).contains(&without), "{without} windows, about a minute");
+    bench.pauses = true;
+    bench.polled(200);
+    assert!(bench.feedback.may_pause(bench.now_ns), "short ones stay");
 }

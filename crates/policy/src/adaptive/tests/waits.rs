@@ -94,23 +94,30 @@ fn waits_have_no_limit_where_requests_are_frequent() {
     assert_eq!([15_000, 30_000].map(wait_ns), [Parameters::default().wait_ns, NEVER]);
 }
 
-/// As long as half of what is left of the tolerance, where more than one request comes meanwhile.
+/// As long as what is left of the tolerance allows, where more than one request comes meanwhile, once the baseline is known.
 #[test]
 fn cores_pause_where_requests_come_together() {
-    let pause_us = |rate, ppm| {
-        let mut bench = Bench::new(1, Some(ppm));
-        bench.run(rate, 1_000);
-        bench.next.pause_ns / 1_000
+    let of = |threads, rate, ppm| {
+        let mut bench = Bench::new(threads, Some(ppm));
+        bench.p99_ns = Some(60_000);
+        bench.run(rate, 150);
+        assert_eq!(bench.next.pause_ns, 0, "the baseline is not known");
+        bench.run(rate, 20_000);
+        (bench.cores(), bench.next.pause_ns / 1_000)
     };
-    assert_eq!([10_000, 40_000].map(|rate| pause_us(rate, 500_000)), [0, 0], "one request at most");
-    let some = pause_us(80_000, 500_000);
+    let pause_us = |rate, ppm| of(1, rate, ppm).1;
+    assert_eq!([10_000, 30_000].map(|rate| pause_us(rate, 500_000)), [0, 0], "one request at most");
+    let some = pause_us(70_000, 500_000);
     assert!((20..50).contains(&some), "{some} us");
-    assert_eq!([0, 500_000, 3_000_000].map(|ppm| pause_us(80_000, ppm)), [0, some, 50], "by the tolerance");
-    assert_eq!(pause_us(400_000, 500_000), 0, "of a saturated core nothing is known");
-    // what cores in use take of the tolerance is not left
-    let mut bench = Bench::new(6, None);
-    bench.run(160_000, 1_000);
-    assert!(bench.cores() < 6 && bench.next.pause_ns < some * 1_000, "{} {}", bench.cores(), bench.next.pause_ns);
+    assert_eq!([0, 3_000_000].map(|ppm| pause_us(70_000, ppm)), [0, 50], "by the tolerance");
+    assert_eq!(
+        [100_000, 400_000].map(|rate| pause_us(rate, 3_000_000)),
+        [0, 0],
+        "requests come together by themselves"
+    );
+    // what fewer cores take of the tolerance is not left
+    let (cores, less) = of(6, 130_000, 1_000_000);
+    assert!(cores < 6 && less > 0 && less < pause_us(70_000, 1_000_000), "{cores} {less}");
 }
 
 /// A plant whose cores only poll or sleep.

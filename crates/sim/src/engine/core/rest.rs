@@ -51,14 +51,16 @@ impl Core {
         self.rest_until(until_ns);
         let exit_ns = shared.machine.sleep.rest_wake_ns;
         self.wake_up(shared, self.now_ns, exit_ns);
-        self.now_ns += exit_ns + scaled(shared.machine.sockets.timer_ns, self.factor);
+        let timer_ns = if shared.machine.sleep.monitor { 0 } else { shared.machine.sockets.timer_ns };
+        self.now_ns += exit_ns + scaled(timer_ns, self.factor);
     }
 
     /// Pauses if it had requests so recently that others may come together; before it asks for a sleep of the whole server, or waits.
     pub(super) fn pause_after_requests(&mut self, shared: &mut Shared<'_>) -> bool {
-        let mut until_ns = self.last_request_ns.saturating_add(shared.pause_ns);
+        let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
+        let mut until_ns = self.received_ns.saturating_add(shared.pause_ns).min(message_ns);
         if self.is_main {
-            until_ns = until_ns.min(shared.policy_due_ns);
+            until_ns = until_ns.min(if shared.moving == 0 { shared.policy_due_ns } else { 0 });
         }
         let pauses = shared.pause_ns > 0
             && until_ns > self.now_ns
