@@ -6,6 +6,7 @@
 //! (knobs), `backoff` (retries of refused knobs).
 
 pub mod adaptive;
+mod background;
 mod backoff;
 pub mod budget;
 mod core_frequency;

@@ -1,16 +1,17 @@
 //! How many cores are in use, which I/O threads are on them, and how they wait.
 
 use pilotlight_plant::{
-    Bound, Command, CompletionMode, CoreId, CoreState, Depth, LONGEST_PAUSE_NS, Limit, LongRound, NEVER, Next, Sample,
-    SleepGoal, Stat, ThreadId,
+    Bound, Capabilities, Command, CompletionMode, CoreId, CoreState, Depth, LONGEST_PAUSE_NS, Limit, LongRound, NEVER,
+    Next, Sample, SleepGoal, Stat, ThreadId,
 };
 
 use super::delay::{least_ns, of_cores_ns};
 use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
-    DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES, OF_PAUSE, OFTEN,
-    OFTEN_ENOUGH, OTHER_PAUSE, PAUSES_BELOW, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER, WAIT_OF, WEIGHT,
+    ACCUMULATES_NS, DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES,
+    OF_PAUSE, OFTEN, OFTEN_ENOUGH, OTHER_PAUSE, PAUSES_BELOW, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER,
+    WAIT_OF, WEIGHT,
 };
 use crate::sandman::consolidate::{Plan, commands};
 
@@ -221,10 +222,37 @@ impl Running {
         if self.feedback.polls_few() { parameters.hold_ns } else { self.hold.length_ns.max(parameters.hold_ns) }
     }
 
-    /// When drives may sleep deeper if no request comes; [`NEVER`] if they may.
-    pub(super) fn drives_due_ns(&self, now_ns: u64) -> u64 {
+    /// When drives may sleep deeper, and background work run, if no request comes; [`NEVER`] if they may.
+    pub(super) fn idle_due_ns(&self, now_ns: u64) -> u64 {
         let due_ns = self.requested_ns.saturating_add(QUIET_NS);
-        if self.drives.is_empty() || !self.has_power || now_ns >= due_ns { NEVER } else { due_ns }
+        let is_used = !self.drives.is_empty() || self.background.has_backlog();
+        if !is_used || !self.has_power || now_ns >= due_ns { NEVER } else { due_ns }
+    }
+
+    fn is_idle(&self, now_ns: u64) -> bool {
+        now_ns >= self.requested_ns.saturating_add(QUIET_NS)
+    }
+
+    /// Finds background work, where power is measured.
+    pub(super) fn find_background(&mut self, capabilities: &Capabilities) {
+        if self.has_power {
+            self.background.find(capabilities);
+        }
+    }
+
+    /// Lets background work run while there are no requests.
+    pub(super) fn set_background(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
+        self.background.update(sample.now_ns, sample.readings, ACCUMULATES_NS);
+        self.background.set(sample.now_ns, self.is_idle(sample.now_ns), out);
+    }
+
+    /// When background work must be looked at again without requests.
+    pub(super) fn background_due_ns(&self, now_ns: u64) -> u64 {
+        match () {
+            () if !self.background.has_backlog() => NEVER,
+            () if self.background.is_left() => now_ns,
+            () => now_ns.saturating_add(ACCUMULATES_NS),
+        }
     }
 
     /// Lets drives sleep as deep as the tolerance allows, where power is measured: deeper without requests.
@@ -232,7 +260,7 @@ impl Running {
         if self.drives.is_empty() || !self.has_power {
             return;
         }
-        let is_idle = self.drives_due_ns(sample.now_ns) == NEVER;
+        let is_idle = self.is_idle(sample.now_ns) && !self.background.is_left();
         let of_rise = if self.allows_nothing() {
             0.0
         } else if is_idle {

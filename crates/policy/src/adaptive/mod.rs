@@ -33,7 +33,7 @@
 //! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst needed in the last ten to twenty minutes (reserve.rs).
 //!
 //! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
-//! requests those within all of it.
+//! requests those within all of it. Then background work runs at its highest rate until none is left, before at its lowest (as in PACER, IV-D).
 //!
 //! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
 //! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded but, once, the drives'
@@ -57,6 +57,7 @@ use pilotlight_plant::{
 
 pub use parameters::Parameters;
 
+use crate::background::Background;
 use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::sandman::plant_state::PlantState;
@@ -85,6 +86,8 @@ const LONGEST_ROUND: u64 = 4;
 /// that come together after which cores pause; chosen.
 const OF_DRIVES: f64 = 0.1;
 const QUIET_NS: u64 = 1_000_000_000;
+/// Time for which background work accumulates while drives rest (PACER).
+const ACCUMULATES_NS: u64 = 30_000_000_000;
 /// Requests of which no round is long, even if they take longer than the parameter (160 us each on PACER's machine, simulated); chosen.
 const ROUND_OF: f64 = 3.0;
 /// Long rounds whose requests are late because a burst had to be found: two that report it, and the wake-up of the cores that help; chosen.
@@ -133,6 +136,7 @@ struct Running {
     wall: Wall,
     feedback: Feedback,
     drives: Drives,
+    background: Background,
     /// Power is measured, or a profile says it: knobs have a price.
     has_power: bool,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
@@ -209,6 +213,7 @@ impl Policy for Adaptive {
             return Wants { interval_ns: Some(self.parameters.check_ns), ..Wants::default() };
         };
         let mut readings: Vec<ReadingId> = running.latency.into_iter().chain(running.wall.readings()).collect();
+        readings.extend(running.background.readings());
         readings.sort_unstable();
         readings.dedup();
         Wants { interval_ns: Some(self.parameters.check_ns), readings, ..Wants::default() }
@@ -244,6 +249,7 @@ impl Policy for Adaptive {
             wall: Wall::new(&self.parameters),
             feedback: Feedback::default(),
             drives: Drives::default(),
+            background: Background::default(),
             has_power: has_power(start.capabilities, &self.parameters),
             loads: vec![0.0; start.homes.len()],
             last: vec![0.0; start.homes.len()],
@@ -270,6 +276,7 @@ impl Policy for Adaptive {
             counters: Counters::default(),
         };
         running.drives.find(start.capabilities);
+        running.find_background(start.capabilities);
         running.reserve.find(start.capabilities, running.has_power);
         running.set_mode(&self.parameters, out);
         running.wall.start(start, out);
@@ -298,6 +305,7 @@ impl Policy for Adaptive {
         }
         running.learn(sample, &self.parameters);
         running.set_mode(&self.parameters, out);
+        running.set_background(sample, out);
         running.limit_drives(sample, &self.parameters, out); // first: what they may take is not left for cores
         running.adjust(sample, &self.parameters, out);
         running.deepen(sample, out);
@@ -367,6 +375,7 @@ impl Policy for Adaptive {
             running.latency = latency(capabilities, running.stat);
             running.drives.find(capabilities);
             running.has_power = has_power(capabilities, &self.parameters);
+            running.find_background(capabilities);
             running.reserve.find(capabilities, running.has_power);
             running.wall.on_plant(now_ns, capabilities, out);
             running.due_ns = now_ns;
@@ -378,7 +387,8 @@ impl Policy for Adaptive {
             running.counters.refused += 1;
             if let Command::Set { knob, value } = *command {
                 _ = running.wall.on_refused(now_ns, (knob, value), refusal)
-                    || running.drives.on_refused(now_ns, knob, refusal);
+                    || running.drives.on_refused(now_ns, knob, refusal)
+                    || running.background.on_refused(now_ns, knob, refusal);
                 return;
             }
             running.plant_state.revert(command);
@@ -434,7 +444,7 @@ impl Running {
 
     /// When something may change without requests.
     fn rest_due_ns(&self, now_ns: u64) -> u64 {
-        self.drives_due_ns(now_ns).min(self.reserve.due_ns(self.in_use()))
+        self.idle_due_ns(now_ns).min(self.background_due_ns(now_ns)).min(self.reserve.due_ns(self.in_use()))
     }
 
     /// Every thread on the main core, and every worker asleep.

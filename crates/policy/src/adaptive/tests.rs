@@ -44,6 +44,9 @@ struct Bench {
     limit_uw: u64,
     /// The wake-up limit of its drive.
     drive_ns: u64,
+    /// The commanded rate of its background work, and the bytes left.
+    background_ppm: Option<u64>,
+    backlog: u64,
     /// Cores can wait for a store.
     has_monitor: bool,
     /// Commands that woke a core.
@@ -119,6 +122,8 @@ impl Bench {
             p99_ns,
             limit_uw,
             drive_ns,
+            background_ppm: None,
+            backlog: 0,
             has_monitor,
             woken: 0,
             service_ns,
@@ -143,6 +148,7 @@ impl Bench {
                 }
                 Command::Completions { thread, mode } => self.modes[thread.index()] = mode,
                 Command::Set { knob: KnobId(0), value } => self.limit_uw = value,
+                Command::Set { knob: KnobId(2), value } => self.background_ppm = Some(value),
                 Command::Set { value, .. } => self.drive_ns = value,
             }
         }
@@ -180,6 +186,7 @@ impl Bench {
             Reading { id: ReadingId(0), value: self.p99_ns, age_ns },
             power(1, 100_000_000 + cpu_uw * 3 / 2, self.now_ns % POWER[0].window_ns),
             power(2, cpu_uw, 0),
+            power(4, self.backlog, 0),
         ];
         let sample = Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
@@ -307,6 +314,43 @@ fn drives_sleep_as_deep_as_the_tolerance_allows_where_power_is_measured() {
     assert_eq!(limits(None, without_power), (0, 0), "the knob has no price");
     let limit_of_operator = |plant: &mut Capabilities| plant.knobs[1].initial = 60_000;
     assert_eq!(limits(None, limit_of_operator), (0, 0), "nothing is commanded: the operator allows more");
+}
+
+/// PACER, section IV-D: at its highest rate while the server is idle, until none is left, and before drives rest.
+#[test]
+fn background_work_runs_without_requests_where_power_is_measured() {
+    let with_work = |plant: &mut Capabilities| {
+        let scope = Scope::Background(0);
+        let values = Values::Range { min: 1_000, max: 1_000_000, step: 1 };
+        plant.knobs.push(Knob { scope, kind: Kind::RatePpm, values, initial: 1_000_000, ..plant.knobs[1].clone() });
+        plant.sources.push(Source { scope, quantity: Quantity::BacklogBytes, ..SOURCE });
+    };
+    let mut bench = Bench::with(6, None, with_work);
+    bench.backlog = 1 << 30;
+    bench.run(10_000, 1_000);
+    let loaded_ns = bench.drive_ns;
+    assert_eq!(bench.background_ppm, Some(1_000));
+    bench.run(0, 900);
+    assert_eq!(bench.background_ppm, Some(1_000), "a pause is not the end of a load");
+    for _ in 0..300 {
+        bench.backlog -= 1 << 20;
+        bench.run(0, 10);
+    }
+    assert_eq!((bench.background_ppm, bench.drive_ns), (Some(1_000_000), loaded_ns));
+    assert!(bench.next.needed_ns <= bench.now_ns, "it looks until none is left");
+    bench.backlog = 0;
+    bench.run(0, 100);
+    assert_eq!((bench.background_ppm, bench.drive_ns), (Some(1_000), 15_000), "then drives rest");
+    let again_ns = bench.next.needed_ns - bench.now_ns;
+    assert!((1_000_000_000..=ACCUMULATES_NS).contains(&again_ns), "{again_ns}");
+    let mut bench = Bench::with(6, None, |plant| {
+        with_work(plant);
+        let backlog = plant.sources.pop();
+        plant.sources.truncate(1);
+        plant.sources.extend(backlog);
+    });
+    bench.run(10_000, 1_000);
+    assert_eq!(bench.background_ppm, None, "the knob has no price");
 }
 
 #[test]

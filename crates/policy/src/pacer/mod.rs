@@ -19,7 +19,6 @@
 //! intervals without requests gets the same commands.
 
 mod adaptor;
-mod background;
 mod baseline;
 mod completion;
 mod cores;

@@ -5,7 +5,6 @@ use pilotlight_plant::{
 };
 
 use super::adaptor::{Adaptor, Loss};
-use super::background::Background;
 use super::baseline::Baseline;
 use super::completion::Completion;
 use super::forecast::Forecast;
@@ -15,6 +14,7 @@ use super::monitors::Monitors;
 use super::parameters::{Adapt, Gate, Parameters, share};
 use super::state::{Observations, State};
 use super::tolerance::Tolerance;
+use crate::background::Background;
 use crate::drives::Drives;
 use crate::load::is_quiet;
 use crate::schedule::Schedule;

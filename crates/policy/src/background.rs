@@ -1,4 +1,4 @@
-//! The Background Task Scheduler (PACER IV-D): while the server is idle, background work runs at its highest rate until none is left, so that drives
+//! The Background Task Scheduler (PACER IV-D), for `pacer` and `adaptive`: while the server is idle, background work runs at its highest rate until none is left, so that drives
 //! reach their idle states; otherwise at its lowest rate. Steady work never ends: once it is done, or no longer shrinks at the highest rate, it
 //! accumulates for the idle time while drives rest.
 //!
@@ -10,7 +10,7 @@ use crate::backoff::Backoff;
 
 /// The classes of background work.
 #[derive(Debug, Default)]
-pub(super) struct Background(Vec<Class>);
+pub(crate) struct Background(Vec<Class>);
 
 #[derive(Debug)]
 struct Class {
@@ -32,7 +32,7 @@ struct Class {
 
 impl Background {
     /// Finds the classes of a plant; rates commanded before stay in force.
-    pub(super) fn find(&mut self, capabilities: &Capabilities) {
+    pub(crate) fn find(&mut self, capabilities: &Capabilities) {
         let before = std::mem::take(&mut self.0);
         let classes =
             capabilities.knobs_of(Kind::RatePpm).filter(|(_, knob)| matches!(knob.scope, Scope::Background(_)));
@@ -54,17 +54,17 @@ impl Background {
     }
 
     /// The readings that it needs.
-    pub(super) fn readings(&self) -> impl Iterator<Item = ReadingId> {
+    pub(crate) fn readings(&self) -> impl Iterator<Item = ReadingId> {
         self.0.iter().filter_map(|class| class.backlog)
     }
 
     /// Whether an idle server has to check for new work.
-    pub(super) fn has_backlog(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         self.0.iter().any(|class| class.backlog.is_some())
     }
 
     /// Reads the backlogs; work that is done, or no longer shrinks, accumulates for `accumulation_ns`.
-    pub(super) fn update(&mut self, now_ns: u64, readings: &[Reading], accumulation_ns: u64) {
+    pub(crate) fn update(&mut self, now_ns: u64, readings: &[Reading], accumulation_ns: u64) {
         for class in &mut self.0 {
             let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
             let Some(bytes) = reading.and_then(|reading| reading.value) else { continue };
@@ -78,12 +78,12 @@ impl Background {
     }
 
     /// Whether work is left that runs at the highest rate while the server is idle.
-    pub(super) fn is_left(&self) -> bool {
+    pub(crate) fn is_left(&self) -> bool {
         self.0.iter().any(Class::is_left)
     }
 
     /// Sets rates for a server that is idle or not.
-    pub(super) fn set(&mut self, now_ns: u64, is_idle: bool, out: &mut Vec<Command>) {
+    pub(crate) fn set(&mut self, now_ns: u64, is_idle: bool, out: &mut Vec<Command>) {
         for class in &mut self.0 {
             let (lowest, highest) = class.rates;
             let value = if is_idle && class.is_left() { highest } else { lowest };
@@ -95,7 +95,7 @@ impl Background {
     }
 
     /// Starts a backoff; whether the knob is one of these.
-    pub(super) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
+    pub(crate) fn on_refused(&mut self, now_ns: u64, knob: KnobId, refusal: Refusal) -> bool {
         let Some(class) = self.0.iter_mut().find(|class| class.knob == knob) else { return false };
         class.rate = None;
         class.backoff.on_refused(now_ns, refusal);
