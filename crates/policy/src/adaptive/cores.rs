@@ -240,9 +240,12 @@ impl Running {
         }
     }
 
-    /// Lets background work run while there are no requests.
+    /// Lets background work run while there are no requests. A backlog is looked at once a second, as it must have shrunk since.
     pub(super) fn set_background(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
-        self.background.update(sample.now_ns, sample.readings, ACCUMULATES_NS);
+        if sample.now_ns >= self.background_ns {
+            self.background.update(sample.now_ns, sample.readings, ACCUMULATES_NS);
+            self.background_ns = sample.now_ns + QUIET_NS;
+        }
         self.background.set(sample.now_ns, self.is_idle(sample.now_ns), out);
     }
 
@@ -250,7 +253,7 @@ impl Running {
     pub(super) fn background_due_ns(&self, now_ns: u64) -> u64 {
         match () {
             () if !self.background.has_backlog() => NEVER,
-            () if self.background.is_left() => now_ns,
+            () if self.background.is_left() => self.background_ns,
             () => now_ns.saturating_add(ACCUMULATES_NS),
         }
     }

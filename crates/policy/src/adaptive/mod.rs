@@ -137,6 +137,8 @@ struct Running {
     feedback: Feedback,
     drives: Drives,
     background: Background,
+    /// When its backlog is looked at next.
+    background_ns: u64,
     /// Power is measured, or a profile says it: knobs have a price.
     has_power: bool,
     /// Smoothed load of each I/O thread, and the service time; 0 before the first request.
@@ -250,6 +252,7 @@ impl Policy for Adaptive {
             feedback: Feedback::default(),
             drives: Drives::default(),
             background: Background::default(),
+            background_ns: start.now_ns,
             has_power: has_power(start.capabilities, &self.parameters),
             loads: vec![0.0; start.homes.len()],
             last: vec![0.0; start.homes.len()],
