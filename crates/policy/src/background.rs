@@ -21,8 +21,8 @@ struct Class {
     backlog: Option<ReadingId>,
     /// Whether work is left, by the last reading.
     has_work: bool,
-    /// Backlog at the last reading at the highest rate.
-    left: Option<u64>,
+    /// The least backlog since it runs at the highest rate, and when it was read.
+    left: Option<(u64, u64)>,
     /// Time until which work accumulates.
     accumulates_until_ns: u64,
     /// The last commanded rate.
@@ -43,7 +43,7 @@ impl Background {
                     knob: id,
                     rates: (knob.values.lowest()?, knob.values.highest()?),
                     backlog: capabilities.find_source(knob.scope, Quantity::BacklogBytes).map(|(id, _)| id),
-                    has_work: known.is_none_or(|class| class.has_work),
+                    has_work: known.is_some_and(|class| class.has_work),
                     left: None,
                     accumulates_until_ns: known.map_or(0, |class| class.accumulates_until_ns),
                     rate: known.and_then(|class| class.rate),
@@ -63,16 +63,18 @@ impl Background {
         self.0.iter().any(|class| class.backlog.is_some())
     }
 
-    /// Reads the backlogs; work that is done, or no longer shrinks, accumulates for `accumulation_ns`.
-    pub(crate) fn update(&mut self, now_ns: u64, readings: &[Reading], accumulation_ns: u64) {
+    /// Reads the backlogs; work that is done, or has not shrunk for longer than the first of these times, accumulates for the second.
+    pub(crate) fn update(&mut self, now_ns: u64, readings: &[Reading], (steady_ns, accumulation_ns): (u64, u64)) {
         for class in &mut self.0 {
             let reading = readings.iter().find(|reading| Some(reading.id) == class.backlog);
             let Some(bytes) = reading.and_then(|reading| reading.value) else { continue };
             let is_fast = class.rate == Some(class.rates.1);
-            if is_fast && (bytes == 0 || class.left.is_some_and(|left| bytes >= left)) {
+            let (least, since_ns) = class.left.filter(|(least, _)| bytes >= *least).unwrap_or((bytes, now_ns));
+            let is_steady = now_ns > since_ns.saturating_add(steady_ns);
+            if is_fast && (bytes == 0 || is_steady) {
                 class.accumulates_until_ns = now_ns.saturating_add(accumulation_ns);
             }
-            class.left = is_fast.then_some(bytes);
+            class.left = is_fast.then_some((least, since_ns));
             class.has_work = bytes > 0 && now_ns >= class.accumulates_until_ns;
         }
     }
@@ -86,7 +88,7 @@ impl Background {
     pub(crate) fn set(&mut self, now_ns: u64, is_idle: bool, out: &mut Vec<Command>) {
         for class in &mut self.0 {
             let (lowest, highest) = class.rates;
-            let value = if is_idle && class.is_left() { highest } else { lowest };
+            let value = if is_idle && class.backlog.is_some() && class.has_work { highest } else { lowest };
             if class.rate != Some(value) && class.backoff.is_over(now_ns) {
                 class.rate = Some(value);
                 out.push(Command::Set { knob: class.knob, value });
@@ -105,6 +107,6 @@ impl Background {
 
 impl Class {
     fn is_left(&self) -> bool {
-        self.backlog.is_some() && self.has_work
+        self.backlog.is_some() && self.has_work && self.rate.is_some()
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Reactor {
     pub(crate) woken: Option<Depth>,
     /// Time of the last request here; on a worker also of the last I/O thread or wake-up that came, as requests follow.
     pub(crate) last_request_ns: u64,
+    /// Time of the last request here alone.
+    pub(crate) received_ns: u64,
     /// When a quiet worker may try to wait again.
     pub(crate) retry_ns: u64,
     /// The main core, which may sleep while a worker rests.
@@ -116,6 +118,7 @@ impl Reactor {
             sleep: None,
             woken: None,
             last_request_ns: 0,
+            received_ns: 0,
             retry_ns: 0,
             main: CoreId(0),
             has_rested: false,

@@ -60,12 +60,14 @@ const BURSTY: (f64, f64) = (1.1, 0.05);
 const PRICE: f64 = 0.05;
 /// By which demands of CPU and drives exceed allowances that bind: most of a CPU's power is drawn without requests too.
 const MORE: (f64, f64) = (1.1, 2.0);
-/// Load from which on the busiest of all allowed cores is limited, or all workers together of what the CPU quota leaves them.
+/// Load from which on the busiest of all allowed cores is limited, or all workers together of what the CPU quota leaves them beside the main core.
 const FULL: f64 = 0.9;
 /// Part of the power limit from which on the CPU is slowed down by it: what more cores draw the others do not; chosen.
 const HOLDS: f64 = 0.97;
 /// Draw by the allowance above which a core was one too many; chosen: what a sample of 100 ms may be wrong by.
 const EXACT: f64 = 1.02;
+/// CPU time of the workers that always counts as some.
+const LEAST: f64 = 0.01;
 /// Time in which a demand that is no more fades to a third.
 const FADES_NS: f64 = 60e9;
 /// Time over which the highest rest counts: what a burst adds besides CPU and the model of drives is kept for the next.
@@ -82,10 +84,11 @@ const OF_CORES: &str = "number of cores and CPU quota";
 /// The load of the cores.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
-    /// That of the busiest, of all, and of all but the main core.
+    /// That of the busiest, and of all but the main core together.
     pub(super) busiest: f64,
-    pub(super) all: f64,
     pub(super) workers: f64,
+    /// CPU time that the main core takes: all of it if it polls.
+    pub(super) main: f64,
     /// Cores in use, and the most that may be.
     pub(super) used: usize,
     pub(super) most: usize,
@@ -400,9 +403,9 @@ impl Wall {
         let began_ns = ended_ns.saturating_sub(self.meter.window_ns());
         let is_whole = began_ns >= self.cpu.holds_ns().max(self.bandwidth.holds_ns());
         let is_limited = self.cpu.level_uw() < self.cpu.highest_uw();
-        let of_quota = |(cores, has_main)| (if has_main { load.all } else { load.workers }, cores);
-        let uses_quota = |(used, cores)| used > 0.0 && used >= FULL * cores;
-        let is_full = load.busiest >= FULL || self.cpu.quota().map(of_quota).is_some_and(uses_quota);
+        let for_workers = |(cores, has_main)| if has_main { f64::max(cores - load.main, LEAST) } else { cores };
+        let is_full =
+            load.busiest >= FULL || self.cpu.quota().map(for_workers).is_some_and(|cores| load.workers >= FULL * cores);
         let is_busy = is_limited && load.used >= load.most && is_full;
         let is_over = power_uw > budget_uw as f64;
         self.busy_since_ns = is_busy.then(|| self.busy_since_ns.unwrap_or(now_ns));

@@ -10,9 +10,10 @@ use super::parameters::Parameters;
 use super::placement::{busiest, of_cores, place};
 use super::{
     ACCUMULATES_NS, DEEPEST_NS, DEVIATIONS, Hold, LATE_ROUNDS, LONGEST_HOLD_NS, LONGEST_ROUND, NEEDED, OF_DRIVES,
-    OF_PAUSE, OFTEN, OFTEN_ENOUGH, OTHER_PAUSE, PAUSES_BELOW, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS, TOGETHER,
-    WAIT_OF, WEIGHT,
+    OF_PAUSE, OFTEN, OFTEN_ENOUGH, OTHER_PAUSE, PAUSES_BELOW, QUIET_NS, ROUND_OF, Running, SELDOM, SETTLE_NS,
+    STEADY_NS, TOGETHER, WAIT_OF, WEIGHT,
 };
+use crate::background::Background;
 use crate::sandman::consolidate::{Plan, commands};
 
 impl Running {
@@ -237,13 +238,15 @@ impl Running {
     pub(super) fn find_background(&mut self, capabilities: &Capabilities) {
         if self.has_power {
             self.background.find(capabilities);
+        } else {
+            self.background = Background::default();
         }
     }
 
-    /// Lets background work run while there are no requests. A backlog is looked at once a second, as it must have shrunk since.
+    /// Lets background work run while there are no requests.
     pub(super) fn set_background(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) {
         if sample.now_ns >= self.background_ns {
-            self.background.update(sample.now_ns, sample.readings, ACCUMULATES_NS);
+            self.background.update(sample.now_ns, sample.readings, (STEADY_NS, ACCUMULATES_NS));
             self.background_ns = sample.now_ns + QUIET_NS;
         }
         self.background.set(sample.now_ns, self.is_idle(sample.now_ns), out);
@@ -305,12 +308,13 @@ impl Running {
         }
         self.settled_ns = sample.now_ns + SETTLE_NS;
         let is_first = sample.now_ns >= self.hold.until_ns;
+        let round_ns = long.round_ns.saturating_sub(self.pause_ns); // a round after a pause is longer by it
         if is_first {
-            self.note_late(long.round_ns, parameters);
+            self.note_late(round_ns, parameters);
         }
         let length_ns = self.hold_ns(parameters);
         self.hold.until_ns = self.hold.until_ns.max(sample.now_ns + length_ns);
-        self.hold.longest_ns = if is_first { long.round_ns } else { self.hold.longest_ns.max(long.round_ns) };
+        self.hold.longest_ns = if is_first { round_ns } else { self.hold.longest_ns.max(round_ns) };
         if is_first {
             (self.hold.before, self.hold.peak) = (used, 0.0);
         }
@@ -394,7 +398,8 @@ impl Running {
         let come = pause_ns * self.fewest_per_ns();
         let (begins, ends) = TOGETHER;
         let is_worth_it = self.has_requests && come >= if before_ns > 0 { ends } else { begins };
-        if !is_worth_it || busiest(&self.on_cores()) >= PAUSES_BELOW {
+        let (begins, ends) = PAUSES_BELOW;
+        if !is_worth_it || busiest(&self.on_cores()) >= if before_ns > 0 { ends } else { begins } {
             self.alone_ns = now_ns;
         }
         if now_ns >= self.alone_ns.saturating_add(QUIET_NS) {
@@ -402,11 +407,11 @@ impl Running {
             self.pause_ns = if differs { pause_ns as u64 } else { before_ns };
         }
         if (self.pause_ns > 0) != (before_ns > 0) {
-            self.feedback.changed();
+            self.feedback.paused();
         }
     }
 
-    /// Requests of a nanosecond on the core with the fewest, of those with one in a check.
+    /// Requests of a nanosecond on the core with the fewest, of those with a hundred a second.
     fn fewest_per_ns(&self) -> f64 {
         let least = self.service_ns / 10e6;
         let cores = self.on_cores().into_iter().filter(|&load| load > least);

@@ -114,6 +114,9 @@ pub(super) struct Feedback {
     pause_ns: u64,
     /// When the present trial is given up.
     over_ns: u64,
+    /// Some of these windows have pauses; and the last decision without was within the tolerance.
+    paused: bool,
+    keeps: bool,
     /// No pauses before, and for how long there are none after the next that are too long.
     pauses_after_ns: u64,
     no_pause_ns: u64,
@@ -161,6 +164,8 @@ impl Default for Feedback {
             try_after_ns: 0,
             pause_ns: RETRY_NS,
             over_ns: 0,
+            paused: false,
+            keeps: false,
             pauses_after_ns: 0,
             no_pause_ns: RETRY_NS,
         }
@@ -183,9 +188,10 @@ impl Feedback {
         !matches!(self.trial, Trial::Waits | Trial::Spreads(_))
     }
 
-    /// Whether cores may pause after requests: the baseline is known, and no remedy is needed.
+    /// Whether cores may pause after requests: the baseline is known, and when they waited last the latency was within the tolerance.
     pub(super) fn may_pause(&self, now_ns: u64) -> bool {
-        self.unexplained_ns.is_some() && self.trial == Trial::Waits && now_ns >= self.pauses_after_ns
+        let waits_suffice = self.keeps && self.trial == Trial::Waits;
+        self.unexplained_ns.is_some() && waits_suffice && now_ns >= self.pauses_after_ns
     }
 
     /// Whether all cores are used although the estimate needs fewer.
@@ -195,7 +201,12 @@ impl Feedback {
 
     /// Threads move, or wait differently: the current window is of both states.
     pub(super) fn changed(&mut self) {
-        (self.moved, self.windows.1) = (true, 0);
+        (self.moved, self.paused, self.windows.1) = (true, false, 0);
+    }
+
+    /// Pauses have begun or ended: the windows before count with those to come, as windows with pauses.
+    pub(super) fn paused(&mut self) {
+        (self.moved, self.paused) = (true, true);
     }
 
     /// Whether cores poll for longer than a trial.
@@ -278,6 +289,7 @@ impl Feedback {
     }
 
     fn window(&mut self, last_ns: f64, rate: f64, state: &State) {
+        self.paused |= state.pauses;
         let (windows, number) = &mut self.windows;
         windows[*number] = last_ns;
         *number += 1;
@@ -291,13 +303,17 @@ impl Feedback {
         let rise_ns = state.estimated_ns - state.base_ns;
         let before = Before { latency_ns: measured_ns, rise_ns, more_may_help: false };
         let is_exceeded = second_ns > state.allowed_ns;
-        if state.pauses {
+        if std::mem::take(&mut self.paused) {
             if is_exceeded {
                 self.pauses_after_ns = state.now_ns.saturating_add(self.no_pause_ns);
                 self.no_pause_ns = self.no_pause_ns.saturating_mul(2).min(LONGEST_RETRY_NS);
+            } else {
+                self.no_pause_ns = (self.no_pause_ns / 2).max(RETRY_NS);
             }
+            self.ratios = (state.now_ns, 0, 0.0);
             return; // of pauses it says nothing about cores and waits
         }
+        self.keeps = !is_exceeded && self.trial == Trial::Waits;
         let is_known = self.unexplained_ns.is_some() && !self.measures();
         let is_other_load = rate > 2.0 * self.floor.1 || rate < self.floor.1 / 2.0;
         if is_other_load {

@@ -32,12 +32,15 @@
 //!
 //! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst needed in the last ten to twenty minutes (reserve.rs).
 //!
+//! **Background work** (as in PACER, IV-D), where power is measured: at its lowest rate, but after a second without requests at its highest, until none is
+//! left or it makes no progress; then it accumulates.
+//!
 //! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
-//! requests those within all of it. Then background work runs at its highest rate until none is left, before at its lowest (as in PACER, IV-D).
+//! requests, and with no such work left, those within all of it.
 //!
 //! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
 //! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded but, once, the drives'
-//! limit, the end of a trial or remedy, and the sleep of cores that leave the reserve, so such intervals can be skipped.
+//! limit, the end of a trial or remedy, and the sleep of cores that leave the reserve, so such intervals can be skipped; and background work, if there is any.
 
 mod budget;
 mod cores;
@@ -86,6 +89,8 @@ const LONGEST_ROUND: u64 = 4;
 /// that come together after which cores pause; chosen.
 const OF_DRIVES: f64 = 0.1;
 const QUIET_NS: u64 = 1_000_000_000;
+/// Time without progress after which background work counts as steady; chosen: this server looks for work only after 5 s without requests.
+const STEADY_NS: u64 = 8_000_000_000;
 /// Time for which background work accumulates while drives rest (PACER).
 const ACCUMULATES_NS: u64 = 30_000_000_000;
 /// Requests of which no round is long, even if they take longer than the parameter (160 us each on PACER's machine, simulated); chosen.
@@ -105,8 +110,8 @@ const DEEPEST_NS: f64 = 300_000.0;
 /// What a pause adds to the 99th percentile by its length, at most. Simulated (`live-16cpu`, one core): pauses of 30 us added 9 us at 100 k requests a second and
 /// 14 at 40 k; of 37 us 26 at 40 k.
 const OF_PAUSE: f64 = 0.75;
-/// Load of the busiest core from which on requests come together by themselves.
-const PAUSES_BELOW: f64 = 0.8;
+/// Loads of the busiest core from which on no pauses begin, and those that were made end: requests come together by themselves.
+const PAUSES_BELOW: (f64, f64) = (0.75, 0.8);
 /// Requests that must come in a pause, for it to save more than it costs (simulated: with one it saved nothing), and with fewer than which it ends.
 const TOGETHER: (f64, f64) = (1.5, 1.2);
 /// Part of a pause by which another must differ, to be taken.
@@ -238,12 +243,14 @@ impl Policy for Adaptive {
             }
         }
         let tolerance = tolerance(start.goals);
+        // A policy around this one starts it again, with other cores.
+        let before = self.running.take().map(|before| (before.reserve, before.background));
+        let (reserve, background) = before.unwrap_or_else(|| (Reserve::new(start.now_ns), Background::default()));
         let mut running = Running {
             topology: start.topology.clone(),
             order: order(start.topology),
             plant_state,
-            // A policy around this one starts it again, with other cores.
-            reserve: self.running.take().map_or_else(|| Reserve::new(start.now_ns), |before| before.reserve),
+            reserve,
             can_wait: start.capabilities.interrupts && start.capabilities.server_sleep.is_some(),
             latency: latency(start.capabilities, tolerance.stat),
             tolerance: tolerance.bound,
@@ -251,7 +258,7 @@ impl Policy for Adaptive {
             wall: Wall::new(&self.parameters),
             feedback: Feedback::default(),
             drives: Drives::default(),
-            background: Background::default(),
+            background,
             background_ns: start.now_ns,
             has_power: has_power(start.capabilities, &self.parameters),
             loads: vec![0.0; start.homes.len()],
@@ -436,10 +443,11 @@ impl Running {
 
     fn load(&self) -> Load {
         let on_cores = self.on_cores();
+        let main = *on_cores.get(self.topology.main().index()).unwrap_or(&0.0);
         Load {
             busiest: busiest(&on_cores),
-            all: on_cores.iter().sum(),
-            workers: on_cores.iter().sum::<f64>() - on_cores.get(self.topology.main().index()).unwrap_or(&0.0),
+            workers: on_cores.iter().sum::<f64>() - main,
+            main: if self.mode == CompletionMode::Interrupt { main } else { 1.0 },
             used: self.in_use(),
             most: self.most(),
         }

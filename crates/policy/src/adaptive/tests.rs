@@ -332,7 +332,9 @@ fn background_work_runs_without_requests_where_power_is_measured() {
     assert_eq!(bench.background_ppm, Some(1_000));
     bench.run(0, 900);
     assert_eq!(bench.background_ppm, Some(1_000), "a pause is not the end of a load");
-    for _ in 0..3 {
+    bench.run(0, 6_000);
+    assert_eq!(bench.background_ppm, Some(1_000_000), "it may begin late");
+    for _ in 0..20 {
         bench.backlog -= 1 << 20; // a reading is of a second
         bench.run(0, 1_000);
     }

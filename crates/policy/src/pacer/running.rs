@@ -235,7 +235,7 @@ impl Running {
             // A mean over some intervals, as the rest of a load that has ended is none; a higher rate counts at once.
             self.gap_ns = if gap_ns < self.gap_ns { gap_ns } else { self.gap_ns - self.gap_ns / 8 + gap_ns / 8 };
         }
-        self.background.update(sample.now_ns, sample.readings, parameters.idle_after_ns);
+        self.background.update(sample.now_ns, sample.readings, (0, parameters.idle_after_ns));
         self.monitors.read(sample);
         let is_old = self.monitors.are_old(sample.now_ns, parameters);
         let mut observed = Observations {

@@ -135,7 +135,7 @@ impl Cpu {
         (limit_uw < self.limits.range().highest).then_some(limit_uw as f64)
     }
 
-    /// CPU time that the workers may use together, or all cores if the plant's quota covers the main core (then true), in cores; `None` without one.
+    /// CPU time that the plant's quota allows, in cores, and whether it covers the main core; `None` without one.
     pub(crate) fn quota(&self) -> Option<(f64, bool)> {
         let set = self.quota.level();
         let has_main = self.without_quota_ppm() == 0;

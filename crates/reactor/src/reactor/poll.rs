@@ -133,7 +133,7 @@ impl Reactor {
         if polled.requests > 0 {
             add(&self.cell.requests, u64::from(polled.requests));
             add(&slot.cell.requests, u64::from(polled.requests));
-            self.last_request_ns = end;
+            (self.last_request_ns, self.received_ns) = (end, end);
             if self.has_rested {
                 self.announce_request();
             }

@@ -60,7 +60,7 @@ impl Reactor {
         }
         let interrupts = |slot: &Slot| slot.completions == CompletionMode::Interrupt;
         let interrupts = !self.slots.is_empty() && self.slots.iter().all(interrupts);
-        let paused_ns = self.last_request_ns.saturating_add(self.cell.pause_ns.load(Relaxed));
+        let paused_ns = self.received_ns.saturating_add(self.cell.pause_ns.load(Relaxed));
         if interrupts && now < paused_ns {
             return Rest::Pause { until_ns: paused_ns, in_kernel: true };
         }

@@ -155,7 +155,7 @@ impl Bench {
         let is_limited = self.limit_uw < wish.cpu_uw.min(of_quota_uw);
         let workers = if of_quota_uw < wish.cpu_uw { 0.95 * self.quota } else { 0.0 };
         let most = if self.used < 8 { self.wall.cores().min(8) } else { 8 };
-        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, workers, all: workers, used: self.used, most };
+        let load = Load { busiest: if is_limited { 1.0 } else { 0.5 }, workers, main: 1.0, used: self.used, most };
         let mut out = Vec::new();
         self.wall.on_sample(&sample, load, &mut out);
         self.obey(out);

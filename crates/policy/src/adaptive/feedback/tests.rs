@@ -326,7 +326,7 @@ fn pauses_that_are_too_long_end_and_nothing_else_is_learnt() {
     let mut bench = Bench::new();
     assert!(!bench.feedback.may_pause(bench.now_ns), "the baseline is not known");
     bench.polled(20);
-    assert!(bench.feedback.may_pause(bench.now_ns));
+    assert!(bench.feedback.may_pause(bench.now_ns), "waits suffice");
     (bench.pauses, bench.waits_us, bench.estimated_rise_us) = (true, 60.0, 10.0);
     let scale = bench.feedback.scale();
     assert_eq!(bench.polled(WINDOWS), 0);

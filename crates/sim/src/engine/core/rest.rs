@@ -41,17 +41,17 @@ impl Core {
         {
             return false;
         }
-        self.pause(shared, self.now_ns + rest_ns);
+        self.pause(shared, self.now_ns + rest_ns, shared.machine.sleep.monitor);
         true
     }
 
-    /// Rests without looking for requests until `until_ns`.
-    fn pause(&mut self, shared: &mut Shared<'_>, until_ns: u64) {
+    /// Rests without looking for requests until `until_ns`; in a wait instruction, or with a timer.
+    fn pause(&mut self, shared: &mut Shared<'_>, until_ns: u64, in_instruction: bool) {
         self.turn(shared, self.now_ns, State::Shallow);
         self.rest_until(until_ns);
         let exit_ns = shared.machine.sleep.rest_wake_ns;
         self.wake_up(shared, self.now_ns, exit_ns);
-        let timer_ns = if shared.machine.sleep.monitor { 0 } else { shared.machine.sockets.timer_ns };
+        let timer_ns = if in_instruction { 0 } else { shared.machine.sockets.timer_ns };
         self.now_ns += exit_ns + scaled(timer_ns, self.factor);
     }
 
@@ -68,7 +68,7 @@ impl Core {
             && !self.ring.is_empty()
             && self.ring.iter().all(|&thread| shared.threads[usize::from(thread)].how() == CompletionMode::Interrupt);
         if pauses {
-            self.pause(shared, until_ns);
+            self.pause(shared, until_ns, false);
         }
         pauses
     }
