@@ -111,7 +111,7 @@ const DEEPEST_NS: f64 = 300_000.0;
 /// 14 at 40 k; of 37 us 26 at 40 k.
 const OF_PAUSE: f64 = 0.75;
 /// Loads of the busiest core from which on no pauses begin, and those that were made end: requests come together by themselves.
-const PAUSES_BELOW: (f64, f64) = (0.75, 0.8);
+const PAUSES_BELOW: (f64, f64) = (0.8, 0.85);
 /// Requests that must come in a pause, for it to save more than it costs (simulated: with one it saved nothing), and with fewer than which it ends.
 const TOGETHER: (f64, f64) = (1.5, 1.2);
 /// Part of a pause by which another must differ, to be taken.
