@@ -1,5 +1,5 @@
-//! The Background Task Scheduler (PACER IV-D), for `pacer` and `adaptive`: while the server is idle, background work runs at its highest rate until none is left, so that drives
-//! reach their idle states; otherwise at its lowest rate. Steady work never ends: once it is done, or no longer shrinks at the highest rate, it
+//! The Background Task Scheduler (PACER IV-D), for `pacer` and `adaptive`: while the server is idle, background work runs at its highest rate until none
+//! is left, so that drives reach their idle states; otherwise at its lowest rate. Steady work never ends: once it is done, or no longer shrinks at the highest rate, it
 //! accumulates for the idle time while drives rest.
 //!
 //! A class without a reading of its backlog stays at its lowest rate.

@@ -4,42 +4,27 @@
 //! more than without one on a virtual machine (`crates/lab/examples/wait_costs.rs`), with 10 ms 0 to 1. So a short limit is a timer that goes on over
 //! several waits: it is set anew only once it has passed, and ends each wait in between a little earlier.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
 /// Descriptors to wait for; the room is kept from wait to wait.
-#[derive(Default)]
 pub(crate) struct KernelWait {
     fds: Vec<libc::pollfd>,
-    /// The timer of short limits, and when it ends.
-    timer: Timer,
+    /// The timer of short limits, and when it ends; `None` if descriptors have run out.
+    timer: Option<OwnedFd>,
     ends_ns: u64,
 }
 
-/// A timer that is made when it is needed first.
-#[derive(Default)]
-enum Timer {
-    #[default]
-    Unmade,
-    Made(OwnedFd),
-    /// The kernel gave none; it is not asked again.
-    Lacking,
-}
-
-impl Timer {
-    fn made(&mut self) -> &Self {
-        if matches!(self, Self::Unmade) {
-            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-            *self = timerfd_create(TimerfdClockId::Monotonic, flags).map_or(Self::Lacking, Self::Made);
-        }
-        self
-    }
-}
-
 impl KernelWait {
+    /// Without descriptors. Makes the timer, for which the kernel allocates: before the reactor runs.
+    pub(crate) fn new() -> Self {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).ok();
+        Self { fds: Vec::new(), timer, ends_ns: 0 }
+    }
+
     /// Forgets the descriptors of the last wait.
     pub(crate) fn clear(&mut self) {
         self.fds.clear();
@@ -47,23 +32,22 @@ impl KernelWait {
 
     /// Waits for `fd` too.
     pub(crate) fn add(&mut self, fd: BorrowedFd<'_>) {
-        self.fds.push(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+        self.fds.push(readable(fd.as_raw_fd()));
     }
 
-    /// Waits for at most `longest_ns` from `now_ns` on, and perhaps less. Without a timer, as where descriptors have run out, it returns the end,
-    /// for the caller.
+    /// Waits for at most `longest_ns` from `now_ns` on, and perhaps less. Without a timer it returns the end, for the caller.
     pub(crate) fn limit(&mut self, now_ns: u64, longest_ns: u64) -> Option<u64> {
         let ends_ns = now_ns.saturating_add(longest_ns);
-        let Timer::Made(timer) = self.timer.made() else { return Some(ends_ns) };
+        let Some(timer) = &self.timer else { return Some(ends_ns) };
         if now_ns >= self.ends_ns || self.ends_ns > ends_ns {
-            // relative, and what has passed is no longer readable
+            // Relative, and what has passed is no longer readable. It takes spin locks of this timer and CPU alone, and allocates nothing.
             if timerfd_settime(timer, TimerfdTimerFlags::empty(), &once(longest_ns)).is_err() {
                 return Some(ends_ns);
             }
             self.ends_ns = ends_ns;
         }
         let fd = timer.as_raw_fd();
-        self.fds.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+        self.fds.push(readable(fd));
         None
     }
 
@@ -79,6 +63,10 @@ impl KernelWait {
         // mask is given.
         unsafe { libc::ppoll(self.fds.as_mut_ptr(), self.fds.len() as libc::nfds_t, limit, std::ptr::null()) };
     }
+}
+
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
 /// A timer that ends once, after at least a nanosecond.
@@ -99,7 +87,7 @@ mod tests {
     /// Each wait ends at the limit of the first at the latest, and the next sets it anew.
     #[test]
     fn a_limit_goes_on_over_several_waits() {
-        let mut wait = KernelWait::default();
+        let mut wait = KernelWait::new();
         let mut ends = Vec::new();
         for _ in 0..3 {
             let now_ns = clock::now_ns();
@@ -117,13 +105,13 @@ mod tests {
 
     #[test]
     fn without_a_timer_the_caller_limits_the_wait() {
-        let mut wait = KernelWait { timer: Timer::Lacking, ..KernelWait::default() };
+        let mut wait = KernelWait { timer: None, ..KernelWait::new() };
         assert_eq!((wait.limit(5, 100), wait.fds.len()), (Some(105), 0));
     }
 
     #[test]
     fn a_shorter_limit_ends_a_longer_one() {
-        let mut wait = KernelWait::default();
+        let mut wait = KernelWait::new();
         let now_ns = clock::now_ns();
         wait.limit(now_ns, 3_600_000_000_000);
         wait.clear();

@@ -137,7 +137,7 @@ fn sleeps(mut socket: UnixStream) -> std::io::Result<(Vec<u64>, Vec<u64>)> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     let (mut cpu_ns, mut wake_ns) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
-    let mut wait = KernelWait::default();
+    let mut wait = KernelWait::new();
     loop {
         wait.clear();
         wait.add(epoll.as_fd());

@@ -123,7 +123,7 @@ impl Reactor {
             main: CoreId(0),
             has_rested: false,
             empty_rounds: 0,
-            kernel_wait: KernelWait::default(),
+            kernel_wait: KernelWait::new(),
             is_slack_set: false,
         }
     }
