@@ -507,7 +507,7 @@ impl Core {
                 return;
             }
             let has_worked = self.step(shared, self.ring[place]);
-            if has_worked && shared.machine.sockets.between_polls && self.interrupts_loop(shared, place) {
+            if has_worked && shared.looks_at_steps && self.interrupts_loop(shared, place) {
                 return;
             }
         }
@@ -521,10 +521,16 @@ impl Core {
         self.loop_was_empty = !self.found;
     }
 
-    /// After a poll step with work at `place`: whether the loop stops there, for the policy, or ends because of a message. Empty steps stop
-    /// nothing: they are short, and skipped by whole loops.
+    /// After a poll step with work at `place`: notes whether it received requests, and says whether the loop stops there, for the policy, or
+    /// ends because of a message. Empty steps stop nothing: they are short, and skipped by whole loops.
     #[inline(never)] // not on the path of the papers' machines
     fn interrupts_loop(&mut self, shared: &mut Shared<'_>, place: usize) -> bool {
+        if shared.threads[usize::from(self.ring[place])].has_received() {
+            self.received_ns = self.now_ns;
+        }
+        if !shared.machine.sockets.between_polls {
+            return false;
+        }
         let is_long = shared.round_ns != u64::MAX && self.report_long_round(shared);
         if !shared.messages.is_empty() {
             self.place = Some(place + 1); // the report leaves first
@@ -551,15 +557,11 @@ impl Core {
             self.now_ns += step_ns;
             return false;
         }
-        let before = shared.threads[usize::from(thread)].polled;
         let took_ns = shared.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;
         self.last_request_ns = self.now_ns;
-        if shared.threads[usize::from(thread)].polled != before {
-            self.received_ns = self.now_ns;
-        }
         true
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct IoThread {
     arrivals: Box<Arrivals>,
     /// Value of `polled` at the last update of `arrivals`.
     noted: u64,
+    /// Value of `polled` when last asked whether it has received requests.
+    seen: u64,
 }
 
 impl IoThread {
@@ -56,7 +58,13 @@ impl IoThread {
             since_ns: 0,
             arrivals: Box::default(),
             noted: 0,
+            seen: 0,
         }
+    }
+
+    /// Whether it has received requests since this was last asked.
+    pub(crate) fn has_received(&mut self) -> bool {
+        std::mem::replace(&mut self.seen, self.polled) != self.polled
     }
 
     #[inline]
@@ -210,6 +218,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) wait_ns: u64,
     /// Time after its last requests in which a core does not wait, but rests; 0 for none.
     pub(crate) pause_ns: u64,
+    /// Whether a core looks after each poll step with work for what interrupts its loop, and notes when it received requests.
+    pub(crate) looks_at_steps: bool,
     /// Whether the main core may wait in the kernel for its own I/O threads, until the policy is due.
     pub(crate) main_waits: bool,
     /// Whether a request on a worker ends a sleep of the main core.
@@ -259,6 +269,7 @@ impl<'a> Shared<'a> {
             long_round: None,
             wait_ns: u64::MAX,
             pause_ns: 0,
+            looks_at_steps: machine.sockets.between_polls,
             main_waits: false,
             wakes_main: false,
             switches: 0,

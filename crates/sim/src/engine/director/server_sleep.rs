@@ -27,6 +27,7 @@ impl Director {
         shared.quiet_ns = self.next.worker_ns;
         shared.wait_ns = self.next.wait_ns;
         shared.pause_ns = self.next.pause_ns.min(LONGEST_PAUSE_NS);
+        shared.looks_at_steps = shared.machine.sockets.between_polls || shared.pause_ns > 0;
         shared.main_waits = self.wants.tick_ns.is_none();
         shared.wakes_main = self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some();
         if self.topology.workers().all(|core| self.asleep[core.index()].is_some()) {
