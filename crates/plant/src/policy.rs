@@ -107,6 +107,7 @@ pub struct Next {
     /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
     pub worker_ns: u64,
     /// Length of two rounds in a row of a core, or half that of one, from which on [`Policy::on_long_round`] is called, in nanoseconds; or [`NEVER`].
+    /// A core with one I/O thread reports none: other cores would not help.
     pub round_ns: u64,
     /// Longest wait in the kernel of a core that has I/O threads, in nanoseconds; then it looks and waits again, so that it sleeps less deep. Or [`NEVER`].
     pub wait_ns: u64,

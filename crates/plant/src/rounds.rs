@@ -1,4 +1,4 @@
-//! The rule that a policy arms for every core ([`crate::Next::round_ns`]): a core whose rounds are long reports it.
+//! The rule that a policy arms for every core ([`crate::Next::round_ns`]): one with several I/O threads whose rounds are long reports it.
 //!
 //! A round is one poll of each I/O thread of a core, so its length is how long a request may have waited for its poll: the queueing delay,
 //! without a clock reading or a look at a queue. Requests that wait through two long rounds in a row, or through one twice as long, show that

@@ -154,13 +154,19 @@ fn known<P>(table: &[Parameter<P>], key: &str) -> String {
         return "it has no parameters".to_owned();
     }
     let mut text = String::new();
-    let nearest = table.iter().map(|parameter| (strsim::levenshtein(parameter.key, key), parameter.key)).min();
-    if let Some((_, nearest)) = nearest.filter(|&(far, nearest)| far * 3 <= nearest.len()) {
+    let keys: Vec<_> = table.iter().map(|parameter| parameter.key).collect();
+    if let Some(nearest) = nearest(key, &keys) {
         let _ = write!(text, "did you mean {nearest}? ");
     }
-    let keys: Vec<_> = table.iter().map(|parameter| parameter.key).collect();
     let _ = write!(text, "There are: {}", keys.join(", "));
     text
+}
+
+/// The known name that differs from another in at most a third of its letters, and in the fewest.
+#[must_use]
+pub fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
+    let nearest = known.iter().map(|name| (strsim::levenshtein(name, wrong), *name)).min();
+    nearest.filter(|&(far, name)| far * 3 <= name.len()).map(|(_, name)| name)
 }
 
 /// Parses and formats values.

@@ -40,11 +40,16 @@ pub type Builder = fn(&[(&str, &str)]) -> Result<Box<dyn Policy>, ParameterError
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BuildError {
     /// No policy has this name.
-    #[error("there is no policy {0:?}; there are: {names}", names = NAMES.join(", "))]
+    #[error("there is no policy {0:?}; {meant}there are: {names}", meant = meant(.0), names = NAMES.join(", "))]
     Unknown(String),
     /// A parameter is invalid.
     #[error(transparent)]
     Parameter(#[from] ParameterError),
+}
+
+/// "did you mean `sandman`? ", if a name is near.
+fn meant(name: &str) -> String {
+    crate::nearest(name, &NAMES).map(|nearest| format!("did you mean {nearest}? ")).unwrap_or_default()
 }
 
 /// The names of all policies.

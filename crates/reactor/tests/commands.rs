@@ -271,11 +271,22 @@ fn the_main_core_and_workers_rest_as_the_policy_says() {
     }
 }
 
+/// As [`waiting_thread`], with work in each poll, and on the same core others that have none.
+fn busy_thread(on: u16, others: u32) -> (Runtime, Arc<ProbeState>) {
+    let (runtime, probe_state) = waiting_thread(on, 0);
+    for other in 1..=others {
+        let (other_state, thread) = probe(other);
+        other_state.can_wait.store(true, SeqCst);
+        runtime.adopt(CoreId(on), thread);
+    }
+    probe_state.work_ns.store(300_000, SeqCst);
+    (runtime, probe_state)
+}
+
 #[test]
 fn a_core_whose_rounds_are_long_calls_the_policy_before_its_interval() {
     for core in 0..2 {
-        let (runtime, probe_state) = waiting_thread(core, 0);
-        probe_state.work_ns.store(300_000, SeqCst);
+        let (runtime, _probe_state) = busy_thread(core, 1);
         let (received, mut policy) = quiet_policy(NEVER, 3_600_000_000_000, CompletionMode::Interrupt);
         (policy.wants.tick_ns, policy.rests) = (None, Next { round_ns: 200_000, ..Next::NEVER });
         runtime.set_policy(policy).expect("supported");
@@ -287,14 +298,15 @@ fn a_core_whose_rounds_are_long_calls_the_policy_before_its_interval() {
 }
 
 #[test]
-fn short_rounds_are_not_reported() {
-    let (runtime, probe_state) = waiting_thread(1, 0);
-    probe_state.work_ns.store(300_000, SeqCst);
-    let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Interrupt);
-    (policy.wants.tick_ns, policy.rests) = (None, Next { round_ns: 3_600_000_000_000, ..Next::NEVER });
-    runtime.set_policy(policy).expect("supported");
-    eventually("some intervals", || received.intervals.load(SeqCst) > 20);
-    assert_eq!(received.long_rounds.load(SeqCst), 0);
+fn short_rounds_are_not_reported_nor_those_of_a_lone_thread() {
+    for (others, round_ns) in [(1, 3_600_000_000_000), (0, 200_000)] {
+        let (runtime, _probe_state) = busy_thread(1, others);
+        let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Interrupt);
+        (policy.wants.tick_ns, policy.rests) = (None, Next { round_ns, ..Next::NEVER });
+        runtime.set_policy(policy).expect("supported");
+        eventually("some intervals", || received.intervals.load(SeqCst) > 20);
+        assert_eq!(received.long_rounds.load(SeqCst), 0, "{round_ns} ns, {others} others");
+    }
 }
 
 #[test]

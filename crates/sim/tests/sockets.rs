@@ -348,6 +348,32 @@ fn cores_that_cannot_follow_report_it_at_once() {
     assert_eq!((moves("40us"), moves("1s")), (3, 0));
 }
 
+/// In a flood two of six cores have three I/O threads each, and that of the first report are divided: lone threads have long rounds too.
+#[test]
+fn long_rounds_of_a_lone_thread_hide_no_other_core() {
+    for seed in 0..8 {
+        let mut scenario = support::scenario(6, 1, 0.0, 40 * MS, seed);
+        scenario.workload.connections = support::connections(24, 6, 1, 0.0);
+        for connection in &mut scenario.workload.connections {
+            connection.depth = 64;
+            connection.phases = vec![
+                Phase { label: 0, length_ns: 30 * MS, rate: Rate::PerSecond(3_500.0) },
+                Phase { label: 1, length_ns: 10 * MS, rate: Rate::PerSecond(45_000.0) },
+            ];
+        }
+        scenario.machine.sleep.monitor = false;
+        scenario.machine.sockets = Sockets { connection_ns: 10_000, ..sockets() };
+        let settings = [("check_interval", "10ms"), ("hold", "10ms")];
+        let (_, trace) = traced(false, &scenario, "adaptive", &settings);
+        let records: Vec<Record> = trace.as_chunks().0.iter().filter_map(Record::decode).collect();
+        let polls = |from, to| {
+            let of = |record: &&Record| record.kind == RecordKind::Polled && (from..to).contains(&record.at_ns);
+            records.iter().filter(of).map(|record| record.b).collect::<std::collections::BTreeSet<u64>>().len()
+        };
+        assert_eq!(polls(31 * MS, 32 * MS), 6, "seed {seed}");
+    }
+}
+
 #[test]
 fn short_waits_are_not_ended_late() {
     let p90 = |longest| {

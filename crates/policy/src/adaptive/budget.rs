@@ -131,6 +131,8 @@ pub(super) struct Wall {
     /// Cores that the CPU's allowance carries.
     carried: usize,
     one_more: OneMore,
+    /// Whether what was drawn has met the budget or a limit for it, since it was set.
+    is_met: bool,
     schedule: Schedule,
     stale_after_ns: u64,
     due_ns: u64,
@@ -170,6 +172,7 @@ impl Wall {
             busy_since_ns: None,
             carried: usize::MAX,
             one_more: OneMore::default(),
+            is_met: false,
             schedule: Schedule { start_ns: 0, period_ns: parameters.sample_ns },
             stale_after_ns: parameters.stale_after_ns,
             due_ns: 0,
@@ -216,6 +219,11 @@ impl Wall {
     /// Whether a limit is set for the budget.
     pub(super) fn is_limiting(&self) -> bool {
         self.is_active() && !self.is_full()
+    }
+
+    /// Whether it has met what is drawn, so that cores that poll without work would slow down those that have some.
+    pub(super) fn is_met(&self) -> bool {
+        self.is_active() && self.is_met
     }
 
     /// The next time at which it samples.
@@ -271,7 +279,7 @@ impl Wall {
         if had == self.budget_uw {
             return;
         }
-        self.unreachable_uw = None;
+        (self.unreachable_uw, self.is_met) = (None, false);
         match (had, self.budget_uw) {
             (_, None) => self.lift(now_ns, out),
             (None, Some(budget_uw)) => {
@@ -411,6 +419,7 @@ impl Wall {
         self.busy_since_ns = is_busy.then(|| self.busy_since_ns.unwrap_or(now_ns));
         let was_busy = self.busy_since_ns.is_some_and(|since_ns| began_ns >= since_ns);
         let holds = measured_uw.zip(self.cpu.limit_uw()).is_some_and(|(cpu_uw, limit_uw)| cpu_uw >= HOLDS * limit_uw);
+        self.is_met |= is_over || is_limited && holds;
         self.one_more.follow((now_ns, began_ns), load.used, was_busy && is_whole && holds && !is_over);
         // Without a reading of the CPU's power it is known only where its limit is.
         let known_uw = measured_uw.or_else(|| (is_whole && (was_busy || is_over)).then(|| self.cpu_allowance_uw()));

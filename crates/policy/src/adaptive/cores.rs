@@ -58,9 +58,9 @@ impl Running {
         }
     }
 
-    /// Whether no latency may be lost.
+    /// Whether no latency may be lost. Where a budget does not carry cores that poll without work, they cost latency: then as with a tolerance that is small.
     pub(super) fn allows_nothing(&self) -> bool {
-        self.tolerance == Bound::LossPpm(0)
+        self.tolerance == Bound::LossPpm(0) && !self.wall.is_met()
     }
 
     /// The fewest cores whose rise is allowed.
@@ -364,7 +364,7 @@ impl Running {
         let round_ns = self.round_ns.max(self.shortest_round_ns(parameters));
         Next {
             awake_ns: if waits && on_main { 0 } else { NEVER },
-            round_ns: if self.armed && self.in_use() < self.most() { round_ns + self.pause_ns } else { NEVER },
+            round_ns: if self.in_use() < self.most() { round_ns + self.pause_ns } else { NEVER },
             wait_ns: if waits && self.has_requests { self.wait_ns(parameters) } else { NEVER },
             pause_ns: if waits { self.pause_ns } else { 0 },
             ..Next::at(self.needed_ns())

@@ -28,7 +28,8 @@
 //! on to poll if the waits were the cause, until the load has changed, or for a time.
 //!
 //! **Budget** (budget.rs). Limits of the CPU, and caps of drives, that the budget carries even if all of it is drawn: a burst wakes only what is within.
-//! Under a budget nothing is tried that needs more power: what was not measured before is not measured.
+//! Under a budget nothing is tried that needs more power: what was not measured before is not measured. At tolerance 0 cores without work poll only until
+//! the budget has been met once: then they would slow down those with work, so that the floor of 20 us holds instead.
 //!
 //! **Other cores** sleep deep, where power is measured, but for a reserve: as many as a burst needed in the last ten to twenty minutes (reserve.rs).
 //!
@@ -38,7 +39,7 @@
 //! **Drives** may enter idle states, where power is measured: under load those whose wake-up takes a tenth of the allowed rise, after a second without
 //! requests, and with no such work left, those within all of it.
 //!
-//! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls. The main core and cores that get a thread are never
+//! **Properties** (tests.rs and tests/properties.rs). At tolerance 0 every core polls, if the budget carries that. The main core and cores that get a thread are never
 //! commanded to sleep. At a constant load threads move ever less. Without requests nothing is commanded but, once, the drives'
 //! limit, the end of a trial or remedy, and the sleep of cores that leave the reserve, so such intervals can be skipped; and background work, if there is any.
 
@@ -162,7 +163,6 @@ struct Running {
     pause_ns: u64,
     alone_ns: u64,
     /// Cores report rounds of this length.
-    armed: bool,
     round_ns: u64,
     /// Reports before are ignored.
     settled_ns: u64,
@@ -280,7 +280,6 @@ impl Policy for Adaptive {
             pause_ns: 0,
             alone_ns: start.now_ns,
             round_ns: self.parameters.round_ns,
-            armed: true,
             settled_ns: start.now_ns,
             due_ns: start.now_ns,
             counters: Counters::default(),
@@ -302,7 +301,6 @@ impl Policy for Adaptive {
         }
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.update(sample, self.parameters.check_ns);
-        running.armed = true;
         if running.wall.due_ns().is_some_and(|due_ns| sample.now_ns >= due_ns) {
             running.wall.on_sample(sample, running.load(), out);
         }
@@ -334,12 +332,8 @@ impl Policy for Adaptive {
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.due_ns = sample.now_ns;
         running.has_requests = true;
-        if sample.now_ns < running.settled_ns {
-            return running.next(&self.parameters);
-        }
-        if running.plant_state.owned(long.core) < 2 {
-            running.armed = false; // more cores would not help; the next check arms the rule again
-            return running.next(&self.parameters);
+        if sample.now_ns < running.settled_ns || running.plant_state.owned(long.core) < 2 {
+            return running.next(&self.parameters); // it is of the time before
         }
         running.spread(long, sample, &self.parameters, out);
         running.next(&self.parameters)

@@ -145,6 +145,7 @@ impl Reactor {
     fn note_long_round(&mut self, now: u64) {
         let limit_ns = self.cell.round_ns.load(Relaxed);
         if limit_ns > 0
+            && self.slots.len() > 1
             && let Some(round_ns) = self.rounds.long_ns(now, limit_ns)
         {
             self.report_long_round(LongRound { core: self.id, round_ns }, now);

@@ -222,6 +222,22 @@ fn a_load_within_the_budget_is_never_limited() {
 }
 
 #[test]
+fn a_budget_is_met_once_it_limits_what_is_drawn_and_until_it_is_another() {
+    for profile in [None, Some("pass-xeon-gold-6430")] {
+        let mut bench = Bench::new(profile);
+        bench.run(20, VALLEY);
+        assert!(!bench.wall.is_met(), "{profile:?}");
+        bench.run(5, BURST);
+        assert!(bench.wall.is_met(), "{profile:?}");
+        bench.run(20, VALLEY);
+        assert!(bench.wall.is_met(), "{profile:?}: the next burst comes");
+        bench.budget(Some(BUDGET_UW * 2));
+        bench.run(20, BURST);
+        assert!(!bench.wall.is_met(), "{profile:?}");
+    }
+}
+
+#[test]
 fn at_a_constant_load_commands_end() {
     for wish in [VALLEY, BURST, Wish { cpu_uw: 200e6, ..VALLEY }, Wish { bytes_per_s: 20e9, ..VALLEY }] {
         let mut bench = Bench::new(Some("pass-xeon-gold-6430"));

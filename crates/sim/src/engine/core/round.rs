@@ -9,6 +9,9 @@ impl Core {
     /// After a poll step with work; whether the policy is to be called at once.
     #[inline(never)] // no policy of the papers arms the rule
     pub(super) fn report_long_round(&mut self, shared: &mut Shared<'_>) -> bool {
+        if self.ring.len() < 2 {
+            return false;
+        }
         let Some(round_ns) = self.rounds.long_ns(self.now_ns, shared.round_ns) else { return false };
         let long = LongRound { core: CoreId(self.id), round_ns };
         if self.is_main {
