@@ -3,7 +3,7 @@
 use pilotlight_plant::{Goal, Policy};
 use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
-use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
+use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name, nearest};
 use serde::{Deserialize, Serialize};
 
 /// The default policy: it saves power on an idle server.
@@ -179,11 +179,12 @@ impl PolicyChoice {
     }
 
     fn invalid(&self, error: BuildError) -> InvalidChoice {
-        let there_are = || format!("policies: {}", NAMES.join(", "));
         match error {
             BuildError::Unknown(name) => {
+                let meant = nearest(&name, &NAMES).map(|nearest| format!("did you mean `{nearest}`? "));
+                let help = format!("{}policies: {}", meant.unwrap_or_default(), NAMES.join(", "));
                 let what = format!("there is no policy `{name}`");
-                InvalidChoice { part: ChoicePart::Name, what, help: there_are() }
+                InvalidChoice { part: ChoicePart::Name, what, help }
             }
             BuildError::Parameter(ParameterError::Unknown { policy, key, known }) => {
                 let what = format!("policy {policy} has no parameter `{key}`");

@@ -238,7 +238,7 @@ fn set_cap(args: &SetArgs, cap: &CapArgs) -> anyhow::Result<Exit> {
 
 fn set_priorities(args: &SetArgs, request: &Request, json: bool) -> anyhow::Result<Exit> {
     client::run::<PrioritiesReport>(&args.socket, request, json, |report| {
-        let text = priorities(report, "active");
+        let text = priorities(report);
         if text.is_empty() { "no priorities\n".to_owned() } else { text }
     })
 }

@@ -12,6 +12,8 @@ use super::units::parse_cores;
 pub(crate) struct Machine {
     /// CPUs that this process may run on, ascending.
     pub(crate) cores: Vec<u32>,
+    /// Number of its CPUs that are online.
+    pub(crate) online: usize,
     /// Logical cores that share a physical core with others: each list is one physical core.
     pub(crate) siblings: Vec<Vec<u32>>,
     /// Bytes of memory that this process may use.
@@ -32,6 +34,7 @@ impl Machine {
         let cores = allowed_cores();
         Self {
             siblings: siblings(Path::new("/sys"), &cores),
+            online: online(Path::new("/sys")).unwrap_or(cores.len()),
             cores,
             memory: usable_memory(),
             id: machine_id(),
@@ -55,6 +58,11 @@ fn allowed_cores() -> Vec<u32> {
         }
         Err(_) => vec![0],
     }
+}
+
+fn online(sys: &Path) -> Option<usize> {
+    let list = fs::read_to_string(sys.join("devices/system/cpu/online")).ok()?;
+    parse_cores(list.trim()).ok().map(|cores| cores.len())
 }
 
 /// Groups of `cores` that share a physical core, from `sys`. Older kernels use another file name.

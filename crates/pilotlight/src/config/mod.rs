@@ -171,7 +171,7 @@ fn directory_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Checks a draft. After errors of reading the values are not checked, so that an unknown `nqm` is not
+/// Checks a draft. Of what could be read, only values in sections without errors of reading are checked, so that an unknown `nqm` is not
 /// followed by a missing `nqn`.
 fn check(
     draft: &keys::Draft,
@@ -180,14 +180,16 @@ fn check(
     base: &Path,
     source: Option<Source>,
 ) -> Result<Loaded, ConfigError> {
-    if !unreadable.is_empty() {
-        return Err(ConfigError { problems: unreadable, source });
-    }
     let _limit = draft.security.user.as_ref().map(|user| {
         let group = draft.security.group.as_ref().map(|group| group.value.as_str());
         files::as_user(Account::find(&user.value, group).ok())
     });
     let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
+    if !unreadable.is_empty() {
+        let follow = |problem: &Problem| unreadable.iter().any(|unread| problem.may_follow(unread));
+        let own: Vec<Problem> = problems.into_iter().filter(|problem| !follow(problem)).collect();
+        return Err(ConfigError { problems: [unreadable, own].concat(), source });
+    }
     if problems.iter().any(|problem| problem.severity == Severity::Error) {
         return Err(ConfigError { problems, source });
     }
@@ -231,5 +233,11 @@ pub(crate) fn check_namespace<'a>(
     namespace.map(|namespace| (namespace, notes)).ok_or_else(none)
 }
 
+/// A note if the namespaces in memory of a running server cannot all be filled.
+pub(crate) fn note_overcommitment(config: &ServerConfig) -> Option<String> {
+    let Problem { what, help, .. } = validate::overcommitment(config, &Origin::Default)?;
+    Some(format!("{what}: {}", help.join("; ")))
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -95,6 +95,22 @@ impl Problem {
         }
     }
 
+    /// Whether it may be a consequence of a value that was not read: it has no place, or is in the same section, or about this or one around it.
+    pub(crate) fn may_follow(&self, unread: &Self) -> bool {
+        match (&self.at, &unread.at) {
+            (Origin::File { key, .. }, Origin::File { key: unread, .. }) => match unread.rsplit_once('.') {
+                Some((section, _)) => {
+                    section.starts_with(key) || key.rsplit_once('.').is_some_and(|(own, _)| own == section)
+                }
+                None => !key.contains('.'),
+            },
+            (Origin::Flag(own), Origin::Flag(unread)) => {
+                *unread == "--cores" && matches!(*own, "--main-core" | "--io-threads")
+            }
+            _ => true,
+        }
+    }
+
     /// Adds what the user can do.
     pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help.push(help.into());

@@ -13,6 +13,7 @@ mod page;
 pub(super) mod security;
 mod subsystems;
 
+pub(super) use self::limits::overcommitment;
 use self::network::Listeners;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -131,18 +132,25 @@ impl Checker<'_> {
             return vec![first_allowed];
         }
         let mut cores: Vec<u32> = Vec::new();
+        let mut absent: Vec<&Number> = Vec::new();
         for core in written {
             match u32::try_from(core.value) {
                 Ok(id) if cores.contains(&id) => self.error(&core.at, format!("core {id} is a duplicate")),
                 Ok(id) if self.machine.cores.contains(&id) => cores.push(id),
-                _ => {
-                    let allowed = format_cores(&self.machine.cores);
-                    self.problem(
-                        Problem::error(&core.at, format!("there is no core {} for this process", core.value))
-                            .help(format!("it may run on {allowed} (see `taskset -cp $$`)")),
-                    );
-                }
+                _ => absent.push(core),
             }
+        }
+        if self.machine.online > 1 && cores.len() == self.machine.online {
+            let what = format!("the server takes all {} CPUs of this machine", cores.len());
+            let help = "leave one to other programs: cores that poll take their time, and a load beside them gets next to none";
+            self.problem(Problem::warning(&written[0].at, what).help(help));
+        }
+        if let Some(first) = absent.first() {
+            let listed: Vec<String> = absent.iter().map(|core| core.value.to_string()).collect();
+            let what = format!("there is no core {} for this process", listed.join(", "));
+            let allowed = format_cores(&self.machine.cores);
+            let help = format!("it may run on {allowed} (see `taskset -cp $$`)");
+            self.problem(Problem::error(&first.at, what).help(help));
         }
         cores
     }

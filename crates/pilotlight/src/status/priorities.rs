@@ -6,9 +6,9 @@ use crate::config::format_cap;
 use crate::table::printable;
 
 /// A line for the priorities and one for the minimums; nothing where nothing is named.
-pub(crate) fn priorities(report: &PrioritiesReport, policy: &str) -> String {
+pub(crate) fn priorities(report: &PrioritiesReport) -> String {
     let mut out = String::new();
-    let unused = if report.unused { format!("; policy {policy} does not use them") } else { String::new() };
+    let unused = if report.unused { "; the active policy does not use them" } else { "" };
     let named: Vec<String> = report.named.iter().map(priority).collect();
     if !named.is_empty() {
         line(&mut out, "priorities", &format!("{}; others none{unused}", named.join(", ")));
@@ -52,13 +52,13 @@ mod tests {
         let hostile = PriorityReport { host: Some("\x1b[2J".to_owned()), ..host.clone() };
         assert!(priority(&hostile).starts_with(r"host \u{1b}[2J"));
         let report = PrioritiesReport { named: vec![namespace, host], minimums, unused: true };
-        let text = priorities(&report, "sandman");
+        let text = priorities(&report);
         for words in [
-            "namespace 7 of nqn.2024-05.com.example:disks 5 (manual), host h 2; others none; policy sandman does not use",
+            "namespace 7 of nqn.2024-05.com.example:disks 5 (manual), host h 2; others none; the active policy does not use them",
             "priority 5 100MB/s",
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");
         }
-        assert_eq!(priorities(&PrioritiesReport::default(), "pass"), "");
+        assert_eq!(priorities(&PrioritiesReport::default()), "");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     }
     let _ = write!(out, "\n{}", policy(report));
     let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy));
-    let _ = write!(out, "{}", priorities::priorities(&report.priorities, &report.policy.name));
+    let _ = write!(out, "{}", priorities::priorities(&report.priorities));
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
     report.fleet.iter().for_each(|fleet| line(&mut out, "rack", &goals::fleet(fleet)));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));

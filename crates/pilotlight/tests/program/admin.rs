@@ -197,6 +197,28 @@ fn hosts_get_events_of_added_resized_and_removed_namespaces() {
 }
 
 #[test]
+fn the_removal_of_memory_says_that_its_data_is_gone() {
+    let server = Server::start(&["--listen", "127.0.0.1:0", "--namespace", "mem:1MiB", "--namespace", "mem:1MiB"]);
+    let address = server.address().to_string();
+    run(&["load", "--yield", "--target", &address, "--nsid", "2", "--rw", "write", "--number_ios", "8"]);
+    let says = |nsid: &str| text(&server.admin(&["namespace", "remove", nsid]).stderr);
+    assert_eq!(says("1"), "", "nothing was written");
+    let removed = says("2");
+    assert!(removed.contains("its data is gone") && removed.contains("KiB"), "{removed}");
+}
+
+#[test]
+fn memory_that_cannot_be_filled_is_said_when_it_is_added_or_grows() {
+    let args = ["--listen", "127.0.0.1:0", "--namespace", "mem:16MiB", "--max-memory", "256MiB"];
+    let server = Server::start(&args);
+    let says = |line: &[&str]| text(&server.admin(line).stderr).contains("fail with Capacity Exceeded");
+    assert!(says(&["namespace", "add", "mem:300MiB"]));
+    assert!(!says(&["namespace", "resize", "2", "1MiB", "--shrink"]));
+    assert!(!says(&["namespace", "add", "null:1TiB"]));
+    assert!(says(&["namespace", "resize", "2", "300MiB"]));
+}
+
+#[test]
 fn a_file_can_be_added_once_resized_and_removed() {
     let server = small();
     let dir = tempfile::tempdir().unwrap();

@@ -30,9 +30,10 @@ struct Line {
 }
 
 /// A small machine, the same for every test.
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     Machine {
         cores: vec![0, 1, 2, 3, 6],
+        online: 8,
         siblings: vec![vec![0, 2], vec![1, 3], vec![6, 7]],
         memory: 8 << 30,
         id: "0123456789abcdef0123456789abcdef".to_owned(),

@@ -196,7 +196,7 @@ fn policies_that_are_none() {
               |
             2 | name = "sandmen"
               |        ^^^^^^^^^
-              = policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
+              = did you mean `sandman`? policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
         "#]],
     );
     refused_flags(

@@ -100,15 +100,15 @@ fn cores_and_threads() {
     "#]],
     );
     refused(
-        &with_subsystem("[server]\ncores = [-1]\n"),
+        &with_subsystem("[server]\ncores = [-1, 8, 9]\n"),
         expect![[r#"
-        error: server.cores[0]: there is no core -1 for this process
-         --> server.toml:2:10
-          |
-        2 | cores = [-1]
-          |          ^^
-          = it may run on 0-3,6 (see `taskset -cp $$`)
-    "#]],
+            error: server.cores[0]: there is no core -1, 8, 9 for this process
+             --> server.toml:2:10
+              |
+            2 | cores = [-1, 8, 9]
+              |          ^^
+              = it may run on 0-3,6 (see `taskset -cp $$`)
+        "#]],
     );
     refused_flags(
         &["--cores=0..3"],
@@ -219,4 +219,16 @@ fn limits_of_the_machine() {
               = raise max_memory, or use fewer I/O threads
         "#]],
     );
+}
+
+#[test]
+fn all_cpus_of_the_machine_leave_none_to_other_programs() {
+    let warnings = |online, line: &[&str]| {
+        let machine = Machine { cores: vec![0, 1], online, ..machine() };
+        let args = Line::parse_from([&["serve"], line].concat()).args;
+        load(&args, &machine).unwrap().warnings(false)
+    };
+    assert!(warnings(2, &["--cores=0-1"]).contains("takes all 2 CPUs"), "{}", warnings(2, &["--cores=0-1"]));
+    assert_eq!(warnings(2, &["--cores=1"]), "");
+    assert_eq!(warnings(8, &["--cores=0-1"]), "", "a container's CPUs are its own");
 }

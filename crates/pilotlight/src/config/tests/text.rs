@@ -50,6 +50,42 @@ fn invalid_toml() {
 }
 
 #[test]
+fn an_unknown_key_hides_only_what_may_follow_from_it() {
+    refused(
+        "[goals]\nbudget = \"5XW\"\n[[subsystem]]\nnqm = \"nqn.2024-05.com.example:a\"\n[[subsystem.namespace]]\nnsid = 0\nbackend = \"mem:1GiB\"\n\
+         [[subsystem]]\n",
+        expect![[r#"
+            error: goals.budget: `5XW` is not a budget: write a power such as 300W, from 1W to 1000kW, or off
+             --> server.toml:2:10
+              |
+            2 | budget = "5XW"
+              |          ^^^^^
+            error: subsystem[0].nqm: unknown key
+             --> server.toml:4:1
+              |
+            4 | nqm = "nqn.2024-05.com.example:a"
+              | ^^^
+              = did you mean `nqn`?
+              = valid in [[subsystem]]: nqn, serial, allowed_hosts, controller_ids, namespace
+            error: subsystem[1]: `nqn` is missing
+             --> server.toml:8:1
+              |
+            8 | [[subsystem]]
+              | ^^^^^^^^^^^^^
+              = for example `nqn = "nqn.2014-08.org.nvmexpress:uuid:4f473c7f-70b4-51c5-9e01-e71a877f08dc"` (made from this machine's identity)
+        "#]],
+    );
+    refused_flags(
+        &["--cores=0..3", "--main-core=7", "--policy=sandmen"],
+        expect![[r#"
+        error: --cores: `0..3` is not a list of cores: write numbers and ranges, such as 0,1 or 0-3 or 0,4-7
+        error: --policy: there is no policy `sandmen`
+          = did you mean `sandman`? policies: static, interrupt, governor, dynamic, hybrid-poll, sandman, adaptive, pass, thunderbolt, rapl-only, cpu-bandwidth, cpu-jailing, ssd-bandwidth, pacer, pg, dvfs, ondemand, native, ssd-apst
+    "#]],
+    );
+}
+
+#[test]
 fn unknown_keys() {
     refused(
         "[server]\nlisten_on = [\"127.0.0.1:4420\"]\n",

@@ -158,31 +158,37 @@ impl Checker<'_> {
 
     /// Notes namespaces in memory that cannot all be filled.
     pub(super) fn note_overcommitment(&mut self, draft: &Draft, config: &ServerConfig) {
-        let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-        let sum =
-            |size: fn(&BackendSpec) -> u64| namespaces.clone().map(|ns| size(&ns.backend)).fold(0, u64::saturating_add);
-        let (promised, preallocated) = (sum(BackendSpec::memory), sum(BackendSpec::preallocated_memory));
-        let there = config.limits.namespace_memory();
-        if promised <= there {
-            return;
-        }
         let at = draft.limits.max_memory.as_ref().map_or(Origin::Default, |text| text.at.clone());
-        let fails = preallocated > there;
-        let what = format!(
-            "namespaces in memory {}add up to {}, and there is room for {} (max_memory {} less {} of buffers and {} for queues)",
-            if fails { "with hugepages " } else { "" },
-            format_size(if fails { preallocated } else { promised }),
-            format_size(there),
-            format_size(config.limits.max_memory),
-            format_size(config.limits.buffer_memory),
-            format_size(config.limits.queue_memory)
-        );
-        if fails {
-            let help =
-                "make them smaller, raise max_memory, or omit ',hugepages': then only written blocks take memory";
-            return self.problem(Problem::error(&at, what).help(help));
+        if let Some(problem) = overcommitment(config, &at) {
+            self.problem(problem);
         }
-        let help = "writes beyond that will fail with Capacity Exceeded; only written blocks take memory";
-        self.problem(Problem::warning(&at, what).help(help));
     }
+}
+
+/// The problem that namespaces in memory cannot all be filled; an error if they take their memory at once.
+pub(in crate::config) fn overcommitment(config: &ServerConfig, at: &Origin) -> Option<Problem> {
+    let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    let sum =
+        |size: fn(&BackendSpec) -> u64| namespaces.clone().map(|ns| size(&ns.backend)).fold(0, u64::saturating_add);
+    let (promised, preallocated) = (sum(BackendSpec::memory), sum(BackendSpec::preallocated_memory));
+    let there = config.limits.namespace_memory();
+    if promised <= there {
+        return None;
+    }
+    let fails = preallocated > there;
+    let what = format!(
+        "namespaces in memory {}add up to {}, and there is room for {} (max_memory {} less {} of buffers and {} for queues)",
+        if fails { "with hugepages " } else { "" },
+        format_size(if fails { preallocated } else { promised }),
+        format_size(there),
+        format_size(config.limits.max_memory),
+        format_size(config.limits.buffer_memory),
+        format_size(config.limits.queue_memory)
+    );
+    if fails {
+        let help = "make them smaller, raise max_memory, or omit ',hugepages': then only written blocks take memory";
+        return Some(Problem::error(at, what).help(help));
+    }
+    let help = "writes beyond that will fail with Capacity Exceeded; only written blocks take memory";
+    Some(Problem::warning(at, what).help(help))
 }

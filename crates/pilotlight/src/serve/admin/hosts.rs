@@ -163,7 +163,8 @@ mod tests {
     use std::sync::{Arc, OnceLock, Weak};
 
     use super::*;
-    use crate::config::{Loaded, Machine, ServeArgs, load_text};
+    use crate::config::tests::machine;
+    use crate::config::{Loaded, ServeArgs, load_text};
     use crate::serve::admin::Started;
     use crate::serve::budget::GoalOverrides;
     use crate::serve::reload::tests::Recorder;
@@ -215,17 +216,5 @@ mod tests {
     fn read(rest: &str) -> Loaded {
         let text = format!("[admin]\nsocket = \"none\"\nstate = \"none\"\n[[subsystem]]\nnqn = \"{A}\"\n{rest}\n");
         load_text(&ServeArgs::default(), Path::new("/none/server.toml"), text, &machine()).unwrap()
-    }
-
-    fn machine() -> Machine {
-        Machine {
-            cores: vec![0],
-            siblings: Vec::new(),
-            memory: 8 << 30,
-            id: String::new(),
-            socket: None,
-            state_file: None,
-            sector_size: |_| None,
-        }
     }
 }

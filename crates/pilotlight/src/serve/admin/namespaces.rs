@@ -7,7 +7,7 @@ use pilotlight_nvmf_target::{Capped, ServerError};
 use super::Admin;
 use crate::admin::refusal::Refusal;
 use crate::admin::request::{NamespaceAdd, NamespaceResize, Target};
-use crate::config::{NewNamespace, Problem, check_namespace, nqn, size_of};
+use crate::config::{NewNamespace, Problem, check_namespace, note_overcommitment, nqn, size_of};
 use crate::namespace::{Listing, NamespaceReport};
 use crate::serve::state::State;
 
@@ -63,13 +63,14 @@ impl Admin {
         let others = state.config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
         let (backend, block_size, uuid) = (new.backend.as_str(), new.block_size, new.uuid.as_deref());
         let new = NewNamespace { nsid, backend, block_size, uuid };
-        let (namespace, notes) = check_namespace(new, others, &self.machine).map_err(|problem| unfit(&problem))?;
+        let (namespace, mut notes) = check_namespace(new, others, &self.machine).map_err(|problem| unfit(&problem))?;
         self.server.add_namespace(nqn, &namespace).map_err(|error| refusal(&error))?;
         state.note_size(nqn, &namespace, None);
         if let Some(namespaces) = state.namespaces(nqn) {
             namespaces.push(namespace.clone());
         }
         state.note_override(nqn, namespace.nsid);
+        notes.extend((namespace.backend.memory() > 0).then(|| note_overcommitment(&state.config)).flatten());
         Ok(Listing { namespaces: vec![self.describe(&state, nqn, &namespace)], notes })
     }
 
@@ -85,7 +86,9 @@ impl Admin {
         }
         state.forget_size(nqn, namespace.nsid);
         state.note_override(nqn, namespace.nsid);
-        Ok(Listing { namespaces: vec![report], notes: Vec::new() })
+        let lost = report.allocated_bytes.filter(|&bytes| bytes > 0 && namespace.backend.memory() > 0);
+        let note = |bytes| format!("its data is gone: {} of written blocks in memory", format_size(bytes));
+        Ok(Listing { namespaces: vec![report], notes: lost.map(note).into_iter().collect() })
     }
 
     /// Resizes a namespace.
@@ -112,7 +115,7 @@ impl Admin {
         let blocks = size.map(|size| size / u64::from(namespace.block_size));
         let blocks = self.server.resize_namespace(nqn, namespace.nsid, blocks).map_err(|error| refusal(&error))?;
         let bytes = blocks * u64::from(namespace.block_size);
-        let notes = outdated(&namespace.backend, bytes);
+        let mut notes = outdated(&namespace.backend, bytes);
         namespace.backend.set_size(bytes);
         state.note_size(nqn, &namespace, Some(blocks));
         let running = state.namespaces(nqn).and_then(|all| all.iter_mut().find(|other| other.nsid == namespace.nsid));
@@ -120,6 +123,9 @@ impl Admin {
             running.clone_from(&namespace);
         }
         state.note_override(nqn, namespace.nsid);
+        notes.extend(
+            (bytes > now && namespace.backend.memory() > 0).then(|| note_overcommitment(&state.config)).flatten(),
+        );
         Ok(Listing { namespaces: vec![self.describe(&state, nqn, &namespace)], notes })
     }
 }

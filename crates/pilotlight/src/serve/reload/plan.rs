@@ -1,7 +1,7 @@
 //! The plan of a reload: changes from the running configuration to the wanted one.
 
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 
 use super::change::Change;
 use super::moves::{self, Move};
@@ -126,21 +126,59 @@ fn plan_move(one: &Move) -> [Change; 2] {
     [Change::Move { from, nqn, to }, resize]
 }
 
-/// Differences in what is settled at the start.
+/// Differences in what is settled at the start. A key whose default follows from another that differs is not named: perhaps nobody changed it.
 pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
+    let cores = running.cores != wanted.cores;
     let differs = [
         ("server.listen", running.listeners != wanted.listeners),
         ("server.tls_listen", running.tls_listeners != wanted.tls_listeners),
         ("server.concat_listen", running.concatenation_listeners != wanted.concatenation_listeners),
         ("security.kernel_tls", running.kernel_tls != wanted.kernel_tls),
-        ("server.cores", running.cores != wanted.cores),
-        ("server.main_core", running.main_core != wanted.main_core),
-        ("server.io_threads", running.io_threads != wanted.io_threads),
+        ("server.cores", cores),
+        ("server.main_core", !cores && running.main_core != wanted.main_core),
+        ("server.io_threads", !cores && running.io_threads != wanted.io_threads),
         ("server.power_states", running.power_states != wanted.power_states),
-        ("limits", running.limits != wanted.limits),
         ("background", running.background != wanted.background),
     ];
-    name(&differs)
+    let threads = running.io_threads != wanted.io_threads;
+    [name(&differs), name(&limits(&running.limits, &wanted.limits, threads))].concat()
+}
+
+/// Limits that differ; `threads`: so does the number of I/O threads.
+fn limits(running: &Limits, wanted: &Limits, threads: bool) -> [(&'static str, bool); 13] {
+    let Limits {
+        max_memory,
+        buffer_memory,
+        queue_memory,
+        max_connections,
+        max_pending,
+        max_address_pending,
+        max_host_memory,
+        admin_rate,
+        max_host_queues,
+        max_io_queues,
+        max_queue_depth,
+        icreq_timeout,
+        drain_timeout,
+    } = running;
+    let memory = *max_memory != wanted.max_memory;
+    let buffers = *buffer_memory != wanted.buffer_memory;
+    let queues = *queue_memory != wanted.queue_memory;
+    [
+        ("limits.max_memory", memory),
+        ("limits.buffer_memory", buffers && !threads && !memory),
+        ("limits.queue_memory", queues && !buffers && !memory),
+        ("limits.max_host_memory", *max_host_memory != wanted.max_host_memory && !queues),
+        ("limits.max_connections", *max_connections != wanted.max_connections),
+        ("limits.max_pending", *max_pending != wanted.max_pending),
+        ("limits.max_address_pending", *max_address_pending != wanted.max_address_pending),
+        ("limits.admin_rate", *admin_rate != wanted.admin_rate),
+        ("limits.max_host_queues", *max_host_queues != wanted.max_host_queues),
+        ("limits.max_io_queues", *max_io_queues != wanted.max_io_queues),
+        ("limits.max_queue_depth", *max_queue_depth != wanted.max_queue_depth),
+        ("limits.icreq_timeout", *icreq_timeout != wanted.icreq_timeout),
+        ("limits.drain_timeout", *drain_timeout != wanted.drain_timeout),
+    ]
 }
 
 fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &SubsystemConfig, moves: &[Move]) {

@@ -6,6 +6,7 @@ mod order;
 mod shrink;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,8 +21,10 @@ use pilotlight_power::shares::Idle;
 
 use super::*;
 use crate::admin::group::Group;
+use crate::config::tests::machine;
 use crate::config::{
-    AdminSocket, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, SleepAfter, TokenFile,
+    AdminSocket, NamespaceTolerance, Page, PageAddress, Priority, Reactors, SensorChoice, ServeArgs, SleepAfter,
+    TokenFile, load_text,
 };
 use crate::policies::BudgetDomain;
 use crate::serve::budget::BudgetOverride;
@@ -248,9 +251,33 @@ fn the_rest_waits_for_a_restart() {
         [
             "server.listen has changed; it takes effect at a restart",
             "server.cores has changed; it takes effect at a restart",
-            "limits has changed; it takes effect at a restart",
+            "limits.max_connections has changed; it takes effect at a restart",
             "serial of a has changed; it takes effect at a restart",
         ]
+    );
+}
+
+#[test]
+fn a_key_that_follows_from_another_is_not_named() {
+    let waiting = |from: &str, to: &str| {
+        let read = |keys: &str| {
+            let args = ServeArgs::default();
+            let text = format!("[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n{keys}");
+            load_text(&args, Path::new("server.toml"), text, &machine()).unwrap()
+        };
+        let (from, to) = (read(from), read(to));
+        [plan(&from.config, &to.config).waiting, settled_operation(&from.operation, &to.operation)].concat()
+    };
+    let named = |keys: &[&str]| -> Vec<String> {
+        keys.iter().map(|key| format!("{key} has changed; it takes effect at a restart")).collect()
+    };
+    assert_eq!(waiting("[server]\ncores = 0", "[server]\ncores = [0, 1]"), named(&["server.cores"]));
+    assert_eq!(waiting("[server]\ncores = 0", "[server]\ncores = 1"), named(&["server.cores"]));
+    assert_eq!(waiting("", "[server]\nio_threads = 4"), named(&["server.io_threads"]));
+    assert_eq!(waiting("", "[limits]\nmax_memory = \"512MiB\""), named(&["limits.max_memory"]));
+    assert_eq!(
+        waiting("", "[limits]\nqueue_memory = \"8MiB\"\nmax_pending = 9"),
+        named(&["limits.queue_memory", "limits.max_pending"])
     );
 }
 
