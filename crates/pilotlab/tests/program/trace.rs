@@ -34,6 +34,24 @@ fn a_real_trace_is_described_as_text_and_json() {
 }
 
 #[test]
+fn a_gap_that_dominates_the_span_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let early = "0,R,0,512\n";
+    let late = "659000000,R,0,512\n659001000,R,0,512\n659002000,R,0,512\n";
+    let last = "1000,R,0,512\n2000,R,0,512\n659002000,R,0,512\n";
+    for (rows, expected) in [
+        (early.to_owned() + late, Some("--set trace.begin=659000ms")),
+        (early.to_owned() + last, Some("--set duration=3ms")),
+        (late.to_owned(), None),
+    ] {
+        let file = write(dir.path(), "a.csv", &format!("time_us,op,offset,bytes\n{rows}"));
+        let table = text(&trace(&[&file]).stdout);
+        assert_eq!(table.contains("without a request"), expected.is_some(), "{table}");
+        assert!(table.contains(expected.unwrap_or_default()), "{table}");
+    }
+}
+
+#[test]
 fn malformed_lines_are_reported_and_strict_stops_at_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.csv", "time_us,op,offset,bytes\n1,R,0,512\nnonsense\n2,W,0,512\n");
