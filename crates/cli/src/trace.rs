@@ -7,7 +7,7 @@ use pilotlight_trace::read::{BlkparseAction, Options};
 /// How a trace is read.
 #[derive(Args, Clone, Debug)]
 pub struct ReadingArgs {
-    /// The format, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    /// The format, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse, spc, systor, fio or csv
     #[arg(long, value_name = "FORMAT", help_heading = "Reading a trace")]
     pub format: Option<Format>,
 
@@ -22,6 +22,23 @@ pub struct ReadingArgs {
     /// The event of blkparse that counts as a request: queued (Q) or issued (D)
     #[arg(long, value_enum, default_value = "queued", help_heading = "Reading a trace")]
     pub blkparse_action: Action,
+
+    /// Unit of the timestamps, which may have decimals [default: that of the format]
+    #[arg(long, value_enum, value_name = "UNIT", help_heading = "Reading a trace")]
+    pub time_unit: Option<TimeUnit>,
+}
+
+/// Units of timestamps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TimeUnit {
+    /// Nanoseconds
+    Ns,
+    /// Microseconds
+    Us,
+    /// Milliseconds
+    Ms,
+    /// Seconds
+    S,
 }
 
 /// See [`BlkparseAction`].
@@ -40,6 +57,12 @@ impl ReadingArgs {
             Action::Queued => BlkparseAction::Queued,
             Action::Issued => BlkparseAction::Issued,
         };
-        Options { format: self.format, window: self.reorder_window.min(1 << 20), blkparse_action }
+        let time_unit_ns = self.time_unit.map(|unit| match unit {
+            TimeUnit::Ns => 1,
+            TimeUnit::Us => 1_000,
+            TimeUnit::Ms => 1_000_000,
+            TimeUnit::S => 1_000_000_000,
+        });
+        Options { format: self.format, window: self.reorder_window.min(1 << 20), blkparse_action, time_unit_ns }
     }
 }

@@ -281,7 +281,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     };
     let replay = match args.open_trace() {
         Ok(replay) => replay,
-        Err(e @ OpenError::Io { .. }) => return Err(e.into()),
+        Err(e @ (OpenError::Io { .. } | OpenError::NoRequest { .. })) => return Err(e.into()),
         Err(e) => return Ok(refuse(&e.into())),
     };
     match &args.nqn {

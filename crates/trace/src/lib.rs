@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`request`] | requests, and errors of malformed lines |
-//! | [`read`] | readers of seven formats, plain or compressed, as iterators of requests |
+//! | [`read`] | readers of ten formats, plain or compressed, as iterators of requests |
 //! | [`stats`] | rates, bursts, sizes, dispersion, working set, volumes |
 //! | [`transform`] | scaling, spreading and cutting time; mapping volumes; gaps for dependent replay |
 //! | [`placement`] | selection of volumes and their assignment to clients and drives (SANDMAN 5.6) |
@@ -26,7 +26,7 @@ pub mod transform;
 pub mod write;
 
 pub use placement::{Candidate, Place, Placement, Plan, assign};
-pub use read::{Format, Options, Reader};
+pub use read::{Format, OpenError, Options, Reader};
 pub use request::{Malformed, Op, Reason, Request};
 pub use stats::{Stats, Summary};
 pub use surrogate::{Family, Generator, Member};

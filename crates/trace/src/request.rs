@@ -77,9 +77,23 @@ pub enum Reason {
         /// Bytes of a record.
         expected: usize,
     },
-    /// CSV without a heading.
-    #[error("precedes the heading, which must have time_ns (or time_us, time_s), op, offset and bytes")]
-    Heading,
+    /// CSV without a heading, or with one that lacks columns.
+    #[error("lacks a column for {}", listed(missing))]
+    Heading {
+        /// The columns, with their usual names.
+        missing: Vec<&'static str>,
+    },
+    /// A heading has a time without unit.
+    #[error(
+        "has no unit for `{column}`; name it {column}_ns, {column}_us, {column}_ms or {column}_s, or set --time-unit"
+    )]
+    NoUnit {
+        /// The column.
+        column: String,
+    },
+    /// An I/O log of fio without its first line.
+    #[error("precedes the line `fio version 2 iolog` or `fio version 3 iolog`")]
+    NoVersion,
     /// A heading has a column twice, or the time in two units.
     #[error("has two columns of the same meaning: `{one}` and `{other}`; remove one")]
     DuplicateColumn {
@@ -106,6 +120,14 @@ pub struct Malformed {
     pub reason: Reason,
     /// The beginning of the line; empty in a binary format.
     pub text: String,
+}
+
+/// `a, b and c`.
+fn listed(items: &[&str]) -> String {
+    match items {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => items.concat(),
+    }
 }
 
 fn quoted(text: &str) -> String {

@@ -98,6 +98,24 @@ fn errors_of_opening_have_a_remedy() {
 }
 
 #[test]
+fn a_trace_without_requests_has_a_reason() {
+    for (text, expected) in [
+        ("8,0 1 1 0.0 697 D W 8 + 8 [fio]\n", "no request as blkparse: it has D events"),
+        ("time_s,op,offset,bytes\n1,R,x,512\n2,R,0\n", "malformed lines: 2, the first: line 2 `offset`"),
+        ("time_s,op,offset,bytes\n", "no line is a read or a write"),
+    ] {
+        let mut reader = Reader::new(text.as_bytes(), &Options::default()).unwrap();
+        assert!(reader.no_request().is_none(), "it was not read yet");
+        assert_eq!(reader.by_ref().flatten().count(), 0);
+        let error = reader.no_request().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    let mut reader = Reader::new(CSV.as_bytes(), &Options::default()).unwrap();
+    assert_eq!(reader.by_ref().flatten().count(), 3);
+    assert!(reader.no_request().is_none());
+}
+
+#[test]
 fn tpcc_trace_of_mqsim() {
     let reader = Reader::open(&data("mqsim/tpcc-small.trace.gz"), &Options::default()).unwrap();
     assert_eq!(reader.format(), Format::Mqsim);
@@ -149,7 +167,7 @@ proptest! {
     /// No panic, no endless loop, and times do not decrease.
     #[test]
         fn arbitrary_bytes_do_not_panic(
-        bytes in proptest::collection::vec(any::<u8>(), 0..600), format in 0_usize..8, window in 0_usize..5,
+        bytes in proptest::collection::vec(any::<u8>(), 0..600), format in 0_usize..11, window in 0_usize..5,
     ) {
         any_bytes(bytes, format, window);
     }
@@ -157,8 +175,8 @@ proptest! {
     /// The same with text similar to a trace.
     #[test]
         fn arbitrary_text_does_not_panic(
-        text in "([0-9]{1,22}[ ,]|[RWrw]|read,|,0,|\n|2a |8,0 |Q |\\+ |\\.|time_s,op,offset,bytes\n){0,80}",
-        format in 0_usize..8, window in 0_usize..5,
+        text in "([0-9]{1,22}[ ,]|[RWrw]|read,|,0,|\n|2a |8,0 |Q |\\+ |\\.|time_s,op,offset,bytes\n|fio version [23] iolog\n|wait |/a |;){0,80}",
+        format in 0_usize..11, window in 0_usize..5,
     ) {
         any_bytes(text.into_bytes(), format, window);
     }
@@ -167,7 +185,7 @@ proptest! {
     #[test]
         fn arbitrary_compressed_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100), kind in 0_usize..3) {
         let magic: [&[u8]; 3] = [&[0x1f, 0x8b, 8, 0], &[0x28, 0xb5, 0x2f, 0xfd], &[0x50, 0x2a, 0x4d, 0x18]];
-        any_bytes([magic[kind], &bytes].concat(), 7, 3);
+        any_bytes([magic[kind], &bytes].concat(), Format::ALL.len(), 3);
     }
 }
 

@@ -38,6 +38,10 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
     for request in requests.by_ref() {
         pass.take(&request)?;
     }
+    if let Some(error) = requests.reader().no_request().filter(|_| requests.faults().ended.is_none()) {
+        pass.bar.bar.finish_and_clear();
+        return Err(error.into());
+    }
     let (statistics, segments) = pass.finish()?;
     let (faults, reader) = (requests.faults(), requests.reader());
     let report = Report {

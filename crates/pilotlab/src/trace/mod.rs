@@ -22,8 +22,8 @@ const ABOUT: &str = "\
 Print statistics of a block trace: requests, rates and their peaks, bursts, sizes, dispersion, working set, volumes.
 
 The trace is read once, in bounded memory. Compression (none, gzip, zstd) is detected by the first bytes, \
-the format by the first lines: alibaba, tencent, msr, mqsim, vscsi (CloudPhysics), blkparse, csv. docs/traces.md describes \
-the columns of each format and the statistics.
+the format by the first lines: alibaba, tencent, msr, mqsim, vscsi (CloudPhysics), blkparse, \
+spc, systor, fio (iolog), csv. docs/traces.md describes the columns of each format and the statistics.
 
 With -o the requests are written as CSV. With --generate a surrogate is generated instead: it has the published read share, size \
 quartiles and bursts of a vendor's traces, and random values for the rest.";
@@ -34,6 +34,7 @@ Examples:
   pilotlab trace usr_0.csv.gz --json              statistics as JSON
   tar -xzOf 2018100101.tgz | pilotlab trace - --format tencent
   blkparse -i sda | pilotlab trace - --blkparse-action issued
+  pilotlab trace disksim.txt --format mqsim --time-unit ms
   pilotlab trace web.trace -o web.csv.zst         as plain CSV
   pilotlab trace --generate alibaba --seed 7 --hours 2 -o surrogate.csv.zst
   pilotlight load --trace surrogate.csv.zst --speed 10
@@ -44,7 +45,7 @@ Examples:
 
 Exit codes:
   0  read to its end; malformed lines, if any, are counted
-  1  the trace could not be read to its end, or --strict found a malformed line
+  1  the trace could not be read to its end or has no request, or --strict found a malformed line
   2  the command line was refused, or the format is unknown";
 
 /// Options of `pilotlab trace`.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pilotlight_trace::stats::{BurstSummary, SizeSummary, Summary, WindowSummary};
+use pilotlight_trace::stats::{BurstSummary, Gap, SizeSummary, Summary, WindowSummary};
 use serde::Serialize;
 
 use super::segments::SegmentsReport;
@@ -49,6 +49,9 @@ fn text(report: &Report<'_>) -> String {
     line(&mut out, "trace", &format!("{} ({})", report.file.display(), report.format));
     line(&mut out, "requests", &requests(all));
     line(&mut out, "span", &format!("{}; the clock ticks every {}", time(all.span_ns), time(all.clock_step_ns)));
+    if all.longest_gap.dominates(all.span_ns) {
+        line(&mut out, "gap", &gap(all));
+    }
     line(&mut out, "reads", &reads(all));
     line(&mut out, "working set", &working_set(all));
     line(&mut out, "volumes", &volumes(report));
@@ -69,6 +72,26 @@ fn requests(all: &Summary) -> String {
     let rate = all.mean_rate_iops.map_or(String::new(), |iops| format!("; {iops:.1} IOPS"));
     let bytes = all.mean_rate_bytes_per_s.map_or(String::new(), |per_s| format!(", {:.3} MB/s", per_s / 1e6));
     format!("{}, {}{rate}{bytes} in the mean", all.requests, size(all.bytes))
+}
+
+/// A gap that makes the mean rate meaningless, and how a replay omits it: the part with fewer requests.
+fn gap(all: &Summary) -> String {
+    let Gap { begin_ns, length_ns, requests_before } = all.longest_gap;
+    let end_ns = begin_ns + length_ns;
+    let cut = if requests_before <= all.requests / 2 {
+        format!("trace.begin={}ms", end_ns / 1_000_000)
+    } else {
+        format!("duration={}ms", begin_ns / 1_000_000 + 1)
+    };
+    format!(
+        "{} without a request, {:.1} % of the span, after {requests_before} of {} requests, from {} to {}: rates include it. \
+         `pilotlab run --replay FILE --set {cut}` omits it",
+        time(length_ns),
+        length_ns as f64 / all.span_ns as f64 * 100.0,
+        all.requests,
+        time(begin_ns),
+        time(end_ns),
+    )
 }
 
 fn reads(all: &Summary) -> String {

@@ -46,7 +46,7 @@ fn errors_list_the_valid_values() {
     let out = folder.path().to_str().expect("text");
     for (args, code, expected) in [
         (vec!["--replay", &trace, "--policy", "spdk"], 2, "spdk-static, linux-interrupt"),
-        (vec!["--replay", &trace, "--format", "spc"], 2, "blkparse"),
+        (vec!["--replay", &trace, "--format", "snia"], 2, "blkparse"),
         (vec!["--policy", "sandman"], 2, "--replay"),
         (vec!["--replay", "/no/such/file", "--policy", "spdk-static"], 2, "/no/such/file"),
         (vec!["--replay", &trace, "--sizes", &trace, "--policy", "spdk-static"], 1, "device_id,capacity"),

@@ -34,6 +34,24 @@ fn a_real_trace_is_described_as_text_and_json() {
 }
 
 #[test]
+fn a_gap_that_dominates_the_span_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let early = "0,R,0,512\n";
+    let late = "659000000,R,0,512\n659001000,R,0,512\n659002000,R,0,512\n";
+    let last = "1000,R,0,512\n2000,R,0,512\n659002000,R,0,512\n";
+    for (rows, expected) in [
+        (early.to_owned() + late, Some("--set trace.begin=659000ms")),
+        (early.to_owned() + last, Some("--set duration=3ms")),
+        (late.to_owned(), None),
+    ] {
+        let file = write(dir.path(), "a.csv", &format!("time_us,op,offset,bytes\n{rows}"));
+        let table = text(&trace(&[&file]).stdout);
+        assert_eq!(table.contains("without a request"), expected.is_some(), "{table}");
+        assert!(table.contains(expected.unwrap_or_default()), "{table}");
+    }
+}
+
+#[test]
 fn malformed_lines_are_reported_and_strict_stops_at_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.csv", "time_us,op,offset,bytes\n1,R,0,512\nnonsense\n2,W,0,512\n");
@@ -51,10 +69,19 @@ fn files_that_are_not_traces_are_refused_with_a_remedy() {
     let file = write(dir.path(), "a.txt", "hello\n");
     let two_times = write(dir.path(), "two.csv", "time_ns,time_s,op,offset,bytes\n1,1,R,0,512\n");
     let with_mark = write(dir.path(), "mark.csv", "\u{feff}time_ns,op,offset,bytes\n1,R,0,512\n");
+    let issued = write(dir.path(), "issued.txt", "8,0 1 1 0.0 697 D W 8 + 8 [fio]\n");
+    let heading = write(dir.path(), "heading.csv", "time_s,op,offset,bytes\n");
+    let usual = write(dir.path(), "usual.csv", "timestamp_us;op;lba;size_bytes\n1,5;R;0;512\n");
+    let no_unit = write(dir.path(), "no-unit.csv", "ts,op,offset,length\n1,R,0,512\n");
+    let lacking = write(dir.path(), "lacking.csv", "time_us,op,offset\n1,R,0\n");
+    let packed = write(dir.path(), "a.xz", "");
+    std::fs::write(&packed, b"\xfd7zXZ\0\0\x04").unwrap();
+    let disksim = write(dir.path(), "disksim.txt", "0.5 0 8 8 1\n0.75 0 16 8 0\n");
+    let spc = write(dir.path(), "a.spc", "0,20941264,8192,W,0.551706\n0,20939840,8192,R,0.554041\n");
     let tpcc = tpcc();
     for (args, code, expected) in [
         (vec![file.as_str()], 2, "--format"),
-        (vec![file.as_str(), "--format", "spc"], 2, "blkparse"),
+        (vec![file.as_str(), "--format", "snia"], 2, "blkparse"),
         (vec!["/no/such/file"], 1, "/no/such/file"),
         (vec!["--generate", "alibaba", "--hours", "0"], 2, "--hours"),
         (vec![&tpcc, "--burst-bin", "0s"], 2, "at least 1us"),
@@ -64,6 +91,17 @@ fn files_that_are_not_traces_are_refused_with_a_remedy() {
         (vec![&two_times], 2, "`time_ns` and `time_s`"),
         (vec![&two_times, "--format", "csv"], 2, "remove one"),
         (vec![&with_mark], 0, ""),
+        (vec![&issued], 1, "--blkparse-action issued"),
+        (vec![&issued, "--blkparse-action", "issued"], 0, ""),
+        (vec![&heading, "--json"], 1, "no request as csv"),
+        (vec![&usual], 0, ""),
+        (vec![&no_unit], 2, "--time-unit"),
+        (vec![&no_unit, "--time-unit", "us"], 0, ""),
+        (vec![&lacking, "--format", "csv"], 2, "lacks a column for the size"),
+        (vec![&packed], 2, "xz -dk"),
+        (vec![&disksim], 2, "--format mqsim --time-unit ms"),
+        (vec![&disksim, "--format", "mqsim", "--time-unit", "ms"], 0, ""),
+        (vec![&spc], 0, ""),
         (vec![], 2, "--generate"),
     ] {
         let output = trace(&args);

@@ -53,6 +53,8 @@ pub(super) struct TraceStats {
 
 /// An open trace, and the destination of its statistics.
 pub(super) struct Replay {
+    /// Read at the opening, so that a trace without requests is refused.
+    first: Option<Request>,
     requests: Tolerant,
     stats: Arc<Mutex<TraceStats>>,
     args: ReplayArgs,
@@ -69,8 +71,12 @@ impl ReplayArgs {
             speed: self.speed,
             ..TraceStats::default()
         };
-        let requests = reader.tolerant(self.reading.strict);
-        Ok(Replay { requests, stats: Arc::new(Mutex::new(stats)), args: self.clone(), seed })
+        let mut requests = reader.tolerant(self.reading.strict);
+        let first = requests.next();
+        if let Some(error) = requests.reader().no_request().filter(|_| requests.faults().ended.is_none()) {
+            return Err(error);
+        }
+        Ok(Replay { first, requests, stats: Arc::new(Mutex::new(stats)), args: self.clone(), seed })
     }
 
     /// An error in the options.
@@ -89,8 +95,8 @@ impl Replay {
 
     /// The commands for a space.
     pub(super) fn commands(self, space: Space) -> Commands<'static> {
-        let Self { requests, stats, args, seed } = self;
-        let counted = Counted { requests, count: 0, stats };
+        let Self { first, requests, stats, args, seed } = self;
+        let counted = Counted { first, requests, count: 0, stats };
         let requests: Box<dyn Iterator<Item = Request> + Send> = match args.spread {
             Some(tick_ns) => Box::new(Spread::new(counted, tick_ns, seed)),
             None => Box::new(counted),
@@ -101,6 +107,7 @@ impl Replay {
 
 /// Iterates over requests; sends the statistics when it is dropped.
 struct Counted {
+    first: Option<Request>,
     requests: Tolerant,
     count: u64,
     stats: Arc<Mutex<TraceStats>>,
@@ -110,7 +117,7 @@ impl Iterator for Counted {
     type Item = Request;
 
     fn next(&mut self) -> Option<Request> {
-        let request = self.requests.next()?;
+        let request = self.first.take().or_else(|| self.requests.next())?;
         self.count += 1;
         Some(request)
     }

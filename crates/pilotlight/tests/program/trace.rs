@@ -52,6 +52,15 @@ fn a_trace_is_replayed_against_a_server() {
 }
 
 #[test]
+fn a_trace_without_requests_is_refused_before_a_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "issued.txt", "8,0 1 1 0.0 697 D W 8 + 8 [fio]\n");
+    let output = run(&["load", "--target", "127.0.0.1:1", "--trace", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("--blkparse-action issued"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn a_replay_reports_malformed_lines_and_refuses_conflicting_options() {
     let dir = tempfile::tempdir().unwrap();
     let rows = "time_us,op,offset,bytes\n0,R,99999999999,300000\nnonsense\n10,W,512,1\n";

@@ -6,10 +6,8 @@
 //! without data (flushes), discards and the summary at the end are skipped. The volume is the kernel's device number: major x 2^20 +
 //! minor.
 
-use super::fields::{LineParser, Raw, SECTOR, decimal, is_remark, sectors_u32, times, whole_u32, words};
+use super::fields::{LineParser, NS_PER_S, Raw, SECTOR, decimal, is_remark, sectors_u32, times, whole_u32, words};
 use crate::request::{Op, Reason};
-
-const NS_PER_S: u64 = 1_000_000_000;
 
 /// The action of `blkparse` that is a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,7 +20,7 @@ pub enum BlkparseAction {
 }
 
 impl BlkparseAction {
-    pub(super) fn letter(self) -> u8 {
+    fn letter(self) -> u8 {
         match self {
             Self::Queued => b'Q',
             Self::Issued => b'D',
@@ -30,9 +28,20 @@ impl BlkparseAction {
     }
 }
 
+#[derive(Default)]
 pub(super) struct Blkparse {
-    /// `Q` or `D`.
-    pub(super) action: u8,
+    action: BlkparseAction,
+    /// Unit of the times instead of seconds, in nanoseconds.
+    unit_ns: Option<u64>,
+    /// Whether there are events of other actions with data, and of the one that could be a request too.
+    has_others: bool,
+    has_alternative: bool,
+}
+
+impl Blkparse {
+    pub(super) fn new(action: BlkparseAction, unit_ns: Option<u64>) -> Self {
+        Self { action, unit_ns, ..Self::default() }
+    }
 }
 
 impl LineParser for Blkparse {
@@ -55,11 +64,13 @@ impl LineParser for Blkparse {
             return Err(Reason::TooLarge { field: "device" });
         }
         whole_u32(cpu, "cpu")?;
-        let clock_ns = decimal(at, NS_PER_S, "time")?;
-        if action != [self.action] || plus != b"+" {
+        let clock_ns = decimal(at, self.unit_ns.unwrap_or(NS_PER_S), "time")?;
+        let Some(op) = operation(rwbs).filter(|_| plus == b"+") else { return Ok(None) };
+        if action != [self.action.letter()] {
+            self.has_others = true;
+            self.has_alternative |= matches!(action, b"Q" | b"D");
             return Ok(None);
         }
-        let Some(op) = operation(rwbs) else { return Ok(None) };
         let raw = Raw {
             clock_ns,
             volume: (major << 20) | minor,
@@ -68,6 +79,21 @@ impl LineParser for Blkparse {
             bytes: sectors_u32(sectors, "sectors")?,
         };
         raw.checked().map(Some)
+    }
+
+    fn instead(&self) -> Option<&'static str> {
+        match self.action {
+            BlkparseAction::Queued if self.has_alternative => {
+                Some("it has D events (issued) and no Q event (queued); use --blkparse-action issued")
+            }
+            BlkparseAction::Issued if self.has_alternative => {
+                Some("it has Q events (queued) and no D event (issued); use --blkparse-action queued")
+            }
+            _ if self.has_others => {
+                Some("it has neither Q nor D events; record them with `blktrace -a queue -a issue`")
+            }
+            _ => None,
+        }
     }
 }
 
@@ -121,24 +147,42 @@ Throughput (R/W): 0KiB/s / 575KiB/s
 Events (8,0): 18 entries
 Skips: 0 forward (0 -   0.0%)";
 
-    fn all(action: u8) -> Vec<Raw> {
-        let mut parser = Blkparse { action };
+    fn all(action: BlkparseAction) -> Vec<Raw> {
+        let mut parser = Blkparse::new(action, None);
         TEXT.lines().filter_map(|line| parser.parse(line.as_bytes()).unwrap()).collect()
     }
 
     #[test]
     fn one_action_of_each_request_is_used() {
-        let [queued, other] = all(b'Q')[..] else { panic!("{:?}", all(b'Q')) };
+        let queued = all(BlkparseAction::Queued);
+        let [queued, other] = queued[..] else { panic!("{queued:?}") };
         let volume = 8 << 20;
         assert_eq!(queued, Raw { clock_ns: 2197, volume, op: Op::Write, offset: 223_490 * 512, bytes: 4096 });
         assert_eq!((other.clock_ns, other.volume, other.op), (1_500_000_000, (259 << 20) | 3, Op::Read));
-        assert_eq!(all(b'D').iter().map(|raw| raw.bytes).collect::<Vec<_>>(), [56 * 512]);
+        assert_eq!(all(BlkparseAction::Issued).iter().map(|raw| raw.bytes).collect::<Vec<_>>(), [56 * 512]);
     }
 
     #[test]
     fn lines_that_are_not_events_are_malformed() {
         for line in ["garbage", "8,0 3 1 0.0 697", "8,0 3 1 now 697 Q W 1 + 8", "8,x 3 1 0.0 697 Q W 1 + 8"] {
-            assert!(Blkparse { action: b'Q' }.parse(line.as_bytes()).is_err(), "{line}");
+            assert!(Blkparse::default().parse(line.as_bytes()).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn events_that_are_not_used_are_named() {
+        let event = |action: &str| format!("8,0 1 1 0.0 697 {action} W 8 + 8 [fio]\n");
+        for (text, action, expected) in [
+            (event("D") + &event("C"), BlkparseAction::Queued, Some("--blkparse-action issued")),
+            (event("Q"), BlkparseAction::Issued, Some("--blkparse-action queued")),
+            (event("C"), BlkparseAction::Queued, Some("blktrace -a queue")),
+            ("8,0 1 1 0.0 697 P N [fio]\n".into(), BlkparseAction::Queued, None),
+        ] {
+            let mut parser = Blkparse::new(action, None);
+            assert!(text.lines().all(|line| parser.parse(line.as_bytes()) == Ok(None)), "{text}");
+            let instead = parser.instead();
+            assert_eq!(instead.is_some(), expected.is_some(), "{text}");
+            assert!(instead.unwrap_or_default().contains(expected.unwrap_or_default()), "{text}: {instead:?}");
         }
     }
 }

@@ -1,69 +1,166 @@
-//! Plain CSV with a heading: `time_ns,volume,op,offset,bytes`, in any order.
+//! Plain CSV with a heading: `time_ns,volume,op,offset,bytes`, in any order, separated by `,`, `;` or tabs.
 //!
-//! Columns: `time_ns`, `time_us` or `time_s` (the latter two with optional decimals), `op` (`R`, `W`, `read` or `write`), `offset` and
-//! `bytes`; `volume` is optional (default 0). Duplicate columns and two time columns are refused, other columns ignored. Volumes are
-//! all numbers below 2^32 or all names, according to the first line. Parsed by hand because lines are scanned without allocation.
+//! Columns: `time_ns`, `time_us`, `time_ms` or `time_s` (with optional decimals), `op` (`R`, `W`, `read` or `write`), `offset` and
+//! `bytes`; `volume` is optional (default 0). Other usual names are known too ([`NAMES`], [`TIMES`]) and count where these are absent.
+//! Two columns of the same meaning are refused, other columns ignored. Volumes are all numbers below 2^32 or all names, according
+//! to the first line. Parsed by hand because lines are scanned without allocation.
 
-use super::fields::{LineParser, Raw, decimal, is_remark, whole, whole_u32};
+use super::fields::{LineParser, Raw, SECTOR, UNITS, decimal, is_remark, times, whole_u32};
 use super::names::Names;
 use crate::request::{Op, Reason};
+
+/// Meaning of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Time,
+    Volume,
+    Op,
+    Offset,
+    Bytes,
+}
+
+/// Names of columns with their unit in bytes. The first one of a role is the one that is written.
+const NAMES: [(Role, u64, &[&str]); 6] = [
+    (Role::Volume, 1, &["volume", "volume_id", "device", "device_id", "dev", "disk", "lun"]),
+    (Role::Op, 1, &["op", "operation", "opcode", "type", "rw", "io_type", "iotype"]),
+    (Role::Offset, 1, &["offset", "offset_bytes", "byte_offset"]),
+    (Role::Bytes, 1, &["bytes", "size", "size_bytes", "length", "length_bytes", "len"]),
+    (Role::Offset, SECTOR, &["lba", "lbn", "sector", "offset_sectors"]),
+    (Role::Bytes, SECTOR, &["sectors", "size_sectors", "length_sectors", "nr_sectors"]),
+];
+/// Names of times without their unit.
+const TIMES: [&str; 3] = ["time", "timestamp", "ts"];
+/// Roles that a heading must have.
+const NEEDED: [(Role, &str); 4] = [
+    (Role::Time, "the time (time_ns, time_us, time_ms or time_s)"),
+    (Role::Op, "the operation (op)"),
+    (Role::Offset, "the offset (offset in bytes, or lba in sectors)"),
+    (Role::Bytes, "the size (bytes or sectors)"),
+];
+
+/// A column with a known name.
+struct Column<'a> {
+    at: usize,
+    name: &'a str,
+    role: Role,
+    /// In nanoseconds or bytes; `None` if the name of a time has none.
+    unit: Option<u64>,
+    /// Whether the name is the one that is written, which has precedence over others.
+    own: bool,
+}
+
+impl<'a> Column<'a> {
+    fn of((at, name): (usize, &'a String)) -> Option<Self> {
+        if TIMES.contains(&name.as_str()) {
+            return Some(Self { at, name, role: Role::Time, unit: None, own: false });
+        }
+        let unit = name.rsplit_once('_').filter(|(time, _)| TIMES.contains(time));
+        if let Some((time, unit)) = unit {
+            let (_, unit_ns) = UNITS.iter().find(|(known, _)| *known == unit)?;
+            return Some(Self { at, name, role: Role::Time, unit: Some(*unit_ns), own: time == TIMES[0] });
+        }
+        let (role, unit, names) = NAMES.iter().find(|(_, _, names)| names.contains(&name.as_str()))?;
+        Some(Self { at, name, role: *role, unit: Some(*unit), own: *unit == 1 && names[0] == name })
+    }
+}
 
 /// Positions of the columns.
 #[derive(Clone, Copy, Debug)]
 struct Columns {
+    separator: u8,
     time: usize,
     /// Unit of the time in nanoseconds.
     unit_ns: u64,
     volume: Option<usize>,
     op: usize,
     offset: usize,
+    /// Unit of the offset in bytes.
+    offset_unit: u64,
     bytes: usize,
+    /// Unit of the size in bytes.
+    bytes_unit: u64,
     /// Number of columns.
     count: usize,
 }
 
 impl Columns {
-    fn of(heading: &[u8]) -> Result<Self, Reason> {
+    /// The columns of a heading, with the separator that finds most of them.
+    fn of(heading: &[u8], unit_ns: Option<u64>) -> Result<Self, Reason> {
+        let lacks = |columns: &Result<Self, Reason>| columns.as_ref().err().map_or(0, missing);
+        let [comma, others @ ..] = [b',', b';', b'\t'].map(|separator| Self::separated(heading, separator, unit_ns));
+        others.into_iter().fold(comma, |best, other| if lacks(&other) < lacks(&best) { other } else { best })
+    }
+
+    fn separated(heading: &[u8], separator: u8, unit_ns: Option<u64>) -> Result<Self, Reason> {
         let names: Vec<String> = heading
-            .split(|&b| b == b',')
+            .split(|&b| b == separator)
             .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
             .collect();
-        let find = |wanted: &str| names.iter().position(|name| name == wanted);
-        let units = UNITS.iter().find_map(|&(name, unit_ns)| Some((find(name)?, unit_ns)));
-        let (time, unit_ns) = units.ok_or(Reason::Heading)?;
-        let needed = |wanted: &str| find(wanted).ok_or(Reason::Heading);
-        let (op, offset, bytes) = (needed("op")?, needed("offset")?, needed("bytes")?);
-        if let Some((one, other)) = duplicate(&names) {
-            return Err(Reason::DuplicateColumn { one, other });
+        let columns: Vec<Column<'_>> = names.iter().enumerate().filter_map(Column::of).collect();
+        let missing = NEEDED.iter().filter(|(role, _)| !columns.iter().any(|column| column.role == *role));
+        let missing: Vec<&'static str> = missing.map(|(_, what)| *what).collect();
+        if !missing.is_empty() {
+            return Err(Reason::Heading { missing });
         }
-        Ok(Self { time, unit_ns, volume: find("volume"), op, offset, bytes, count: names.len() })
+        let only = |role| only(&columns, role);
+        let (time, op, offset, bytes) = (only(Role::Time)?, only(Role::Op)?, only(Role::Offset)?, only(Role::Bytes)?);
+        let unit = unit_ns.or(time.unit).ok_or_else(|| Reason::NoUnit { column: time.name.to_owned() })?;
+        let volume =
+            columns.iter().any(|column| column.role == Role::Volume).then(|| only(Role::Volume)).transpose()?;
+        Ok(Self {
+            separator,
+            time: time.at,
+            unit_ns: unit,
+            volume: volume.map(|column| column.at),
+            op: op.at,
+            offset: offset.at,
+            offset_unit: offset.unit.unwrap_or(1),
+            bytes: bytes.at,
+            bytes_unit: bytes.unit.unwrap_or(1),
+            count: names.len(),
+        })
     }
 }
 
-/// Time columns and their units in nanoseconds.
-const UNITS: [(&str, u64); 3] = [("time_ns", 1), ("time_us", 1000), ("time_s", 1_000_000_000)];
-
-/// The first two columns of the same meaning.
-fn duplicate(names: &[String]) -> Option<(String, String)> {
-    let is_time = |name: &str| UNITS.iter().any(|(unit, _)| *unit == name);
-    let is_known = |name: &str| ["volume", "op", "offset", "bytes"].contains(&name) || is_time(name);
-    let same = |one: &str, other: &str| one == other || (is_time(one) && is_time(other));
-    let known = names.iter().enumerate().filter(|(_, name)| is_known(name));
-    known.into_iter().find_map(|(at, one)| {
-        let other = names[at + 1..].iter().find(|other| same(one, other))?;
-        Some((one.clone(), other.clone()))
-    })
+/// The column of a role.
+fn only<'a>(columns: &'a [Column<'a>], role: Role) -> Result<&'a Column<'a>, Reason> {
+    let own = columns.iter().any(|column| column.role == role && column.own);
+    let mut all = columns.iter().filter(|column| column.role == role && column.own == own);
+    match (all.next(), all.next()) {
+        (Some(one), None) => Ok(one),
+        (Some(one), Some(other)) => {
+            Err(Reason::DuplicateColumn { one: one.name.to_owned(), other: other.name.to_owned() })
+        }
+        (None, _) => Err(Reason::Heading { missing: Vec::new() }),
+    }
 }
 
-/// The error of an ambiguous heading, if the text starts with a heading.
-pub(super) fn ambiguous(beginning: &[u8]) -> Option<Reason> {
-    let lines = beginning.split(|&b| b == b'\n').map(<[u8]>::trim_ascii);
-    let heading = lines.into_iter().find(|line| !line.is_empty() && !is_remark(line))?;
-    Columns::of(heading).err().filter(|reason| matches!(reason, Reason::DuplicateColumn { .. }))
+/// Number of columns that a heading lacks.
+fn missing(reason: &Reason) -> usize {
+    if let Reason::Heading { missing } = reason { missing.len() } else { 0 }
+}
+
+/// Why no line is a heading: the error of the line with the most columns.
+pub(super) fn heading_error(beginning: &[u8], unit_ns: Option<u64>) -> Option<Reason> {
+    let mut best: Option<Reason> = None;
+    for line in beginning.split(|&b| b == b'\n').filter(|line| !is_remark(line)) {
+        let reason = Columns::of(line, unit_ns).err()?;
+        if best.as_ref().is_none_or(|best| missing(&reason) < missing(best)) {
+            best = Some(reason);
+        }
+    }
+    best
+}
+
+/// Whether a line of this error is a heading nevertheless: it has at least two of the columns.
+pub(super) fn is_almost_heading(reason: &Reason) -> bool {
+    missing(reason) + 2 <= NEEDED.len()
 }
 
 #[derive(Default)]
 pub(super) struct Csv {
+    /// Unit of the times instead of the heading's, in nanoseconds.
+    unit_ns: Option<u64>,
     columns: Option<Columns>,
     /// Whether volumes are names, from the first request on.
     named: Option<bool>,
@@ -71,6 +168,10 @@ pub(super) struct Csv {
 }
 
 impl Csv {
+    pub(super) fn new(unit_ns: Option<u64>) -> Self {
+        Self { unit_ns, ..Self::default() }
+    }
+
     fn volume(&mut self, field: &[u8]) -> Result<u32, Reason> {
         let named = *self.named.get_or_insert_with(|| whole_u32(field, "volume").is_err());
         if named { self.names.number(field, None) } else { whole_u32(field, "volume") }
@@ -83,13 +184,13 @@ impl LineParser for Csv {
             return Ok(None);
         }
         let Some(columns) = self.columns else {
-            self.columns = Some(Columns::of(line)?);
+            self.columns = Some(Columns::of(line, self.unit_ns)?);
             return Ok(None);
         };
         let nothing = &line[..0];
         let (mut time, mut volume, mut op, mut offset, mut bytes) = (nothing, None, nothing, nothing, nothing);
         let mut found = 0;
-        for (at, field) in line.split(|&b| b == b',').map(<[u8]>::trim_ascii).enumerate() {
+        for (at, field) in line.split(|&b| b == columns.separator).map(<[u8]>::trim_ascii).enumerate() {
             found += 1;
             match at {
                 _ if at == columns.time => time = field,
@@ -107,8 +208,9 @@ impl LineParser for Csv {
             clock_ns: decimal(time, columns.unit_ns, "time")?,
             volume: 0,
             op: operation(op)?,
-            offset: whole(offset, "offset")?,
-            bytes: whole_u32(bytes, "bytes")?,
+            offset: times(offset, columns.offset_unit, "offset")?,
+            bytes: u32::try_from(times(bytes, columns.bytes_unit, "bytes")?)
+                .map_err(|_| Reason::TooLarge { field: "bytes" })?,
         };
         let raw = raw.checked()?;
         let volume = volume.map_or(Ok(0), |field| self.volume(field))?;
@@ -147,6 +249,41 @@ mod tests {
     }
 
     #[test]
+    fn usual_names_units_and_separators_are_known() {
+        let expected = Raw { clock_ns: 1_500_000, volume: 0, op: Op::Read, offset: 8192, bytes: 4096 };
+        for (text, unit_ns) in [
+            ("time_ms,op,offset,bytes\n1.5,R,8192,4096", None),
+            ("timestamp_us,op,offset_bytes,size_bytes\n1500,R,8192,4096", None),
+            ("ts_ms;type;lba;length\n1,5;READ;16;4096", None),
+            ("TS\tRW\tLBA\tSectors\tlatency\n1500\tr\t16\t8\t", Some(1000)),
+            ("timestamp,operation,sector,sectors\n0.0015,R,16,8", Some(1_000_000_000)),
+            ("time_ns,ts,op,type,offset,lba,bytes,size\n1500000,9,R,x,8192,7,4096,9", None),
+            ("time_s,op,offset,bytes\n1.5,R,8192,4096", Some(1_000_000)),
+        ] {
+            let mut csv = Csv::new(unit_ns);
+            let all: Vec<_> = text.lines().filter_map(|line| csv.parse(line.as_bytes()).transpose()).collect();
+            assert_eq!(all, [Ok(expected)], "{text}");
+        }
+    }
+
+    #[test]
+    fn a_heading_that_is_not_complete_names_what_it_lacks() {
+        use crate::{Format, Options, Reader};
+        for (text, format, expected) in [
+            ("when;op;offset;bytes\n1;R;0;512\n", None, "of (stream) lacks a column for the time (time_ns,"),
+            ("time_us\toffset\n1\t0\n", None, "the operation (op) and the size"),
+            ("nonsense\ntime_us,op\n", None, "lacks a column for the offset"),
+            ("a,b\n1,2\n", Some(Format::Csv), "the time (time_ns, time_us, time_ms or time_s), the operation"),
+            ("ts,op,offset,bytes\n1,R,0,512\n", None, "`ts`; name it ts_ns, ts_us, ts_ms or ts_s, or set --time-unit"),
+            ("a,b\n1,2\n", None, "csv needs a heading"),
+        ] {
+            let error =
+                Reader::new(text.as_bytes(), &Options { format, ..Options::default() }).err().unwrap().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
     fn volumes_are_numbers_or_names() {
         let volumes = |rows: &str| {
             let all = parse(&format!("time_ns,volume,op,offset,bytes\n{rows}"));
@@ -165,10 +302,13 @@ mod tests {
         ] {
             let reason = Reason::DuplicateColumn { one: one.into(), other: other.into() };
             assert_eq!(parse(heading), [Err(reason.clone())]);
-            assert_eq!(ambiguous(format!("# a remark\n\n{heading}\n1,R,0,1\n").as_bytes()), Some(reason));
+            assert_eq!(heading_error(format!("# a remark\n\n{heading}\n1,R,0,1\n").as_bytes(), None), Some(reason));
         }
-        assert_eq!(ambiguous(b"time_s,op,offset,bytes,note,note\n"), None, "ignored columns may be duplicates");
-        assert_eq!(ambiguous(b"time_s,time_s\n"), None, "not a heading");
+        assert_eq!(
+            heading_error(b"time_s,op,offset,bytes,note,note\n", None),
+            None,
+            "ignored columns may be duplicates"
+        );
     }
 
     #[test]
@@ -185,7 +325,8 @@ mod tests {
 
     #[test]
     fn a_heading_is_required() {
-        assert_eq!(parse("1,2,R,0,1"), [Err(Reason::Heading)]);
+        let all = NEEDED.map(|(_, what)| what).to_vec();
+        assert_eq!(parse("1,2,R,0,1"), [Err(Reason::Heading { missing: all })]);
         let all = parse("time_s,op,offset,bytes\n1,R,0\n1,X,0,1");
         assert_eq!(all[1], Err(Reason::Fields { expected: "the heading's number", found: 3 }));
         assert!(matches!(all[2], Err(Reason::Operation { .. })));

@@ -36,6 +36,11 @@ pub(super) trait LineParser: Send {
     fn volume_name(&self, _volume: u32) -> Option<&str> {
         None
     }
+
+    /// What a trace without requests has instead, with a remedy.
+    fn instead(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// Splits a line at commas into exactly `N` trimmed fields.
@@ -100,6 +105,15 @@ pub(super) fn times(text: &[u8], unit: u64, field: &'static str) -> Result<u64, 
     whole(text, field)?.checked_mul(unit).ok_or(Reason::TooLarge { field })
 }
 
+/// A time: a whole number of `own_ns`, or in a unit that was set a number with optional decimals.
+pub(super) fn clock(text: &[u8], unit_ns: Option<u64>, own_ns: u64, field: &'static str) -> Result<u64, Reason> {
+    unit_ns.map_or_else(|| times(text, own_ns, field), |unit_ns| decimal(text, unit_ns, field))
+}
+
+/// Units of time and their nanoseconds.
+pub(super) const UNITS: [(&str, u64); 4] = [("ns", 1), ("us", 1000), ("ms", 1_000_000), ("s", NS_PER_S)];
+pub(super) const NS_PER_S: u64 = 1_000_000_000;
+
 /// A number of sectors in bytes, below 2^32.
 pub(super) fn sectors_u32(text: &[u8], field: &'static str) -> Result<u32, Reason> {
     u32::try_from(times(text, SECTOR, field)?).map_err(|_| Reason::TooLarge { field })
@@ -108,9 +122,9 @@ pub(super) fn sectors_u32(text: &[u8], field: &'static str) -> Result<u32, Reaso
 /// Bytes of a sector.
 pub(super) const SECTOR: u64 = 512;
 
-/// A number with optional decimals, multiplied by `unit` (a power of ten, at most 10^9) and rounded down.
+/// A number with optional decimals after a point or comma, multiplied by `unit` (a power of ten, at most 10^9) and rounded down.
 pub(super) fn decimal(text: &[u8], unit: u64, field: &'static str) -> Result<u64, Reason> {
-    let Some(point) = text.iter().position(|&b| b == b'.') else { return times(text, unit, field) };
+    let Some(point) = text.iter().position(|&b| b == b'.' || b == b',') else { return times(text, unit, field) };
     let (before, after) = (&text[..point], &text[point + 1..]);
     let upper = if before.is_empty() && !after.is_empty() { 0 } else { times(before, unit, field)? };
     let mut place = unit;
@@ -145,6 +159,7 @@ mod tests {
         assert_eq!(seconds("12.000000001"), Ok(12_000_000_001));
         assert_eq!(seconds("0.5"), Ok(500_000_000));
         assert_eq!(seconds(".5"), Ok(500_000_000));
+        assert_eq!(seconds("0,25"), Ok(250_000_000));
         assert_eq!(seconds("7"), Ok(7_000_000_000));
         assert_eq!(seconds("1.0000000019"), Ok(1_000_000_001));
         assert_eq!(decimal(b"1.0009", 1000, "time_us"), Ok(1000));

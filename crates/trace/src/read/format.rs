@@ -8,9 +8,9 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
-use super::blkparse::BlkparseAction;
 use super::fields::LineParser;
-use super::{MAX_LINE, alibaba, blkparse, csv, mqsim, msr, tencent, vscsi};
+use super::reader::Options;
+use super::{MAX_LINE, alibaba, blkparse, csv, fio, mqsim, msr, spc, systor, tencent, vscsi};
 
 /// Lines used for detection.
 const PROBED_LINES: usize = 100;
@@ -31,14 +31,30 @@ pub enum Format {
     Vscsi,
     /// Text of `blkparse`.
     Blkparse,
+    /// SPC, such as the traces of UMass.
+    Spc,
+    /// SYSTOR '17.
+    Systor,
+    /// I/O logs of fio.
+    Fio,
     /// Plain CSV with a heading.
     Csv,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 7] =
-        [Self::Alibaba, Self::Tencent, Self::Msr, Self::Mqsim, Self::Vscsi, Self::Blkparse, Self::Csv];
+    pub const ALL: [Self; 10] = [
+        Self::Alibaba,
+        Self::Tencent,
+        Self::Msr,
+        Self::Mqsim,
+        Self::Vscsi,
+        Self::Blkparse,
+        Self::Spc,
+        Self::Systor,
+        Self::Fio,
+        Self::Csv,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -50,30 +66,43 @@ impl Format {
             Self::Mqsim => "mqsim",
             Self::Vscsi => "vscsi",
             Self::Blkparse => "blkparse",
+            Self::Spc => "spc",
+            Self::Systor => "systor",
+            Self::Fio => "fio",
             Self::Csv => "csv",
         }
     }
 
-    pub(super) fn parser(self, action: BlkparseAction) -> Box<dyn LineParser> {
+    pub(super) fn parser(self, options: &Options) -> Box<dyn LineParser> {
+        let unit_ns = options.time_unit_ns;
         match self {
-            Self::Alibaba => Box::new(alibaba::Alibaba),
-            Self::Tencent => Box::new(tencent::Tencent),
-            Self::Msr => Box::new(msr::Msr::default()),
-            Self::Mqsim => Box::new(mqsim::Mqsim),
-            Self::Vscsi => Box::new(vscsi::Text::default()),
-            Self::Blkparse => Box::new(blkparse::Blkparse { action: action.letter() }),
-            Self::Csv => Box::new(csv::Csv::default()),
+            Self::Alibaba => Box::new(alibaba::Alibaba { unit_ns }),
+            Self::Tencent => Box::new(tencent::Tencent { unit_ns }),
+            Self::Msr => Box::new(msr::Msr::new(unit_ns)),
+            Self::Mqsim => Box::new(mqsim::Mqsim { unit_ns }),
+            Self::Vscsi => Box::new(vscsi::Text::new(unit_ns)),
+            Self::Blkparse => Box::new(blkparse::Blkparse::new(options.blkparse_action, unit_ns)),
+            Self::Spc => Box::new(spc::Spc { unit_ns }),
+            Self::Systor => Box::new(systor::Systor { unit_ns }),
+            Self::Fio => Box::new(fio::Fio::new(unit_ns)),
+            Self::Csv => Box::new(csv::Csv::new(unit_ns)),
         }
     }
 
     /// Detects the format of a file with this beginning.
-    pub(super) fn of(beginning: &[u8], action: BlkparseAction) -> Option<Self> {
+    pub(super) fn of(beginning: &[u8], options: &Options) -> Option<Self> {
         if is_binary(beginning) {
             return vscsi::Layout::of(beginning).map(|_| Self::Vscsi);
         }
         let mut scores: Vec<(Score, Self)> =
-            Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, action)?, format))).collect();
+            Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, options)?, format))).collect();
         scores.sort_unstable();
+        // the headings of vendors have usual names of `csv` too
+        if let [.., (second, _), (best, Self::Csv)] = scores[..]
+            && second == best
+        {
+            scores.pop();
+        }
         match scores[..] {
             [.., (second, _), (best, _)] if second == best => None,
             [.., (_, format)] => Some(format),
@@ -91,16 +120,17 @@ pub(super) fn is_binary(beginning: &[u8]) -> bool {
 type Score = (usize, usize);
 
 /// How well a format fits; `None` if it accepts no line.
-fn score(format: Format, beginning: &[u8], action: BlkparseAction) -> Option<Score> {
-    let mut parser = format.parser(action);
+fn score(format: Format, beginning: &[u8], options: &Options) -> Option<Score> {
+    let mut parser = format.parser(options);
     let (mut requests, mut other) = (0, 0);
     // The last line may be truncated; it is ignored unless it is the only one.
     let mut lines: Vec<&[u8]> = beginning.split(|&b| b == b'\n').take(PROBED_LINES + 1).collect();
     if lines.len() > 1 {
         lines.pop();
     }
-    for line in lines.iter().map(|line| line.trim_ascii()).filter(|line| !line.is_empty() && line.len() <= MAX_LINE) {
-        match parser.parse(line) {
+    // a line may end with a separator that is white space
+    for line in lines.iter().filter(|line| !line.trim_ascii().is_empty() && line.len() <= MAX_LINE) {
+        match parser.parse(line.strip_suffix(b"\r").unwrap_or(line)) {
             Ok(Some(_)) => requests += 1,
             Ok(None) => other += 1,
             Err(_) => {}
@@ -117,7 +147,7 @@ impl fmt::Display for Format {
 
 /// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown trace format `{0}`; known: alibaba, tencent, msr, mqsim, vscsi, blkparse, csv")]
+#[error("unknown trace format `{0}`; known: alibaba, tencent, msr, mqsim, vscsi, blkparse, spc, systor, fio, csv")]
 pub struct UnknownFormat(String);
 
 impl FromStr for Format {
@@ -133,7 +163,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Option<Format> {
-        Format::of(text.as_bytes(), BlkparseAction::default())
+        Format::of(text.as_bytes(), &Options::default())
     }
 
     #[test]
@@ -148,6 +178,11 @@ mod tests {
             ("version,time,op,size,lbn\n1,33898,2a,512,42932745\n", Format::Vscsi),
             ("  8,0    3        1     0.000000000   697  Q   W 223490 + 8 [kjournald]\n", Format::Blkparse),
             ("  8,0    3        1     0.000000000   697  P   N [kjournald]\n", Format::Blkparse),
+            ("0,20941264,8192,W,0.551706\n0,20939840,8192,r,0.554041\n", Format::Spc),
+            ("Timestamp,Response,IOType,LUN,Offset,Size\n1455592022.019385000,0.001,R,0,0,512\n", Format::Systor),
+            ("1455592022.019385000,0.001,,0,0,0\n", Format::Systor),
+            ("fio version 2 iolog\n/dev/a add\n/dev/a read 0 512\n", Format::Fio),
+            ("fio version 3 iolog\n5 /dev/a add\n6 /dev/a read 0 512\n", Format::Fio),
             ("# made by hand\ntime_s,op,offset,bytes\n1,R,0,4096\n", Format::Csv),
             ("time_s,op,offset,bytes\n", Format::Csv),
         ] {
@@ -172,7 +207,7 @@ mod tests {
         for format in Format::ALL {
             assert_eq!(format.name().parse(), Ok(format));
         }
-        let error = "spc".parse::<Format>().unwrap_err().to_string();
+        let error = "snia".parse::<Format>().unwrap_err().to_string();
         assert!(Format::ALL.iter().all(|format| error.contains(format.name())), "{error}");
     }
 }

@@ -4,12 +4,13 @@
 //! |---|---|
 //! | `source` | opens a file, detects and decompresses gzip (of one or more members) and zstd, counts the bytes read |
 //! | `format` | the formats and their detection |
+//! | `foreign` | kinds of files that are not read, and their conversion |
 //! | `fields` | parsers of fields and numbers |
 //! | `lines` | lines of bounded length |
 //! | `names` | numbers of volumes that have names |
 //! | `order` | sorts requests by time in a bounded window |
 //! | `reader` | the iterator |
-//! | `alibaba`, `tencent`, `msr`, `mqsim`, `vscsi`, `blkparse`, `csv` | one format each, with its source |
+//! | `alibaba`, `tencent`, `msr`, `mqsim`, `vscsi`, `blkparse`, `spc`, `systor`, `fio`, `csv` | one format each, with its source |
 //!
 //! **Memory** is bounded by [`MAX_LINE`], [`MAX_VOLUMES`], the sorting window, and the decompressor.
 //!
@@ -23,6 +24,8 @@ mod alibaba;
 mod blkparse;
 mod csv;
 mod fields;
+mod fio;
+mod foreign;
 mod format;
 mod lines;
 mod mqsim;
@@ -31,6 +34,8 @@ mod names;
 mod order;
 mod reader;
 mod source;
+mod spc;
+mod systor;
 mod tencent;
 mod tolerant;
 mod vscsi;

@@ -4,13 +4,21 @@
 //! since 1601), host, number of the disk, `Read` or `Write`, offset and size in bytes, response time in units of 100 ns
 //! (ignored). A volume is a host and a disk, such as `usr.0`.
 
-use super::fields::{LineParser, Raw, commas, is_heading, is_remark, times, whole, whole_u32};
+use super::fields::{LineParser, Raw, clock, commas, is_heading, is_remark, whole, whole_u32};
 use super::names::Names;
 use crate::request::{Op, Reason};
 
 #[derive(Default)]
 pub(super) struct Msr {
+    /// Unit of the times instead of 100 ns, in nanoseconds.
+    unit_ns: Option<u64>,
     names: Names,
+}
+
+impl Msr {
+    pub(super) fn new(unit_ns: Option<u64>) -> Self {
+        Self { unit_ns, ..Self::default() }
+    }
 }
 
 impl LineParser for Msr {
@@ -26,7 +34,7 @@ impl LineParser for Msr {
         };
         let disk = whole_u32(disk, "DiskNumber")?;
         let raw = Raw {
-            clock_ns: times(at, 100, "Timestamp")?,
+            clock_ns: clock(at, self.unit_ns, 100, "Timestamp")?,
             volume: 0,
             op,
             offset: whole(offset, "Offset")?,

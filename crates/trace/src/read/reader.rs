@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::blkparse::BlkparseAction;
 use super::fields::{LineParser, Raw};
+use super::foreign::Foreign;
 use super::format::{Format, is_binary};
 use super::lines::{BYTE_ORDER_MARK, Lines};
 use super::order::Order;
 use super::source::{Input, Position, Source};
-use super::{csv, vscsi};
+use super::{csv, foreign, vscsi};
 use crate::request::{Malformed, Reason, Request};
 
 /// Options of the reader.
@@ -21,11 +22,13 @@ pub struct Options {
     pub window: usize,
     /// The lines of `blkparse` that are used.
     pub blkparse_action: BlkparseAction,
+    /// Unit of the timestamps in nanoseconds, a power of ten up to a second; that of the format if `None`.
+    pub time_unit_ns: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { format: None, window: 1024, blkparse_action: BlkparseAction::default() }
+        Self { format: None, window: 1024, blkparse_action: BlkparseAction::default(), time_unit_ns: None }
     }
 }
 
@@ -43,21 +46,38 @@ pub enum OpenError {
     /// It is empty.
     #[error("the trace {0} is empty")]
     Empty(PathBuf),
-    /// An archive of several files.
-    #[error("{0} is a tar archive; extract its files to standard input: `tar -xOf {0} | pilotlab trace -`")]
-    Archive(PathBuf),
-    /// An ambiguous CSV heading.
-    #[error("the heading of {path} {reason}")]
-    Ambiguous {
+    /// It is of a kind that is not read.
+    #[error("{path} is {what}, which is not read; convert it: {}", remedy.replace("{}", &path.display().to_string()))]
+    Foreign {
         /// The file.
         path: PathBuf,
-        /// The duplicate column.
+        /// Its kind.
+        what: &'static str,
+        /// The command that converts it; `{}` stands for its name.
+        remedy: &'static str,
+    },
+    /// An ambiguous or incomplete CSV heading.
+    #[error("the heading of {path} {reason}")]
+    Heading {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
         reason: Reason,
+    },
+    /// It was read without a request.
+    #[error("the trace {path} has no request as {format}: {why}")]
+    NoRequest {
+        /// The file.
+        path: PathBuf,
+        /// The configured or detected format.
+        format: Format,
+        /// What it has instead.
+        why: String,
     },
     /// No format fits its beginning, or several do.
     #[error(
         "cannot detect the format of {0} from its first lines; set it with --format: \
-         alibaba, tencent, msr, mqsim, vscsi, blkparse or csv"
+         alibaba, tencent, msr, mqsim, vscsi, blkparse, spc, systor, fio or csv (csv needs a heading such as time_us,op,offset,bytes)"
     )]
     Unknown(PathBuf),
 }
@@ -96,6 +116,9 @@ pub struct Reader {
     position: Position,
     first_ns: Option<u64>,
     ended: bool,
+    path: PathBuf,
+    malformed: u64,
+    first_malformed: Option<Malformed>,
 }
 
 impl Reader {
@@ -126,22 +149,37 @@ impl Reader {
         if beginning.is_empty() {
             return Err(OpenError::Empty(path.into()));
         }
-        if beginning.get(257..262) == Some(b"ustar") {
-            return Err(OpenError::Archive(path.into()));
+        let foreign = |kind: Foreign| OpenError::Foreign { path: path.into(), what: kind.what, remedy: kind.remedy };
+        if let Some(kind) = foreign::of_bytes(&beginning) {
+            return Err(foreign(kind));
         }
-        if options.format.is_none_or(|format| format == Format::Csv)
-            && let Some(reason) = csv::ambiguous(&beginning)
+        let format = options.format.or_else(|| Format::of(&beginning, options));
+        if let Some(kind) = foreign::of_lines(&beginning).filter(|_| format.is_none()) {
+            return Err(foreign(kind));
+        }
+        if format.is_none_or(|format| format == Format::Csv)
+            && let Some(reason) = csv::heading_error(&beginning, options.time_unit_ns)
+            && (format.is_some() || csv::is_almost_heading(&reason))
         {
-            return Err(OpenError::Ambiguous { path: path.into(), reason });
+            return Err(OpenError::Heading { path: path.into(), reason });
         }
-        let format = options.format.or_else(|| Format::of(&beginning, options.blkparse_action));
         let format = format.ok_or_else(|| OpenError::Unknown(path.into()))?;
         let layout = vscsi::Layout::of(&beginning).filter(|_| format == Format::Vscsi && is_binary(&beginning));
         let feed = match layout {
-            Some(layout) => Feed::Binary(vscsi::Binary::new(input, layout)),
-            None => Feed::Text(Lines::new(input), format.parser(options.blkparse_action)),
+            Some(layout) => Feed::Binary(vscsi::Binary::new(input, layout, options.time_unit_ns)),
+            None => Feed::Text(Lines::new(input), format.parser(options)),
         };
-        Ok(Self { feed, order: Order::new(options.window), format, position, first_ns: None, ended: false })
+        Ok(Self {
+            feed,
+            order: Order::new(options.window),
+            format,
+            position,
+            first_ns: None,
+            ended: false,
+            path: path.into(),
+            malformed: 0,
+            first_malformed: None,
+        })
     }
 
     /// The configured or detected format.
@@ -171,6 +209,24 @@ impl Reader {
         }
     }
 
+    /// The error of a trace that was read to its end without a request.
+    #[must_use]
+    pub fn no_request(&self) -> Option<OpenError> {
+        if !self.ended || self.first_ns.is_some() {
+            return None;
+        }
+        let instead = match &self.feed {
+            Feed::Text(_, parser) => parser.instead(),
+            Feed::Binary(_) => None,
+        };
+        let why = match (instead, &self.first_malformed) {
+            (Some(instead), _) => instead.to_owned(),
+            (None, Some(first)) => format!("malformed lines: {}, the first: {first}", self.malformed),
+            (None, None) => "no line is a read or a write".to_owned(),
+        };
+        Some(OpenError::NoRequest { path: self.path.clone(), format: self.format, why })
+    }
+
     fn pop(&mut self) -> Option<Request> {
         let raw = self.order.pop()?;
         let first_ns = *self.first_ns.get_or_insert(raw.clock_ns);
@@ -187,6 +243,8 @@ impl Iterator for Reader {
                 Some(Ok(raw)) => self.order.push(raw),
                 Some(Err(malformed)) => {
                     self.ended = malformed.is_fatal();
+                    self.malformed += 1;
+                    self.first_malformed.get_or_insert_with(|| malformed.clone());
                     return Some(Err(malformed));
                 }
                 None => self.ended = true,

@@ -15,9 +15,12 @@
 
 use std::io::{ErrorKind, Read};
 
-use super::fields::{LineParser, Raw, SECTOR, commas, decimal, hexadecimal, is_heading, is_remark};
+use super::fields::{LineParser, NS_PER_S, Raw, SECTOR, clock, commas, decimal, hexadecimal, is_heading, is_remark};
 use super::fields::{times, whole, whole_u32, words};
 use crate::request::{Malformed, Op, Reason};
+
+/// Nanoseconds of a microsecond.
+const US: u64 = 1000;
 
 /// Operation of a SCSI operation code (SBC-3): READ and WRITE of 6, 10, 12 and 16 bytes, and WRITE AND VERIFY.
 fn operation(code: u64) -> Option<Op> {
@@ -31,8 +34,16 @@ fn operation(code: u64) -> Option<Op> {
 /// The text forms.
 #[derive(Default)]
 pub(super) struct Text {
+    /// Unit of the times instead of the format's, in nanoseconds.
+    unit_ns: Option<u64>,
     /// Whether a CSV heading was read.
     commas: bool,
+}
+
+impl Text {
+    pub(super) fn new(unit_ns: Option<u64>) -> Self {
+        Self { unit_ns, ..Self::default() }
+    }
 }
 
 impl LineParser for Text {
@@ -46,7 +57,7 @@ impl LineParser for Text {
         }
         let (version, at, code, bytes, lbn) = if self.commas {
             let [version, at, code, bytes, lbn] = commas(line, "5")?;
-            (version, decimal(at, 1_000_000_000, "time")?, code, bytes, lbn)
+            (version, decimal(at, self.unit_ns.unwrap_or(NS_PER_S), "time")?, code, bytes, lbn)
         } else {
             let mut all = [&line[..0]; 5];
             let found = words(line).zip(&mut all).map(|(word, place)| *place = word).count();
@@ -54,7 +65,7 @@ impl LineParser for Text {
                 return Err(Reason::Fields { expected: "5 or 6", found: words(line).count() });
             }
             let [version, at, code, bytes, lbn] = all;
-            (version, times(at, 1000, "ts")?, code, bytes, lbn)
+            (version, clock(at, self.unit_ns, US, "ts")?, code, bytes, lbn)
         };
         if !matches!(whole(version, "ver")?, 1 | 2) {
             return Err(Reason::Number { field: "ver", expected: "1 or 2" });
@@ -96,7 +107,7 @@ impl Layout {
         if self == Self::One { 15 } else { 3 }
     }
 
-    fn parse(self, record: &[u8; 40]) -> Result<Option<Raw>, Reason> {
+    fn parse(self, record: &[u8; 40], unit_ns: u64) -> Result<Option<Raw>, Reason> {
         let u32_at = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
         let u64_at = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| record[at + i]));
         let (code, bytes, lbn, ts, version) = match self {
@@ -108,7 +119,7 @@ impl Layout {
         }
         let Some(op) = operation(u64::from(code)) else { return Ok(None) };
         let raw = Raw {
-            clock_ns: ts.checked_mul(1000).ok_or(Reason::TooLarge { field: "ts" })?,
+            clock_ns: ts.checked_mul(unit_ns).ok_or(Reason::TooLarge { field: "ts" })?,
             volume: 0,
             op,
             offset: lbn.checked_mul(SECTOR).ok_or(Reason::TooLarge { field: "lbn" })?,
@@ -122,12 +133,14 @@ impl Layout {
 pub(super) struct Binary<R> {
     input: R,
     layout: Layout,
+    unit_ns: u64,
     record: u64,
 }
 
 impl<R: Read> Binary<R> {
-    pub(super) fn new(input: R, layout: Layout) -> Self {
-        Self { input, layout, record: 0 }
+    /// Times are in `unit_ns`, or microseconds.
+    pub(super) fn new(input: R, layout: Layout, unit_ns: Option<u64>) -> Self {
+        Self { input, layout, unit_ns: unit_ns.unwrap_or(US), record: 0 }
     }
 
     /// The next read or write.
@@ -139,7 +152,7 @@ impl<R: Read> Binary<R> {
             let parsed = match fill(&mut self.input, &mut record[..expected]) {
                 Ok(0) => return None,
                 Ok(found) if found < expected => Err(Reason::CutOff { found, expected }),
-                Ok(_) => self.layout.parse(&record),
+                Ok(_) => self.layout.parse(&record, self.unit_ns),
                 Err(error) => Err(Reason::Unreadable(error.to_string())),
             };
             match parsed {
@@ -181,7 +194,7 @@ mod tests {
     }
 
     fn all(bytes: &[u8], layout: Layout) -> Vec<Result<Raw, Malformed>> {
-        let mut binary = Binary::new(bytes, layout);
+        let mut binary = Binary::new(bytes, layout, None);
         std::iter::from_fn(|| binary.next()).collect()
     }
 

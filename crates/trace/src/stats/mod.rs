@@ -11,6 +11,7 @@
 //! | read share | reads over requests; and bytes read over bytes |
 //! | size quantile | smallest size such that at least this fraction of the requests is no larger |
 //! | working set | distinct 4 KiB blocks (volume and number) that any request touches |
+//! | longest gap | longest time between two consecutive requests |
 //! | clock step | greatest common divisor of the timestamps: the resolution of the trace's clock |
 //!
 //! **Memory.** Window counters take a few words each; sizes, the working set and volumes are exact up to a limit and report when they are
@@ -48,6 +49,7 @@ pub struct Stats {
     reads: OpStats,
     writes: OpStats,
     last_ns: u64,
+    longest_gap: Gap,
     clock_step_ns: u64,
     windows: [Windows; WIDTHS_NS.len()],
     bursts: Bursts,
@@ -60,6 +62,28 @@ struct OpStats {
     requests: u64,
     bytes: u64,
     sizes: Sizes,
+}
+
+/// A time without requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Gap {
+    /// Time of the request before it, in nanoseconds since the first request.
+    pub begin_ns: u64,
+    /// Until the next request.
+    pub length_ns: u64,
+    /// Requests up to its begin.
+    pub requests_before: u64,
+}
+
+impl Gap {
+    /// Shorter gaps are part of a load.
+    const MIN_NS: u64 = 2_000 * MS;
+
+    /// Whether rates over a span with this gap say little about the load: it is at least half of the span.
+    #[must_use]
+    pub fn dominates(&self, span_ns: u64) -> bool {
+        self.length_ns >= Self::MIN_NS && self.length_ns >= span_ns / 2
+    }
 }
 
 /// The statistics of a trace.
@@ -75,6 +99,8 @@ pub struct Summary {
     pub mean_rate_iops: Option<f64>,
     /// Bytes per second over the span.
     pub mean_rate_bytes_per_s: Option<f64>,
+    /// Longest time without requests; of equal ones the first.
+    pub longest_gap: Gap,
     /// Resolution of the trace's clock, in nanoseconds; 0 if all times are equal.
     pub clock_step_ns: u64,
     /// Counts by window width, narrowest first.
@@ -109,6 +135,7 @@ impl Stats {
             reads: OpStats::default(),
             writes: OpStats::default(),
             last_ns: 0,
+            longest_gap: Gap::default(),
             clock_step_ns: 0,
             windows: WIDTHS_NS.map(Windows::new),
             bursts: Bursts::new(rule),
@@ -119,6 +146,10 @@ impl Stats {
 
     /// Adds the next request; times must not decrease.
     pub fn add(&mut self, request: &Request) {
+        let length_ns = request.at_ns.saturating_sub(self.last_ns);
+        if length_ns > self.longest_gap.length_ns {
+            self.longest_gap = Gap { begin_ns: self.last_ns, length_ns, requests_before: self.requests() };
+        }
         let op = match request.op {
             Op::Read => &mut self.reads,
             Op::Write => &mut self.writes,
@@ -158,6 +189,7 @@ impl Stats {
             span_ns: self.last_ns,
             mean_rate_iops: per_s(requests),
             mean_rate_bytes_per_s: per_s(bytes),
+            longest_gap: self.longest_gap,
             clock_step_ns: self.clock_step_ns,
             windows: self.windows.iter().map(Windows::summary).collect(),
             bursts: self.bursts.summary(self.last_ns),
@@ -194,6 +226,24 @@ mod tests {
         let summary = stats(&[]);
         assert_eq!((summary.requests, summary.mean_rate_iops, summary.read_share), (0, None, None));
         assert_eq!((summary.read_sizes, summary.working_set.blocks), (None, 0));
+    }
+
+    #[test]
+    fn a_gap_of_half_the_span_dominates() {
+        let s = 1_000 * MS;
+        for (times, begin_ns, length_ns, requests_before, dominates) in [
+            (vec![0, 660 * s, 661 * s], 0, 660 * s, 1, true),
+            (vec![0, s, 61 * s], s, 60 * s, 2, true),
+            (vec![0, 2 * s, 4 * s, 6 * s], 0, 2 * s, 1, false),
+            (vec![0, s], 0, s, 1, false),
+            (vec![0, 0], 0, 0, 0, false),
+        ] {
+            let request = |&at_ns: &u64| Request { at_ns, volume: 0, op: Op::Read, offset: 0, bytes: 1 };
+            let summary = stats(&times.iter().map(request).collect::<Vec<_>>());
+            let gap = summary.longest_gap;
+            assert_eq!(gap, Gap { begin_ns, length_ns, requests_before }, "{times:?}");
+            assert_eq!(gap.dominates(summary.span_ns), dominates, "{times:?}");
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(in crate::run) struct ReplayArgs {
     #[arg(long, value_name = "NAME", requires = "replay")]
     policy: Vec<String>,
 
-    /// Format of the trace, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse or csv
+    /// Format of the trace, if it cannot be detected: alibaba, tencent, msr, mqsim, vscsi, blkparse, spc, systor, fio or csv
     #[arg(long, value_name = "FORMAT", requires = "replay")]
     format: Option<Format>,
 

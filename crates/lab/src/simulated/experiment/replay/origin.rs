@@ -106,7 +106,8 @@ impl Origin {
     fn counted(&mut self) -> Result<Vec<Candidate>, String> {
         let sizes = self.trace.sizes.as_deref().map(sizes).transpose()?.unwrap_or_default();
         let mut volumes: BTreeMap<u32, Candidate> = BTreeMap::new();
-        for request in self.reader()? {
+        let mut reader = self.reader()?;
+        for request in reader.by_ref() {
             let Ok(request) = request else {
                 self.malformed += 1;
                 continue;
@@ -116,8 +117,8 @@ impl Origin {
             volume.traffic += 1;
             volume.size_bytes = volume.size_bytes.max(request.offset.saturating_add(u64::from(request.bytes)));
         }
-        if volumes.is_empty() {
-            return Err(format!("trace {}: it holds no request", self.trace.source));
+        if let Some(error) = reader.no_request() {
+            return Err(format!("{error}; `pilotlab trace -o`, which has more options, writes a trace for a replay"));
         }
         let sized = |volume: Candidate| Candidate {
             size_bytes: sizes.get(&volume.volume).copied().unwrap_or(volume.size_bytes),

@@ -45,6 +45,10 @@ fn a_surrogate_is_replayed_on_all_connections_and_drives() {
 fn errors_name_an_unknown_surrogate_or_file() {
     assert!(source(&trace("surrogate:azure"), 4, 1, 1).err().unwrap().contains("azure"));
     assert!(source(&trace("/no/such/file"), 4, 1, 1).err().unwrap().contains("/no/such/file"));
+    let folder = tempfile::tempdir().unwrap();
+    let issued = Trace { source: folder.path().join("issued.txt").to_str().unwrap().into(), ..trace("") };
+    std::fs::write(&issued.source, "8,0 1 1 0.0 697 D W 8 + 8 [fio]\n").unwrap();
+    assert!(source(&issued, 4, 1, 1).err().unwrap().contains("--blkparse-action issued"));
     let range = |low, high| Trace { mean_iops: Some(MeanRate::Drawn([low, high])), ..trace("surrogate:alibaba") };
     assert!(source(&range(5.0, 1.0), 4, 1, 1).err().unwrap().contains("mean_iops"));
 }
