@@ -37,6 +37,13 @@ impl Hints {
                 let (_, example) = self.examples.iter().find(|(command, _)| usage.contains(command))?;
                 Some(format!("for example `{example}`"))
             }
+            (ErrorKind::UnknownArgument, _, Some(ContextValue::StyledStr(usage))) => {
+                let argument = answer.get(ContextKind::InvalidArg)?.to_string();
+                let usage = usage.to_string();
+                let fits = |(command, example): &&(&str, &str)| usage.contains(command) && example.contains(" -- ");
+                let (_, example) = self.examples.iter().find(fits).filter(|_| !argument.starts_with('-'))?;
+                Some(format!("if `{argument}` begins the command, put `--` before it, as in `{example}`"))
+            }
             _ => None,
         }
     }

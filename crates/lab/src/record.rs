@@ -44,6 +44,9 @@ pub struct Baseline {
     /// The round; 0 in journals with one baseline for all rounds.
     #[serde(default)]
     pub round: u32,
+    /// Whether programs of the experiment ran, such as a server: their CPU time is part of its idle machine.
+    #[serde(default)]
+    pub own_programs: bool,
     /// The window on the monotonic clock.
     pub window: Window,
     /// Values of the sensors in the window.

@@ -10,7 +10,7 @@ Examples:
   pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
   pilotlab measure -- sleep 2                          time and energy of a command, over three runs
   pilotlab sensors                                     sensors of this machine
-  pilotlab profile cpu --out own.toml                  a model of this CPU for policy pass
+  pilotlab profile --out own.toml /dev/nvme0n1         a model of this server for policy pass
   pilotlab compare before after                        which metrics differ, with intervals
   pilotlab advise bench-results/NAME                   the best setting of each parameter
   pilotlab trace requests.csv.gz                       rates, bursts, sizes of a block trace
@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Measure a command: time, CPU time and energy over several runs
     Measure(crate::measure::MeasureArgs),
     /// Build the power-performance models of policy `pass` for this machine
-    Profile(crate::profile::ProfileArgs),
+    Profile(Box<crate::profile::ProfileArgs>),
     /// Show the sensors of this machine and their values
     Sensors(crate::sensors::SensorsArgs),
     /// Show servers that share a power budget over etcd; set the budget

@@ -13,7 +13,7 @@ use pilotlight_actuators::{Machine, Roots};
 use pilotlight_input::Time;
 use pilotlight_lab::experiment;
 use pilotlight_lab::experiment::schema::SensorSpec;
-use pilotlight_lab::measure::{self, Error, Event, Options, Summary, settings, text};
+use pilotlight_lab::measure::{self, Error, Event, Options, Output, Summary, settings, text};
 use pilotlight_lab::run::{self};
 use pilotlight_lab::sensor_set::SensorSet;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ use crate::run::live::{listening, stopped};
 const ABOUT: &str = "\
 Measure a command: time, CPU time, and joules and watts of every power sensor that is found, over several runs.
 
-The command keeps its standard streams. Each figure is a mean with its 95 % interval. Where a sensor reads energy, the idle machine is \
+The command's standard output is discarded without --show-output; its standard error is shown. Each figure is a mean with its 95 % interval. Where a sensor reads energy, the idle machine is \
 measured before each run, and the power above idle is shown too. Settings of the machine (--set, --settings) are made before the first run \
 and restored at the end, on Ctrl-C, SIGTERM and SIGHUP; after `kill -9` by `pilotlab restore`.";
 
@@ -91,7 +91,11 @@ pub(crate) struct MeasureArgs {
     #[arg(long, value_name = "PATH", help_heading = "Machine settings")]
     device: Option<PathBuf>,
 
-    /// Print the results as JSON; the command's standard output then goes to standard error
+    /// Show the command's standard output, which is discarded otherwise; with --json on standard error
+    #[arg(long, help_heading = "Output")]
+    show_output: bool,
+
+    /// Print the results as JSON
     #[arg(long, help_heading = "Output")]
     json: bool,
 
@@ -167,7 +171,11 @@ fn prepare(args: &MeasureArgs, roots: &Roots) -> anyhow::Result<Prepared> {
         settle_ns: args.settle.0,
         idle_ns: idle.0,
         ignore_failure: args.ignore_failure,
-        output_to_stderr: args.json,
+        output: match (args.show_output, args.json) {
+            (false, _) => Output::Discarded,
+            (true, false) => Output::Kept,
+            (true, true) => Output::ToStderr,
+        },
     };
     Ok(Prepared { options, sensors, changes })
 }
@@ -203,7 +211,9 @@ fn announce(event: Event, options: &Options, gone: Duration) {
         Event::Settling(seconds) if long(seconds) => console::eprintln(format_args!("settling for {seconds} s")),
         Event::Baseline(seconds) if long(seconds) => console::eprintln(format_args!("idle baseline, {seconds} s")),
         Event::Warmup(run) if gone >= LONG => console::eprintln(format_args!("warm-up {run} of {}", options.warmup)),
-        Event::Run(run) if gone >= LONG => console::eprintln(format_args!("run {run} of {}", options.repeats)),
+        Event::Run(run) if gone >= LONG || (run == 1 && options.repeats > 1) => {
+            console::eprintln(format_args!("run {run} of {}", options.repeats))
+        }
         _ => {}
     }
 }

@@ -67,18 +67,29 @@ impl Report {
                     main {
                         h1 { (self.title) }
                         @for note in &self.notes { p.note { (note) } }
-                        @for part in &self.sections { (section(part)) }
+                        (self.contents())
+                        @for (at, part) in (1..).zip(&self.sections) { (section(at, part)) }
                     }
                 }
             }
         };
         page.into_string() + "\n"
     }
+
+    /// Links to the sections, of a page with several.
+    fn contents(&self) -> Markup {
+        let titled = || (1..).zip(&self.sections).filter(|(_, section)| !section.title.is_empty());
+        html! {
+            @if titled().nth(1).is_some() {
+                nav { @for (at, section) in titled() { a href=(format!("#section-{at}")) { (section.title) } } }
+            }
+        }
+    }
 }
 
-fn section(section: &Section) -> Markup {
+fn section(at: usize, section: &Section) -> Markup {
     html! {
-        section {
+        section id=(format!("section-{at}")) {
             @if !section.title.is_empty() { h2 { (section.title) } }
             @for run in section.blocks.chunk_by(|a, b| is_chart(a) && is_chart(b)) {
                 @if is_chart(&run[0]) {
@@ -195,6 +206,17 @@ mod tests {
             assert!(!html.contains(outside), "{outside}");
         }
         assert!(html.contains("716.0") && html.contains("power (W)"));
+    }
+
+    #[test]
+    fn a_page_with_several_sections_links_to_them() {
+        let mut report = report();
+        assert!(!report.html().contains("<nav"));
+        report.sections.push(Section::default());
+        report.sections.push(Section { title: "a<b".into(), blocks: Vec::new() });
+        let html = report.html();
+        assert!(html.contains("<nav><a href=\"#section-1\">s</a><a href=\"#section-3\">a&lt;b</a></nav>"), "{html}");
+        assert!(html.contains("<section id=\"section-3\"><h2>a&lt;b</h2>"), "{html}");
     }
 
     #[test]

@@ -84,7 +84,7 @@ cat >/tmp/during <<'SH'
 cat /proc/self/cgroup
 cd /sys/fs/cgroup/pilotlight-* && cat memory.max cpu.max cpuset.cpus io.max
 SH
-expect "measure" /host/pilotlab measure --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- sh -c '
+expect "measure" /host/pilotlab measure --show-output --repeats 1 --settle 0s --sensor cputime --settings /tmp/machine.toml --device /dev/nvme0n1 -- sh -c '
   sh /tmp/during
   nvme get-feature /dev/nvme0 -f 2; nvme get-feature /dev/nvme0 -f 0xc; cat '$nomerges
 cat /tmp/expect.out

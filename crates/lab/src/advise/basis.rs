@@ -13,7 +13,8 @@ pub(super) struct Basis {
     /// Its name.
     pub(super) words: String,
     pub(super) modelled: bool,
-    pub(super) is_energy: bool,
+    /// The scope of a measure of energy; `None` for CPU time or speed.
+    pub(super) scope: Option<&'static str>,
     formula: Formula,
 }
 
@@ -63,10 +64,10 @@ fn candidates(result_set: &ResultSet, work: &Points<'_>, scope: Option<&str>) ->
     for name in SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name)) {
         let Some(about) = result_set.results.find(&format!("{stem}_per_j_{name}")) else { continue };
         let formula = Formula::Metric(about.key.clone());
-        found.push(Basis { words: about.title.clone(), modelled: about.modelled, is_energy: true, formula });
+        found.push(Basis { words: about.title.clone(), modelled: about.modelled, scope: Some(name), formula });
     }
     found.sort_by_key(|basis| basis.modelled);
-    let other = |words: String, formula| Basis { words, modelled: false, is_energy: false, formula };
+    let other = |words: String, formula| Basis { words, modelled: false, scope: None, formula };
     let busy = "cpu_busy_cores".to_owned();
     found.push(other(format!("{unit} per second of CPU time (power is unknown)"), Formula::Over(rate.clone(), busy)));
     found.push(match work.by_bytes {

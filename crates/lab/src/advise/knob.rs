@@ -27,6 +27,8 @@ pub(super) struct Study {
     latency_p99: Logs,
     /// Combinations left out because values are missing.
     pub(super) incomplete: usize,
+    /// The reason why the measure says nothing, so that values are not tested.
+    doubt: Option<&'static str>,
     /// Tests between values over all combinations.
     pub(super) pairs: Vec<Pair>,
 }
@@ -40,7 +42,13 @@ pub(super) struct Pair {
 
 impl Study {
     /// Collects the measurements and tests every pair of values.
-    pub(super) fn of(result_set: &ResultSet, work: &Points<'_>, knob: &str, by: &Basis, question: &Question) -> Self {
+    pub(super) fn of(
+        result_set: &ResultSet,
+        work: &Points<'_>,
+        knob: &str,
+        (by, doubt): (&Basis, Option<&'static str>),
+        question: &Question,
+    ) -> Self {
         let points = work.of_knob(knob);
         let mut values: Vec<String> = Vec::new();
         let mut cells: BTreeMap<usize, (String, BTreeMap<usize, &PointResult>)> = BTreeMap::new();
@@ -58,12 +66,15 @@ impl Study {
             latency_mean: Vec::new(),
             latency_p99: Vec::new(),
             incomplete: 0,
+            doubt,
             pairs: Vec::new(),
         };
         for (name, row) in cells.into_values() {
             study.add(name, &row, work.family, by, question.at_least);
         }
-        study.test();
+        if doubt.is_none() {
+            study.test();
+        }
         study
     }
 
@@ -194,7 +205,9 @@ impl Study {
     }
 
     fn insufficient_data(&self, question: &Question) -> Outcome {
-        let why = if self.efficiency.is_empty() {
+        let why = if let Some(doubt) = self.doubt {
+            doubt.to_owned()
+        } else if self.efficiency.is_empty() {
             format!(
                 "no combination of the other knobs has at least {} measurements above zero of every value",
                 question.at_least

@@ -28,6 +28,8 @@ use pilotlight_stats::compare::holm;
 use serde::Serialize;
 
 use crate::result_set::ResultSet;
+use crate::results::idle;
+use basis::Basis;
 pub use kind::Kind;
 use knob::Study;
 
@@ -160,10 +162,11 @@ pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
     for work in works {
         let by = basis::choose(result_set, &work, question.scope.as_deref());
         let (by, modelled, is_energy) = match &by {
-            Some(by) => (Some(by), by.modelled, by.is_energy),
+            Some(by) => (Some(by), by.modelled, by.scope.is_some()),
             None => (None, false, false),
         };
-        let of_knob = |name: &String| Some((name.clone(), Study::of(result_set, &work, name, by?, question)));
+        let doubt = by.and_then(|by| doubt(result_set, by));
+        let of_knob = |name: &String| Some((name.clone(), Study::of(result_set, &work, name, (by?, doubt), question)));
         let knobs: Vec<(String, Study)> = result_set.results.knobs.iter().filter_map(of_knob).collect();
         let about = work.about();
         let by = by.map(|by| by.words.clone());
@@ -179,6 +182,15 @@ pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
     Advice { of: result_set.name.clone(), warnings, tests, at_least: question.at_least, works }
 }
 
+/// The reason why a measure says nothing about settings, whatever its intervals.
+fn doubt(result_set: &ResultSet, by: &Basis) -> Option<&'static str> {
+    if result_set.results.not_idle.is_some() {
+        return Some("the machine was not idle in its idle baselines");
+    }
+    let indistinct = by.scope.and_then(|scope| idle::indistinct(&result_set.results, scope));
+    indistinct.map(|_| "the power above idle is not more than the idle machine varies")
+}
+
 /// Warns of points that belong to neither kind of work.
 fn neither(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String> {
     let all = result_set.results.points.len();
@@ -190,7 +202,7 @@ fn neither(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String>
 }
 
 fn warnings(result_set: &ResultSet) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<String> = result_set.results.not_idle.iter().cloned().collect();
     if !result_set.results.complete {
         warnings.push("the run is incomplete: planned measurements are missing".to_owned());
     }

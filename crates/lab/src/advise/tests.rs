@@ -103,6 +103,37 @@ fn the_measure_of_sequential_work_is_bytes() {
     assert_eq!(advice.works[1].rows[0].thesis, Some("large, such as 4 MiB"));
 }
 
+/// I/Os per joule doubles with the depth in all cases. `above_w`: the load's power above idle; it varies by 1 W.
+#[test]
+fn nothing_is_recommended_from_a_busy_machine_or_power_within_the_variation_of_the_idle_machine() {
+    let metrics = [METRICS, &[("system_power_above_idle_w", "W")]].concat();
+    let of = |above_w: f64, not_idle: Option<&str>| {
+        let mut noise = Noise::new(3);
+        let mut result_set = results(&[knob("iodepth", &["1", "16"])], 5, &metrics, |point| {
+            let depth: f64 = at(point, "iodepth").parse().unwrap();
+            let mut row = vec![1e5, 4e8, 80.0, 240.0, 1.0, 100.0 * depth, 4e5 * depth];
+            row.iter_mut().for_each(|value| *value *= (0.02 * noise.normal()).exp());
+            row.push(if depth > 1.0 { above_w } else { 0.0 } + noise.normal());
+            row
+        });
+        result_set.results.not_idle = not_idle.map(str::to_owned);
+        advise(&result_set, &Question::default())
+    };
+    assert_eq!(
+        best(row(&of(20.0, None), Kind::Application, "I/O depth")).values,
+        ["16"],
+        "a light load may be at idle"
+    );
+    for (above_w, not_idle, expected) in
+        [(0.0, None, "power above idle"), (-3.0, None, "power above idle"), (20.0, Some("1.9 of 2 busy"), "not idle")]
+    {
+        let advice = of(above_w, not_idle);
+        let Outcome::InsufficientData(why) = row(&advice, Kind::Application, "I/O depth") else { panic!("{advice:?}") };
+        assert!(why.contains(expected), "{why}");
+        assert_eq!((advice.tests, advice.warnings), (0, not_idle.map(str::to_owned).into_iter().collect()));
+    }
+}
+
 /// Reference implementation: the value with the highest mean over all points.
 fn naive(result_set: &ResultSet, name: &str, values: &[&str]) -> String {
     let mean = |value: &str| {

@@ -82,8 +82,13 @@ fn chosen<'a>(
         return Ok(found);
     }
     let selection = pairs(wanted.iter().map(|(name, value)| (name, value)));
-    Err(CompareError::NoPoint { side: side.to_owned(), selection, knobs: values(result_set) })
+    let is_list = wanted.iter().any(|(_, value)| value.contains(','));
+    let hint = if is_list { LIST } else { "" };
+    Err(CompareError::NoPoint { side: side.to_owned(), selection, hint, knobs: values(result_set) })
 }
+
+/// Advice on a list of values.
+const LIST: &str = " (each --point has one value: repeat it for other knobs, and compare two values with --point KNOB=A --versus KNOB=B)";
 
 /// All knobs with their values.
 fn values(result_set: &ResultSet) -> String {

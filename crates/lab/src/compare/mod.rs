@@ -157,12 +157,14 @@ pub enum CompareError {
         option: &'static str,
     },
     /// The selection matches no point.
-    #[error("{side} has no point with {selection}; its knobs are {knobs}")]
+    #[error("{side} has no point with {selection}{hint}; its knobs are {knobs}")]
     NoPoint {
         /// A or B.
         side: String,
         /// The selection.
         selection: String,
+        /// Advice on a list of values.
+        hint: &'static str,
         /// The knobs and values.
         knobs: String,
     },

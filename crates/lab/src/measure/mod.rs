@@ -1,6 +1,6 @@
 //! Measures a command (`pilotlab measure`): samples sensors during several runs, with an idle baseline before each.
 //!
-//! The command keeps its standard streams and stays in the foreground of the terminal. The caller applies and restores settings of the machine.
+//! The command keeps its standard input and error, and stays in the foreground of the terminal. The caller applies and restores settings of the machine.
 
 pub mod settings;
 pub mod summary;
@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use pilotlight_sensors::clock::now_ns;
@@ -44,8 +44,20 @@ pub struct Options {
     pub idle_ns: u64,
     /// Whether failed runs count.
     pub ignore_failure: bool,
-    /// Whether the command's standard output goes to standard error, to keep standard output for the results.
-    pub output_to_stderr: bool,
+    /// Where the command's standard output goes.
+    pub output: Output,
+}
+
+/// Where the standard output of a command goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Output {
+    /// Nowhere: results and progress stay readable.
+    #[default]
+    Discarded,
+    /// To standard output.
+    Kept,
+    /// To standard error, to keep standard output for the results.
+    ToStderr,
 }
 
 /// Progress of a measurement.
@@ -262,8 +274,10 @@ fn start(options: &Options, cgroup: Option<&Path>) -> Result<Child, Error> {
     if let Some(cgroup) = cgroup {
         command.args(["-c", INTO]).arg(cgroup).arg(&program);
     }
-    if options.output_to_stderr {
-        command.stdout(io::stderr());
+    match options.output {
+        Output::Discarded => drop(command.stdout(Stdio::null())),
+        Output::Kept => {}
+        Output::ToStderr => drop(command.stdout(io::stderr())),
     }
     let started = command.args(arguments).spawn();
     started.map_err(|error| Error::Start { program: program.to_string_lossy().into_owned(), error })

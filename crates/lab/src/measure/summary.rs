@@ -9,6 +9,7 @@ use super::{Options, Round, Span, title};
 use crate::metrics::power::{self, Group, PowerDomains};
 use crate::metrics::{self, Metric};
 use crate::record::DomainEnergy;
+use crate::results::idle::not_idle;
 use crate::results::summary::Spread;
 use crate::sensor_set::SensorSet;
 
@@ -27,6 +28,8 @@ pub struct Summary {
     pub energy: Vec<EnergyLine>,
     /// Whether an idle baseline was measured before each run.
     pub idle_baseline: bool,
+    /// The reason why the machine was not idle in the baselines, so that power above idle says nothing about the command.
+    pub not_idle: Option<String>,
     /// If no power is measured: power sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
     /// If no power is measured: available power sensors that were not requested.
@@ -83,6 +86,7 @@ impl Summary {
             lines: lines(rounds),
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
+            not_idle: not_idle(rounds.iter().filter_map(|round| Some(&round.idle.as_ref()?.sensed))),
             missing: sensors.survey.clone(),
             unused: sensors.unused.clone(),
             has_measured_power,

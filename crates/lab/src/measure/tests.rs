@@ -248,20 +248,20 @@ mean ± half-width of the 95 % interval of 3 runs (Student's t), and range
 above idle: each run minus its idle baseline
 ";
     assert_eq!(text::render(&summary, false), expected);
+    summary.not_idle = Some("the machine was not idle: BUSY".into());
+    assert!(text::render(&summary, false).ends_with("idle baseline\nwarning: the machine was not idle: BUSY\n"));
     assert!(text::render(&summary, true).contains("\x1b[1msh -c x\x1b[0m"));
 }
 
 #[test]
-fn without_a_power_sensor_the_text_names_remedies() {
+fn without_a_power_sensor_the_text_says_where_remedies_are() {
     let missing = Missing::new("rapl", pilotlight_sensors::Why::Absent, "no powercap", "modprobe intel_rapl_msr");
     let sensors = SensorSet { survey: vec![missing], ..SensorSet::default() };
     let options = Options { repeats: 1, ..options("exit 0") };
     let rounds = measured(&options, &sensors, &StopFlag::default()).0.unwrap();
     let text = text::render(&Summary::of(&options, &sensors, &rounds), false);
-    assert!(
-        text.contains("No power is measured") && text.contains("rapl: no powercap; modprobe intel_rapl_msr"),
-        "{text}"
-    );
+    let expected = format!("{}; --sensor modelled adds power from a model\n", text::NO_POWER);
+    assert!(text.ends_with(&expected) && !text.contains("powercap"), "one line, not one for each sensor: {text}");
     assert!(text.contains("CPU time, user") && text.contains("a single run has no interval"), "{text}");
     let sensors = SensorSet { unused: vec!["rapl".into()], ..sensors };
     let text = text::render(&Summary::of(&options, &sensors, &rounds), false);

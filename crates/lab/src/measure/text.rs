@@ -11,6 +11,10 @@ const SECONDS: &Units = &[(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")];
 const JOULES: &Units = &[(1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ")];
 const WATTS: &Units = &[(1e3, "kW"), (1.0, "W"), (1e-3, "mW"), (1e-6, "uW")];
 
+/// The message where no power sensor can be read.
+pub const NO_POWER: &str =
+    "No power is measured: no power sensor of this machine can be read (`pilotlab sensors` lists remedies)";
+
 /// A summary as text. With `colour` headings have escape sequences of a terminal.
 #[must_use]
 pub fn render(summary: &Summary, colour: bool) -> String {
@@ -52,16 +56,18 @@ fn notes(summary: &Summary) -> String {
     if summary.idle_baseline && !summary.energy.is_empty() {
         text += "above idle: each run minus its idle baseline\n";
     }
+    if let Some(why) = &summary.not_idle {
+        let _ = writeln!(text, "warning: {why}");
+    }
     if !summary.unused.is_empty() {
         let _ = writeln!(text, "\nNo power is measured: add --sensor {}", summary.unused.join(" --sensor "));
     } else if !summary.has_measured_power {
-        text += "\nNo power is measured: no power sensor of this machine can be read. Remedies:\n";
-        for missing in &summary.missing {
-            let _ = writeln!(text, "  {missing}");
-        }
-        if !summary.energy.iter().any(|line| line.modelled) {
-            text += "--sensor modelled adds power from a model, labelled as modelled.\n";
-        }
+        text += NO_POWER;
+        text += if summary.energy.iter().any(|line| line.modelled) {
+            "\n"
+        } else {
+            "; --sensor modelled adds power from a model\n"
+        };
     }
     text
 }

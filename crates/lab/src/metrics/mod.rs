@@ -74,6 +74,12 @@ pub fn of_machine(sensed: &Sensed) -> Vec<Metric> {
     system::metrics(sensed, None)
 }
 
+/// CPUs that other programs than a measured server keep busy, and the number of CPUs; `None` if CPU time was not read.
+#[must_use]
+pub fn busy_cpus(sensed: &Sensed) -> Option<(f64, usize)> {
+    system::busy_cpus(sensed)
+}
+
 /// Metrics that distinguish completion mechanisms, if one was requested.
 fn completion(run: &Run) -> Vec<Metric> {
     if run.completion.is_none() {

@@ -79,6 +79,14 @@ fn cpu_cores(sensed: &Sensed, kinds: &[&str]) -> Option<f64> {
     (!found.is_empty()).then(|| found.iter().sum())
 }
 
+/// Busy CPUs without the cores of a measured server, and the number of CPUs.
+pub(super) fn busy_cpus(sensed: &Sensed) -> Option<(f64, usize)> {
+    let of_server = observed(sensed, "target/scheduled_ns_per_s").map_or(0.0, |ns| ns / 1e9);
+    let cpus =
+        sensed.observed.keys().filter(|column| column.starts_with("cputime/") && column.ends_with("/user_ns_per_s"));
+    Some((cpu_cores(sensed, &BUSY)? - of_server, cpus.count()))
+}
+
 fn mean_of(sensed: &Sensed, prefix: &str, suffix: &str) -> Option<f64> {
     let fits = |column: &&String| column.starts_with(prefix) && column.ends_with(suffix);
     let found: Vec<f64> = sensed.observed.keys().filter(fits).filter_map(|column| observed(sensed, column)).collect();

@@ -62,7 +62,13 @@ fn baseline() -> Baseline {
         domain("ipmi/system", Part::System, 300),
     ];
     let window = Window { from_ns: 0, to_ns: 5 * S };
-    Baseline { setting: Point::new(), round: 0, window, sensed: Sensed { energies, ..Sensed::default() } }
+    Baseline {
+        setting: Point::new(),
+        round: 0,
+        own_programs: false,
+        window,
+        sensed: Sensed { energies, ..Sensed::default() },
+    }
 }
 
 fn power_domains(run: &Run) -> PowerDomains {
@@ -269,7 +275,7 @@ fn finished(rounds: &[(i64, i64)]) -> (Finished, PowerDomains) {
     let mut finished = Finished::default();
     for (round, (watts, idle)) in (0..).zip(rounds) {
         let key = Key { point: 0, repeat: round };
-        let baseline = Baseline { setting: Point::new(), round, window, sensed: cpu(*idle) };
+        let baseline = Baseline { setting: Point::new(), round, own_programs: false, window, sensed: cpu(*idle) };
         finished.add(Entry::Baseline(Box::new(baseline)));
         finished.add(Entry::Run(Box::new(Run { key, window, sensed: cpu(*watts), knobs: Point::new(), ..run() })));
     }

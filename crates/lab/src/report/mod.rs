@@ -4,11 +4,13 @@
 mod advice;
 mod completion;
 pub mod figure;
+mod head;
 mod inert;
 mod knobs;
 mod machine;
 mod missing;
 mod parts;
+pub mod replay;
 mod time;
 mod units;
 
@@ -25,6 +27,7 @@ use crate::sensor_set::SensorSet;
 use crate::simulated::experiment::Bench;
 use pilotlight_results::values;
 
+pub use head::time as time_words;
 pub use inert::inert;
 
 /// The content of a results folder.
@@ -41,6 +44,8 @@ pub struct Read {
     pub finished: Finished,
     /// Charts of the experiment's file, in place of recommendations and charts over knobs.
     pub drawn: Vec<Section>,
+    /// Additional lines under the title.
+    pub lines: Vec<String>,
 }
 
 impl Read {
@@ -57,6 +62,7 @@ impl Read {
                 sensors: SensorSet::default(),
                 finished: Finished::default(),
                 drawn: Vec::new(),
+                lines: Vec::new(),
                 folder,
             });
         }
@@ -66,6 +72,7 @@ impl Read {
             sensors: folder.load(&folder.sensors())?,
             finished: Finished::read(&folder.journal())?,
             drawn: Vec::new(),
+            lines: Vec::new(),
             folder,
         })
     }
@@ -81,6 +88,12 @@ impl Read {
             sensors: SensorSet::default(),
             finished: Finished::default(),
             drawn: figure::sections(bench, &results),
+            lines: bench
+                .experiment
+                .trace
+                .iter()
+                .flat_map(|trace| replay::lines(&trace.source, &results.points))
+                .collect(),
             results,
             folder,
         }
@@ -119,25 +132,7 @@ pub fn report(read: &Read) -> Report {
         sections.push(machine::sensors(read));
     }
     sections.push(machine::machine(&read.environment));
-    Report { title: results.title.clone(), notes: notes(read), sections }
-}
-
-fn notes(read: &Read) -> Vec<String> {
-    let results = &read.results;
-    let finished: usize = results.points.iter().map(|point| point.repeats).sum();
-    let mut notes =
-        vec![format!("{} points, {finished} measurements, plan {}", results.points.len(), results.plan_hash)];
-    notes.extend(fixed(results).map(|fixed| format!("At every point: {fixed}")));
-    if !results.complete {
-        notes.push("This run is incomplete: it was interrupted, or measurements failed.".into());
-    }
-    if results.metrics.iter().any(|about| about.modelled) {
-        notes.push("Power and efficiency labelled as modelled are from a model, not measured.".into());
-    }
-    if !results.metrics.iter().any(|about| about.unit == "W" && !about.modelled && results.has(&about.key)) {
-        notes.push("No power was measured; see the notes below.".into());
-    }
-    notes
+    Report { title: results.title.clone(), notes: head::lines(read), sections }
 }
 
 /// The constant knobs, as `bs=4k, rw=randread`; `None` if all are varied.
@@ -185,7 +180,10 @@ fn even(results: &Results) -> bool {
 }
 
 fn main_table(results: &Results) -> Table {
-    let columns_of: Vec<(&About, String, f64)> = (displayed(results).into_iter())
+    // Energy is first, where a page shows it without scrolling.
+    let (energy, others): (Vec<&About>, Vec<&About>) =
+        displayed(results).into_iter().partition(|about| is_energy(about));
+    let columns_of: Vec<(&About, String, f64)> = (energy.into_iter().chain(others))
         .map(|about| {
             let (unit, factor) = units::everywhere(about, results);
             (about, unit, factor)
@@ -199,6 +197,9 @@ fn main_table(results: &Results) -> Table {
         kind: Kind::Number,
     };
     let columns = varied.iter().map(text).chain([Column::integer("n", "")]);
+    let mut spreads = results.points.iter().flat_map(|point| point.values.values());
+    let has_family = spreads.any(|spread| spread.family.is_some());
+    let family = if has_family { ", and [range over the family of simulated machines]" } else { "" };
     let row = |point: &PointResult| {
         let knobs = varied
             .iter()
@@ -207,12 +208,17 @@ fn main_table(results: &Results) -> Table {
         knobs.chain([Cell::Integer(point.repeats as i64)]).chain(values).collect()
     };
     Table {
-        title: "Mean, half-width of its 95 % interval over repeats (Student's t), and [range over the family of simulated machines]. Medians, deviations \
-                and others: results.csv"
-            .into(),
+        title: format!(
+            "Mean, half-width of its 95 % interval over repeats (Student's t){family}. Medians, deviations and others: results.csv"
+        ),
         columns: columns.chain(columns_of.iter().map(number)).collect(),
         rows: results.points.iter().map(row).collect(),
     }
+}
+
+/// Whether a metric is power, energy or efficiency.
+fn is_energy(about: &About) -> bool {
+    ["W", "J", "kWh"].contains(&about.unit.as_str()) || about.key.contains("_per_j_")
 }
 
 fn cell(point: &PointResult, about: &About, factor: f64) -> Cell {

@@ -57,11 +57,34 @@ pub(super) fn plain_read() -> Read {
         sensors: SensorSet::default(),
         finished: Finished::default(),
         drawn: Vec::new(),
+        lines: Vec::new(),
     }
 }
 
 fn page() -> String {
     report(&plain_read()).html()
+}
+
+#[test]
+fn date_duration_machine_contents_and_energy_are_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut read = rich(folder.path());
+    read.environment.at_unix_s = 1_795_321_553;
+    let table = main_table(&read.results);
+    let page = report(&read).html();
+    let machine = "made-up, A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off";
+    assert!(
+        page.contains(&format!("</h1><p class=\"note\">2026-11-22 04:25 UTC, for 6 s; host {machine}</p>")),
+        "{page}"
+    );
+    assert!(page.contains("<nav") && page.contains("href=\"#section-1\"") && page.contains("id=\"section-1\""));
+    assert!(!page.contains("simulated"), "nothing was simulated");
+    let first: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).skip(5).take(6).collect();
+    let energy =
+        ["system power w", "cpu power w", "ssd power w", "io per j system", "bytes per j system", "io per j ssd cpu"];
+    assert_eq!(first, energy);
+    read.results.points[0].values.get_mut("iops").unwrap().family = Some((1.0, 2.0));
+    assert!(main_table(&read.results).title.contains("family of simulated machines"));
 }
 
 #[test]
@@ -157,7 +180,7 @@ pub(super) fn rich(folder: &Path) -> Read {
     let cpu =
         [("model".to_owned(), "A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off".to_owned())];
     let environment = Environment { host: "made-up".into(), cpu: cpu.into(), ..Environment::default() };
-    Read { folder, results, environment, sensors, finished, drawn: Vec::new() }
+    Read { folder, results, environment, sensors, finished, drawn: Vec::new(), lines: Vec::new() }
 }
 
 /// Samples of the first two points: power that rises with the load, and bytes read by a drive.

@@ -214,7 +214,13 @@ mod tests {
 
     fn idle(state: i64, round: u32, to_ns: u64) -> Entry {
         let window = Window { from_ns: 0, to_ns };
-        Entry::Baseline(Box::new(Baseline { setting: under(state), round, window, sensed: Sensed::default() }))
+        Entry::Baseline(Box::new(Baseline {
+            setting: under(state),
+            round,
+            own_programs: false,
+            window,
+            sensed: Sensed::default(),
+        }))
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod environment;
 pub mod folder;
+pub mod idle;
 pub mod journal;
 pub mod samples;
 pub mod simulated;

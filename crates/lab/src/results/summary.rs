@@ -8,7 +8,9 @@ use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
 use serde::{Deserialize, Serialize};
 
+use super::idle;
 use super::journal::Finished;
+use crate::displayed::SCOPES;
 use crate::metrics::{self, Metric, power::PowerDomains};
 use crate::plan::Plan;
 use crate::record::Run;
@@ -37,6 +39,9 @@ pub struct Results {
     pub tools: Vec<Tool>,
     /// Notes: missing sensors, unknown versions, clock jumps.
     pub notes: Vec<String>,
+    /// The reason why the machine was not idle in its baselines: nothing is recommended from such results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_idle: Option<String>,
     /// Metrics that tables and charts show first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics_first: Vec<String>,
@@ -203,10 +208,23 @@ impl Results {
             let result = results.point(point, knobs, finished);
             results.points.push(result);
         }
+        results.note_idle(finished);
         results.note_runs(finished);
         results.note_fewer();
         results.note_unknown();
         results
+    }
+
+    /// Notes a machine that was not idle, and power that cannot be told from that of the idle machine.
+    fn note_idle(&mut self, finished: &Finished) {
+        let without_own = finished.baselines.iter().filter(|baseline| !baseline.own_programs);
+        self.not_idle = idle::not_idle(without_own.map(|baseline| &baseline.sensed));
+        let indistinct = SCOPES.iter().find_map(|scope| idle::indistinct(self, scope));
+        let indistinct = indistinct.map(|(about, mean)| {
+            let (value, low, high) = (short(mean.value), short(mean.low), short(mean.high));
+            format!("{}: {value} W ({low} to {high}) on average, not more than the idle machine varies", about.title)
+        });
+        self.notes.extend(self.not_idle.iter().cloned().chain(indistinct));
     }
 
     /// Notes metrics with values in fewer repeats than were measured.

@@ -251,7 +251,8 @@ impl Runner<'_> {
         }
         let recording = self.computed.idle(machine, length_ns)?;
         let window = Window { from_ns: 0, to_ns: length_ns };
-        let baseline = Baseline { setting: setting.clone(), round: 0, window, sensed: Sensed::of(&recording, window) };
+        let (setting, sensed) = (setting.clone(), Sensed::of(&recording, window));
+        let baseline = Baseline { setting, round: 0, own_programs: true, window, sensed };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 

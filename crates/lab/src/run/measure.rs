@@ -111,8 +111,8 @@ impl Runner<'_> {
         let name = format!("idle-{}", self.journal.finished.baselines.len());
         samples::write(&recording, from_ns, &self.settings.folder.samples(&name), self.settings.format)?;
         let window = Window { from_ns, to_ns };
-        let baseline =
-            Baseline { setting: setting.clone(), round, window, sensed: Sensed::measured(&recording, window) };
+        let (setting, sensed) = (setting.clone(), Sensed::measured(&recording, window));
+        let baseline = Baseline { setting, round, own_programs: !self.background.is_empty(), window, sensed };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 }

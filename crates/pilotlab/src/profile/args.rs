@@ -12,17 +12,18 @@ use super::drive::Specification;
 const ABOUT: &str = "\
 Build the power-performance models of policy `pass` for this machine, or for a simulated one.
 
-`profile cpu` measures polling intervals and power of reactors for numbers of cores, CPU quotas and power limits (RAPL); `profile ssd` measures \
-bandwidth and power of a drive. Each writes its part of one file, which `pass` loads. An interrupted profile can be continued. Settings of \
+It measures polling intervals and power of reactors for numbers of cores, CPU quotas and power limits (RAPL), then bandwidth and power of a \
+drive. `pass` loads the file. `profile cpu` and `profile ssd` write one part each and keep the other. An interrupted profile can be continued. Settings of \
 the machine are restored at the end; after `kill -9` by `pilotlab restore`.";
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab profile cpu --out own.toml                        all CPUs, with the sensor found
-  pilotlab profile cpu --out own.toml --sensor modelled      on a machine without a power sensor
-  pilotlab profile ssd --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W
+  pilotlab profile --out own.toml /dev/nvme0n1 --spec idle=5W,read=12W,write=15W --drives 10
+  pilotlab profile --out own.toml /dev/nvme0n1 --drive-sensor powersensor3
+  pilotlab profile --out own.toml /mnt/file --spec idle=5W,read=12W,write=15W --sensor modelled
+                                                        on a machine without a power sensor
 
-Run `pilotlab profile cpu --help` and `pilotlab profile ssd --help` for options and exit codes. docs/measure.md describes the measurements.";
+Exit codes: as of `pilotlab profile cpu`. docs/measure.md describes the measurements.";
 
 const CPU_EXAMPLES: &str = "\
 Examples:
@@ -51,11 +52,35 @@ Exit codes: as of `pilotlab profile cpu`";
 /// Options of `pilotlab profile`.
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples.")]
-#[command(arg_required_else_help = true)]
+#[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ProfileArgs {
-    /// Part to profile
+    /// Part to profile; without it, both
     #[command(subcommand)]
-    pub(super) part: Part,
+    pub(super) part: Option<Part>,
+
+    #[command(flatten)]
+    pub(super) whole: WholeArgs,
+}
+
+/// Options of a whole profile.
+#[derive(Args, Clone, Debug)]
+pub(super) struct WholeArgs {
+    #[command(flatten)]
+    pub(super) common: Common,
+
+    #[command(flatten)]
+    pub(super) cpu: CpuOptions,
+
+    #[command(flatten)]
+    pub(super) ssd: SsdOptions,
+
+    /// Sensor of the CPU's power: one of `pilotlab sensors`, or modelled [default: the first available one]
+    #[arg(long, value_name = "NAME", conflicts_with = "simulated")]
+    pub(super) sensor: Option<String>,
+
+    /// Sensor of the drive's power
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["simulated", "spec"])]
+    pub(super) drive_sensor: Option<String>,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -98,6 +123,17 @@ pub(super) struct CpuArgs {
     #[command(flatten)]
     pub(super) common: Common,
 
+    #[command(flatten)]
+    pub(super) options: CpuOptions,
+
+    /// Power sensor: one of `pilotlab sensors`, or modelled [default: the first available one]
+    #[arg(long, value_name = "NAME", conflicts_with = "simulated")]
+    pub(super) sensor: Option<String>,
+}
+
+/// Options of the CPU's part.
+#[derive(Args, Clone, Debug)]
+pub(super) struct CpuOptions {
     /// CPUs of the reactors, the main core first, such as 0-7 [default: all available to this process]
     #[arg(long, value_name = "LIST", conflicts_with = "simulated")]
     pub(super) cpus: Option<String>,
@@ -114,10 +150,6 @@ pub(super) struct CpuArgs {
     #[arg(long, value_name = "POWER", default_value = "10W", value_parser = power)]
     pub(super) step: u64,
 
-    /// Power sensor: one of `pilotlab sensors`, or modelled [default: the first available one]
-    #[arg(long, value_name = "NAME", conflicts_with = "simulated")]
-    pub(super) sensor: Option<String>,
-
     /// Seed of the deviations of --sensor modelled from the server's model (up to 20 %)
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub(super) seed: u64,
@@ -129,6 +161,17 @@ pub(super) struct SsdArgs {
     #[command(flatten)]
     pub(super) common: Common,
 
+    #[command(flatten)]
+    pub(super) options: SsdOptions,
+
+    /// Sensor of the drive's power
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["simulated", "spec"])]
+    pub(super) sensor: Option<String>,
+}
+
+/// Options of the drive's part.
+#[derive(Args, Clone, Debug)]
+pub(super) struct SsdOptions {
     /// A block device, or a file on a file system with direct I/O
     #[arg(value_name = "DEVICE|FILE", required_unless_present = "simulated", conflicts_with = "simulated")]
     pub(super) path: Option<PathBuf>,
@@ -136,10 +179,6 @@ pub(super) struct SsdArgs {
     /// Also write; all data on it is lost
     #[arg(long)]
     pub(super) write: bool,
-
-    /// Sensor of the drive's power
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["simulated", "spec"])]
-    pub(super) sensor: Option<String>,
 
     /// Power of the drive's specification: idle and at full bandwidth, such as idle=5W,read=12W,write=15W
     #[arg(long, value_name = "POWERS", value_parser = Specification::parse, conflicts_with = "simulated")]

@@ -38,7 +38,7 @@ use pilotlight_sim::machine::Machine;
 use pilotlight_sim::ssd::SsdModel;
 use serde::Serialize;
 
-use self::args::{Common, CpuArgs, Part, SsdArgs};
+use self::args::{Common, CpuOptions, Part, SsdOptions, WholeArgs};
 use self::drive::Drive;
 use self::file::{Cpu, Others, ProfileFile, Row, Ssd};
 use self::fit::{CpuFit, DriveFit};
@@ -46,6 +46,7 @@ use self::grid::Search;
 use self::journal::Record;
 use self::live::{Live, Options};
 use self::meter::{Meter, Scope};
+use self::output::Printed;
 use self::search::{Progress, Unfinished};
 use self::simulated::Simulated;
 use self::subject::{Axes, CORE_PPM, CpuSubject, DriveSubject, Measured};
@@ -64,8 +65,13 @@ const SIMULATED_STEP_W: f64 = 1e-3;
 /// If something cannot be measured or written; the message has a remedy.
 pub(crate) fn run(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let done = match &args.part {
-        Part::Cpu(args) => cpu(args),
-        Part::Ssd(args) => ssd(args),
+        None => whole(&args.whole),
+        Some(Part::Cpu(args)) => cpu(&args.common, &args.options, args.sensor.as_deref())
+            .and_then(|printed| Ok(printed.print(&args.common)?)),
+        Some(Part::Ssd(args)) => drive(&args.common, &args.options, args.sensor.as_deref())
+            .map_err(Unfinished::from)
+            .and_then(|drive| ssd(&args.common, &args.options, drive))
+            .and_then(|printed| Ok(printed.print(&args.common)?)),
     };
     match done {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -78,6 +84,14 @@ impl From<anyhow::Error> for Unfinished {
     fn from(error: anyhow::Error) -> Self {
         Self::Failed(error)
     }
+}
+
+/// Both parts. The drive is opened first: its errors need no measured CPU.
+fn whole(args: &WholeArgs) -> Result<(), Unfinished> {
+    let drive = drive(&args.common, &args.ssd, args.drive_sensor.as_deref())?;
+    let cpu = cpu(&args.common, &args.cpu, args.sensor.as_deref())?;
+    let ssd = ssd(&args.common, &args.ssd, drive)?;
+    Ok(cpu.and(ssd).print(&args.common)?)
 }
 
 /// The conditions of CPU measurements.
@@ -104,12 +118,12 @@ struct CpuCase {
     notes: Vec<String>,
 }
 
-fn cpu(args: &CpuArgs) -> Result<(), Unfinished> {
-    let Common { out, each, fresh, json, .. } = &args.common;
+fn cpu(common: &Common, args: &CpuOptions, sensor: Option<&str>) -> Result<Printed, Unfinished> {
+    let Common { out, each, fresh, json, .. } = common;
     let mut profile = ProfileFile::read(out, &name(out))?;
-    let mut case = match &args.common.simulated {
-        Some(machine) => simulated_cpu(args, machine)?,
-        None => live_cpu(args)?,
+    let mut case = match &common.simulated {
+        Some(machine) => simulated_cpu(common, args, machine)?,
+        None => live_cpu(common, args, sensor)?,
     };
     let axes = case.subject.axes().clone();
     let circumstances = CpuCircumstances {
@@ -136,8 +150,7 @@ fn cpu(args: &CpuArgs) -> Result<(), Unfinished> {
     profile.source = format!("pilotlab profile on {}", case.machine);
     profile.cpu = Some(Cpu { notes: case.notes, rows: rows.iter().map(|row| file_row(row, base_w)).collect() });
     profile.write(out)?;
-    output::cpu(out, &profile, &fit, &record.all, *json)?;
-    Ok(())
+    Ok(output::cpu(out, &profile, &fit, &record.all))
 }
 
 /// A row of the profile, including the CPU time of the main core. If the whole machine is measured, its constant power is in `others`.
@@ -147,21 +160,21 @@ fn file_row((measured, tied_ns): &(Measured, f64), base_w: f64) -> Row {
     Row { power_uw, cores, quota_ppm: quota_ppm + CORE_PPM, limit_uw, p99_interval: tied_ns / 1e3 }
 }
 
-fn live_cpu(args: &CpuArgs) -> anyhow::Result<CpuCase> {
+fn live_cpu(common: &Common, args: &CpuOptions, sensor: Option<&str>) -> anyhow::Result<CpuCase> {
     let cpus = match &args.cpus {
         Some(list) => cpu_list::parse(list).with_context(|| format!("--cpus {list}: give a list such as 0-3,8"))?,
         None => allowed()?,
     };
     anyhow::ensure!(!cpus.is_empty(), "--cpus names no CPU");
     let threads = args.threads.map_or(cpus.len() as u16, std::num::NonZeroU16::get);
-    let meter = Meter::of_cpu(args.sensor.as_deref(), args.seed, &Roots::default())?;
+    let meter = Meter::of_cpu(sensor, args.seed, &Roots::default())?;
     let (scope, step_w) = (meter.scope, meter.step_w);
     let sensor = meter.modelled.as_ref().map_or(meter.name.clone(), |of| format!("{} ({of})", meter.name));
     let mut notes = vec![match &meter.modelled {
         Some(_) => format!("watts are not measured: {sensor}"),
         None => format!("watts by {sensor}"),
     }];
-    let options = Options { cpus: cpus.clone(), threads, each: Duration::from_nanos(args.common.each) };
+    let options = Options { cpus: cpus.clone(), threads, each: Duration::from_nanos(common.each) };
     let (subject, missing) = Live::start(&options, meter, listening()?)?;
     notes.extend(limits_of(subject.axes(), scope));
     let of_pass = |what: &str| what.starts_with("power limit") || what.starts_with("CPU quota");
@@ -169,11 +182,11 @@ fn live_cpu(args: &CpuArgs) -> anyhow::Result<CpuCase> {
     Ok(CpuCase { subject: Box::new(subject), machine: host(), cpus, threads, sensor, step_w, scope, notes })
 }
 
-fn simulated_cpu(args: &CpuArgs, machine: &Path) -> anyhow::Result<CpuCase> {
+fn simulated_cpu(common: &Common, args: &CpuOptions, machine: &Path) -> anyhow::Result<CpuCase> {
     let (cores, threads) = (args.cores.get(), args.threads.unwrap_or(args.cores).get());
     let machine = simulated_machine(machine)?;
     let name = format!("the simulated machine {}", machine.name);
-    let subject = Simulated::new(machine, Vec::new(), (cores, threads), args.common.each);
+    let subject = Simulated::new(machine, Vec::new(), (cores, threads), common.each);
     let subject = subject.map_err(anyhow::Error::msg)?;
     let mut notes = vec!["watts of a simulation".to_owned()];
     notes.extend(limits_of(subject.axes(), Scope::Cpu));
@@ -207,14 +220,14 @@ fn limits_of(axes: &Axes, scope: Scope) -> Vec<String> {
     notes
 }
 
-fn ssd(args: &SsdArgs) -> Result<(), Unfinished> {
-    let Common { out, each, fresh, json, .. } = &args.common;
+fn ssd(common: &Common, args: &SsdOptions, drive: OpenDrive) -> Result<Printed, Unfinished> {
+    let Common { out, each, fresh, json, .. } = common;
     let mut profile = ProfileFile::read(out, &name(out))?;
-    let (mut subject, of, step_w) = drive(args)?;
+    let OpenDrive { mut subject, of, step_w } = drive;
     let circumstances = (&of, each, args.jobs, subject.drives());
     let mut record = Record::open(out, "ssd", &circumstances, *fresh)?;
     let mut progress = Progress::new(Duration::from_nanos(*each), *json);
-    let writes = args.write || args.common.simulated.is_some();
+    let writes = args.write || common.simulated.is_some();
     let done = search::drives(&mut *subject, writes, &mut record, &mut progress);
     progress.finish();
     done?;
@@ -230,25 +243,32 @@ fn ssd(args: &SsdArgs) -> Result<(), Unfinished> {
     );
     profile.ssd = Some(section(&fit, args.drives.get().into(), notes)?);
     profile.write(out)?;
-    output::ssd(out, &profile, &fit, &record.all, *json)?;
-    Ok(())
+    Ok(output::ssd(out, &profile, &fit, &record.all))
 }
 
-/// The drive with its description, method and power resolution.
-fn drive(args: &SsdArgs) -> anyhow::Result<(Box<dyn DriveSubject>, String, f64)> {
-    let each = args.common.each;
-    if let (Some(machine), Some(model)) = (&args.common.simulated, &args.model) {
+/// A drive to profile.
+struct OpenDrive {
+    subject: Box<dyn DriveSubject>,
+    /// Description and method.
+    of: String,
+    /// Resolution of its power.
+    step_w: f64,
+}
+
+fn drive(common: &Common, args: &SsdOptions, sensor: Option<&str>) -> anyhow::Result<OpenDrive> {
+    let each = common.each;
+    if let (Some(machine), Some(model)) = (&common.simulated, &args.model) {
         let model = SsdModel::parse(&read(model)?)?;
         let machine = simulated_machine(machine)?;
         let of = format!("the simulated drive {} of {}", model.name, machine.name);
         let simulated = Simulated::new(machine, vec![model], (1, 1), each).map_err(anyhow::Error::msg)?;
-        return Ok((Box::new(simulated), of, SIMULATED_STEP_W));
+        return Ok(OpenDrive { subject: Box::new(simulated), of, step_w: SIMULATED_STEP_W });
     }
     let path = args.path.as_deref().context("name a block device or a file, or --simulated and --model")?;
-    let meter = args.sensor.as_deref().map(|name| Meter::of_drive(name, &Roots::default())).transpose()?;
+    let meter = sensor.map(|name| Meter::of_drive(name, &Roots::default())).transpose()?;
     anyhow::ensure!(
         meter.is_some() || args.spec.is_some(),
-        "nothing says what {} draws: name a sensor at the drive (--sensor, see `pilotlab sensors`), or give its specification \
+        "nothing says what {} draws: name a sensor at the drive (see `pilotlab sensors`), or give its specification \
          (--spec idle=5W,read=12W,write=15W)",
         path.display()
     );
@@ -257,7 +277,7 @@ fn drive(args: &SsdArgs) -> anyhow::Result<(Box<dyn DriveSubject>, String, f64)>
     let of = format!("{} on {}, watts by {by}", path.display(), host());
     let drive =
         Drive::open(path, args.jobs.get().into(), meter, Duration::from_nanos(each), (args.write, listening()?))?;
-    Ok((Box::new(drive), of, step_w))
+    Ok(OpenDrive { subject: Box::new(drive), of, step_w })
 }
 
 /// The fit for the profile; slopes must be above 0.

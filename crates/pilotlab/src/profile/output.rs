@@ -3,27 +3,41 @@
 use std::path::Path;
 
 use pilotlight_stats::Estimate;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::args::Common;
 use super::file::ProfileFile;
 use super::fit::{CpuFit, DriveFit, Line};
 use super::subject::{CORE_PPM, DriveMeasured, Measured};
 use crate::console;
 use crate::table::Table;
 
-/// The CPU.
-pub(super) fn cpu(
-    out: &Path,
-    profile: &ProfileFile,
-    fit: &CpuFit,
-    all: &[Measured],
-    as_json: bool,
-) -> anyhow::Result<()> {
-    let cpu = profile.cpu.as_ref();
-    if as_json {
-        let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-        return console::println(serde_json::to_string_pretty(&value)?);
+/// A part, or all, as text and as JSON.
+pub(super) struct Printed {
+    text: String,
+    value: Value,
+    /// The last line.
+    end: String,
+}
+
+impl Printed {
+    /// The CPU and its drives.
+    pub(super) fn and(self, ssd: Self) -> Self {
+        let value = json!({ "cpu": self.value, "ssd": ssd.value });
+        Self { text: format!("{}\n{}", self.text, ssd.text), value, end: ssd.end }
     }
+
+    pub(super) fn print(&self, common: &Common) -> anyhow::Result<()> {
+        if common.json {
+            return console::println(serde_json::to_string_pretty(&self.value)?);
+        }
+        console::print(format!("{}{}", self.text, self.end))
+    }
+}
+
+/// The CPU.
+pub(super) fn cpu(out: &Path, profile: &ProfileFile, fit: &CpuFit, all: &[Measured]) -> Printed {
+    let cpu = profile.cpu.as_ref();
     let mut table = Table::new(&["W", "cores", "CPU time (% of a core)", "limit (W)", "p99 interval (us)"]);
     for row in cpu.iter().flat_map(|cpu| &cpu.rows) {
         let limit = if row.limit_uw == 0 { "-".to_owned() } else { format!("{:.0}", row.limit_uw as f64 / 1e6) };
@@ -46,21 +60,12 @@ pub(super) fn cpu(
     text += &line("polling interval", fit.interval_ns.as_ref(), ("ns", "ns for each I/O thread on a core"));
     text += &line("power under a limit that is kept", fit.limit_w.as_ref(), ("W", "W for each watt of the limit"));
     text += &notes(cpu.map(|cpu| &cpu.notes[..]).unwrap_or_default());
-    console::print(text + &end(out, profile))
+    let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
+    Printed { text, value, end: end(out, profile) }
 }
 
 /// The drives.
-pub(super) fn ssd(
-    out: &Path,
-    profile: &ProfileFile,
-    fit: &DriveFit,
-    all: &[DriveMeasured],
-    as_json: bool,
-) -> anyhow::Result<()> {
-    if as_json {
-        let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-        return console::println(serde_json::to_string_pretty(&value)?);
-    }
+pub(super) fn ssd(out: &Path, profile: &ProfileFile, fit: &DriveFit, all: &[DriveMeasured]) -> Printed {
     let mut table = Table::new(&["reads (MB/s)", "writes (MB/s)", "W"]);
     for one in all {
         let watts = pilotlight_stats::mean::average(&one.watts);
@@ -74,7 +79,8 @@ pub(super) fn ssd(
     }
     text += &format!(", R2 {:.4}\n", fit.r2);
     text += &notes(profile.ssd.as_ref().map(|ssd| &ssd.notes[..]).unwrap_or_default());
-    console::print(text + &end(out, profile))
+    let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
+    Printed { text, value, end: end(out, profile) }
 }
 
 /// A value with the half-width of its 95 % interval.

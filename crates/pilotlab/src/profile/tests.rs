@@ -38,6 +38,40 @@ fn machine(poll_uw: u64, loop_ns: u32, thread_ns: u32) -> Machine {
     machine
 }
 
+#[derive(clap::Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ProfileArgs,
+}
+
+/// Runs `pilotlab profile` with these arguments and `--out`.
+fn command(out: &Path, arguments: &[&str]) -> Result<(), String> {
+    let own = ["profile", "--json", "--each", "1ms", "--out", out.to_str().unwrap()];
+    let line = own.iter().chain(arguments);
+    let line = <Line as clap::Parser>::try_parse_from(line).map_err(|error| error.to_string())?;
+    run(&line.args).map(drop).map_err(|error| format!("{error:#}"))
+}
+
+#[test]
+fn one_command_makes_a_profile_that_the_policy_loads() {
+    const FILES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("own.toml");
+    let (machine, drive) = (format!("{FILES}sandman-epyc-9454p.toml"), format!("{FILES}ssd/pm1743.toml"));
+    let simulated = ["--simulated", &machine, "--cores", "2", "--step", "50W", "--model", &drive];
+    command(&out, &simulated).unwrap();
+    let profile = Profile::parse(&std::fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!((profile.cpu.top().cores, profile.ssd.drives), (2, 1));
+    // What is missing is said before anything is measured.
+    let out = folder.path().join("none.toml");
+    for (arguments, expected) in [(&["--sensor", "modelled"][..], "<DEVICE|FILE>"), (&["/no/such/drive"], "--spec")] {
+        let error = command(&out, arguments).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let found = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(!found.into_iter().any(|name| name.to_string_lossy().starts_with("none")));
+}
+
 fn profiled(machine: Machine, path: &Path) -> (Vec<Measured>, Axes) {
     let mut subject = Simulated::new(machine, Vec::new(), (4, 8), 5 * MS).unwrap();
     let axes = subject.axes().clone();

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use pilotlight_lab::displayed;
+use pilotlight_lab::measure::text::NO_POWER;
 use pilotlight_lab::metrics::power::Group;
 use pilotlight_lab::results::Results;
 use pilotlight_lab::results::summary::About;
@@ -25,14 +26,11 @@ pub(super) fn sensors(sensors: &SensorSet) -> String {
         let _ = writeln!(text, "No power is measured: the experiment does not use {}.\n", sensors.unused.join(", "));
         return text;
     }
-    text += "\nNo power is measured: no power sensor of this machine can be read. Remedies:\n";
-    for missing in &sensors.survey {
-        let _ = writeln!(text, "  {missing}");
-    }
+    text += NO_POWER;
     text += if sensors.specs.iter().any(|spec| spec.config.name() == "modelled") {
-        "Watts below are modelled from CPU time and labelled so; they measure nothing.\n\n"
+        ". Watts below are modelled from CPU time.\n\n"
     } else {
-        "With --sensor modelled there are watts of a model, labelled so.\n\n"
+        "; --sensor modelled adds power from a model.\n\n"
     };
     text
 }

@@ -3,6 +3,7 @@
 mod all;
 mod output;
 mod plan;
+mod planner;
 mod progress;
 mod replay;
 mod shard;

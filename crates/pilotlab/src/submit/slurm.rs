@@ -155,11 +155,19 @@ pub(super) fn run(args: &SlurmArgs) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&logs).map_err(|error| files::failed(&logs, error))?;
     scripts.iter().try_for_each(|(path, text)| files::write(path, text))?;
     let [array, merge @ ..] = scripts.as_slice() else { anyhow::bail!("there is no script") };
-    let number = submit(&args.sbatch(&array.0, None))?;
+    let number = submit(&args.sbatch(&array.0, None))?.map_err(|text| {
+        let name = format!("pilotlab-{}", job.name);
+        anyhow::anyhow!(
+            "sbatch submitted job {name}, but its number is not in {text:?}, so no merge was submitted: see it with `squeue --me --name={name}`; \
+             merge its shares by hand (the command is in merge.sbatch), or cancel it: scancel --name={name}"
+        )
+    })?;
     console::println(format_args!("job {number}: {} tasks, logs in {}", job.tasks, logs.display()))?;
     for (script, _) in merge {
         let merge = submit(&args.sbatch(script, Some(&number)))
             .with_context(|| format!("job {number} runs; merge its shares by hand, or cancel it: scancel {number}"))?;
+        // Nothing depends on its number.
+        let merge = merge.unwrap_or_else(|_| format!("pilotlab-{}-merge", job.name));
         console::println(format_args!("job {merge} merges after it"))?;
     }
     console::println(format_args!("results will be in {}", out.join("results").display()))?;
@@ -175,19 +183,45 @@ fn show(args: &SlurmArgs, scripts: &[(PathBuf, String)]) -> anyhow::Result<ExitC
     Ok(Exit::Clean.into())
 }
 
-/// Submits a script; returns the number of the job.
-fn submit(words: &[String]) -> anyhow::Result<String> {
+/// Submits a script; returns the number of the job, or the output of `sbatch` that has none.
+fn submit(words: &[String]) -> anyhow::Result<Result<String, String>> {
     let output = Command::new("sbatch").args(words).output();
     let output =
         output.context("cannot run sbatch: use a machine that submits to Slurm, or --dry-run for the scripts")?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "sbatch failed ({}): {}", output.status, said.trim());
-    // JOB or JOB;CLUSTER
     let text = String::from_utf8_lossy(&output.stdout);
-    let number = text.trim().split(';').next().unwrap_or_default();
-    anyhow::ensure!(
-        number.parse::<u64>().is_ok(),
-        "sbatch --parsable printed {text:?}, which is not the number of a job"
-    );
-    Ok(number.to_owned())
+    Ok(number(&text).map_or_else(|| Err(text.trim().to_owned()), |number| Ok(number.to_owned())))
+}
+
+/// The number of the job in the output of `sbatch`, also where a site's wrapper of it adds lines or omits `--parsable`.
+fn number(text: &str) -> Option<&str> {
+    let is_number = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let in_words = text.split_once("Submitted batch job ").map(|(_, rest)| rest);
+    let in_words = in_words.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next()).filter(is_number);
+    // JOB or JOB;CLUSTER
+    let last = text.lines().map(str::trim).rfind(|line| !line.is_empty())?.split(';').next().filter(is_number);
+    in_words.or(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_job_is_found_among_lines_of_a_site() {
+        for (text, expected) in [
+            ("17\n", Some("17")),
+            ("17;cluster\n", Some("17")),
+            ("Welcome to 2 clusters\n\n17\n\n", Some("17")),
+            ("Submitted batch job 17\n", Some("17")),
+            ("sbatch: Submitted batch job 17 on cluster c1\nYour balance: 3 hours\n", Some("17")),
+            ("Submitted batch job 17\n99\n", Some("17")),
+            ("Submitted\n", None),
+            ("job 17 was queued\n", None),
+            ("", None),
+        ] {
+            assert_eq!(number(text), expected, "{text:?}");
+        }
+    }
 }

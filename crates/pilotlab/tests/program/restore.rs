@@ -83,7 +83,17 @@ fn command(device: &str) {
     let path = file.path().to_str().unwrap();
     for settings in [["--settings", path], ["--set", "scheduler=mq-deadline"]] {
         let mut measure = Command::new(env!("CARGO_BIN_EXE_pilotlab"));
-        measure.args(["measure", "--repeats", "1", "--settle", "0s", "--idle", "0s", "--ignore-failure"]);
+        measure.args([
+            "measure",
+            "--repeats",
+            "1",
+            "--settle",
+            "0s",
+            "--idle",
+            "0s",
+            "--ignore-failure",
+            "--show-output",
+        ]);
         measure.args(settings).args(["--device", &format!("/dev/{device}"), "--"]);
         let output = measure.args(["sh", "-c", &format!("cat {scheduler}; exit 7")]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -60,6 +60,21 @@ fn an_array_job_and_a_dependent_merge_are_submitted() {
     assert_eq!(calls(folder.path()), format!("--parsable {options} {shards}\n--parsable {after} {options} {merge}\n"));
 }
 
+/// As sites' wrappers of `sbatch` do (nipype 1330, Parsl 2636).
+#[test]
+fn a_merge_follows_where_sbatch_prints_more_than_a_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let file = format!("{ROOT}/experiments/sandman/t2.toml");
+    for said in ["Welcome\\n\\n7;c1", "Submitted batch job 7 on cluster c1"] {
+        let sbatch = format!("#!/bin/sh\necho \"$@\" >>\"$0.calls\"\nprintf '{said}\\n'\n");
+        let output = submit(folder.path(), &sbatch, &[&file, "--out", out.to_str().unwrap()]);
+        assert!(output.status.success(), "{said}: {}", text(&output.stderr));
+        assert!(text(&output.stdout).contains("job 7 merges"), "{said}");
+        assert!(calls(folder.path()).lines().last().unwrap().contains("--dependency=afterok:7 "), "{said}");
+    }
+}
+
 #[test]
 fn a_measured_experiment_is_one_task_on_its_own_node() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +116,12 @@ fn errors_name_the_cause() {
         (SBATCH, vec![&file, "--at", "rate=3"], 2, "no such point"),
         (SBATCH, vec!["missing.toml"], 2, "missing.toml"),
         (refused, vec![&file], 1, "invalid partition specified: x"),
-        ("#!/bin/sh\necho Submitted\n", vec![&file], 1, "not the number of a job"),
+        (
+            "#!/bin/sh\necho Queued\n",
+            vec![&file],
+            1,
+            "sbatch submitted job pilotlab-t2, but its number is not in \"Queued\"",
+        ),
     ] {
         let more = [&["--out", out.to_str().unwrap()], &args[..]].concat();
         let output = submit(folder.path(), sbatch, &more);

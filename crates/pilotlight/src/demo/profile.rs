@@ -1,6 +1,6 @@
 //! A short profile of this machine for `pass`: what the CPU draws at a few CPU quotas of the worker cores, and how often they then poll.
 //!
-//! `pilotlab profile cpu` makes a full one. This one has the mean time between two polls where `pass` uses the 99th percentile: of
+//! `pilotlab profile` makes a full one. This one has the mean time between two polls where `pass` uses the 99th percentile: of
 //! configurations that differ only in the quota both have the same order.
 
 use std::fmt::Write as _;

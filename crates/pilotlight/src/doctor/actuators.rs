@@ -40,7 +40,7 @@ fn budget(section: &mut Section, has_limits: bool, has_quota: bool) {
             let reason = Reason {
                 why: "neither a RAPL limit nor a CPU quota can be set",
                 costs: "`pass` with another machine's profile holds a budget of the whole server, nothing one of the CPU packages",
-                remedy: &["see RAPL limits and CPU quota; or `pilotlab profile cpu` and --budget-profile"],
+                remedy: &["see RAPL limits and CPU quota; or `pilotlab profile` and --budget-profile"],
             };
             return section.limited(item, "no mechanism of the CPU".to_owned(), json!({ "policy": null }), reason);
         }

@@ -19,7 +19,7 @@ const PASS: &str = "pass";
 const RAPL_ONLY: &str = "rapl-only";
 const CPU_BANDWIDTH: &str = "cpu-bandwidth";
 /// A hint for a better controller.
-pub(super) const PROFILE_HELP: &str = "`pilotlab profile cpu` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
+pub(super) const PROFILE_HELP: &str = "`pilotlab profile --out FILE DRIVE` makes a profile of this machine, and --budget-profile FILE has pass hold budgets by it, with CPU and drives";
 
 /// The candidates for the active policy, the best first; the last is the chosen one alone.
 pub(super) fn candidates(operation: &Operation, domain: BudgetDomain) -> Vec<PolicyChoice> {

@@ -31,8 +31,11 @@ pub(crate) fn tolerance_state(policy: &PolicyReport) -> Option<String> {
     let words = [("", ""), ("loss ", ""), ("baseline ", " old"), ("unreachable: ", ""), ("", "")];
     let value = |name: &str| policy.view.iter().find(|seen| seen.name == name).map(|seen| seen.value.as_str());
     let known = TOLERANCE_VIEW.iter().zip(words);
-    let all: Vec<_> =
-        known.filter_map(|(name, (before, after))| Some(format!("{before}{}{after}", value(name)?))).collect();
+    let text = |(name, (before, after)): (&&str, (&str, &str))| {
+        let value = value(name)?;
+        Some(format!("{before}{value}{}", if value == "unknown" { "" } else { after }))
+    };
+    let all: Vec<_> = known.filter_map(text).collect();
     (!all.is_empty()).then(|| all.join(", "))
 }
 
@@ -150,6 +153,9 @@ mod tests {
         ] {
             assert!(text.contains(words), "no `{words}` in {text}");
         }
+        let unknown =
+            PolicyReport { view: vec![seen("baseline_age", "unknown"), seen("loss", "unknown")], ..policy.clone() };
+        assert_eq!(tolerance_state(&unknown).as_deref(), Some("loss unknown, baseline unknown"));
         let text = goals(&GoalsReport::default(), &PolicyReport { view: Vec::new(), ..policy });
         assert_eq!(text, "");
     }

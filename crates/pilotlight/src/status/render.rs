@@ -73,9 +73,29 @@ fn policy(report: &Report) -> String {
         // Whatever it computes from watts that were not measured was not measured either.
         let is_modelled = report.power.as_ref().is_some_and(|power| power.modelled.is_some());
         let modelled = if is_modelled { "; watts are modelled" } else { "" };
-        line(&mut out, "policy view", &format!("{}{modelled}", view.join(", ")));
+        let mut label = "policy view";
+        for text in wrapped(&view, modelled) {
+            line(&mut out, std::mem::take(&mut label), &text);
+        }
     }
     out
+}
+
+/// Maximum length of a line of a policy's view, in characters.
+const VIEW_WIDTH: usize = 76;
+
+/// The items of a list in lines, and `end` after them.
+fn wrapped(items: &[String], end: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for (at, item) in items.iter().enumerate() {
+        let item = format!("{item}{}", if at + 1 < items.len() { "," } else { end });
+        match lines.last_mut() {
+            Some(last) if last.is_empty() => *last = item,
+            Some(last) if last.chars().count() + 1 + item.chars().count() <= VIEW_WIDTH => *last += &format!(" {item}"),
+            _ => lines.push(item),
+        }
+    }
+    lines
 }
 
 fn io(io: &IoReport) -> String {

@@ -280,7 +280,7 @@ fn a_policy_that_ignores_budgets_is_wrapped_also_after_a_restart() {
     assert_eq!(server.request(&["status"])["policy"]["name"], "static");
     let set = server.request(&["set", "budget", "500W", "--no-wait"]);
     assert_eq!((&set["policy"], &set["inner_policy"]), (&json!("cpu-bandwidth"), &json!("static")));
-    assert!(set["help"].as_str().unwrap().contains("pilotlab profile cpu"), "{set}");
+    assert!(set["help"].as_str().unwrap().contains("pilotlab profile --out FILE DRIVE"), "{set}");
     assert_eq!(set["unused"], json!([]));
     server.expect_log("policy cpu-bandwidth holds the budget, inner policy static");
     server.kill();
@@ -311,5 +311,5 @@ fn with_a_profile_the_policy_is_pass() {
     fs::write(folder.path().join("wrong.toml"), "name = 1").unwrap();
     let wrong = format!("--budget-profile={}", folder.path().join("wrong.toml").display());
     let refused = run(&["serve", "--check", "--namespace=mem:1MiB", &wrong]);
-    assert!(text(&refused.stderr).contains("`pilotlab profile cpu` makes one"), "{}", text(&refused.stderr));
+    assert!(text(&refused.stderr).contains("DRIVE` makes one"), "{}", text(&refused.stderr));
 }

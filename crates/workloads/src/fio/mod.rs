@@ -31,6 +31,9 @@ use crate::record::{Record, Tool};
 /// Versions with whose output the adapter was tested: Debian 12's and 13's.
 pub const TESTED: [&str; 2] = ["3.33", "3.39"];
 
+/// The first version with latencies in nanoseconds is 3.0.
+const MIN_MAJOR: u32 = 3;
+
 const HELP: &str = "apt install fio, or set workload.program";
 /// Engines that need no file.
 const FILELESS: [&str; 12] =
@@ -272,6 +275,11 @@ impl Workload for Fio {
         let version = program::version_in(&output).filter(|_| output.starts_with("fio-")).map(str::to_owned);
         let version =
             version.ok_or_else(|| missing(format!("it is not fio: --version prints {:?}", output.trim()), HELP))?;
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        if major.is_none_or(|major| major < MIN_MAJOR) {
+            let why = format!("the output of fio {version} cannot be read: its latencies are not in nanoseconds");
+            return Err(missing(why, "install fio 3.8 or later, or set workload.program"));
+        }
         let engines = program::output(&self.options.program, &["--enghelp"], HELP)?;
         let engines: Vec<&str> = engines.lines().skip(1).map(str::trim).collect();
         let has = |engine: &String| engine.contains(['/', ':']) || engines.contains(&engine.as_str());

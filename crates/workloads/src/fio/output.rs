@@ -4,8 +4,12 @@
 //! and bytes are added, the runtime is that of the longest job, latencies are pooled ([`Moments`]). After a ramp fio's latencies can
 //! count a few requests more than `total_ios`: those outstanding when the ramp ended. The operations of a class are `total_ios`.
 //!
+//! fio 3.8 to 3.16 print no count (`N`) with latencies: it is the sum of the bins, else `total_ios`. Several versions print `-nan` for
+//! means of nothing, which is not JSON: it is read as `null`.
+//!
 //! A histogram value is the middle of fio's bucket, whose width is 1/64 of its power of two: the error is at most 0.8 %.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -35,6 +39,7 @@ struct Job {
     read: Direction,
     write: Direction,
     trim: Direction,
+    #[serde(default)]
     sync: Sync,
     usr_cpu: f64,
     sys_cpu: f64,
@@ -55,26 +60,42 @@ struct Direction {
     lat_ns: Latency,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Sync {
+    total_ios: u64,
     lat_ns: Latency,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Latency {
     min: u64,
     max: u64,
-    mean: f64,
-    stddev: f64,
+    mean: Option<f64>,
+    stddev: Option<f64>,
     #[serde(rename = "N")]
-    count: u64,
-    #[serde(default)]
+    count: Option<u64>,
     bins: BTreeMap<u64, u64>,
 }
 
 impl Latency {
-    fn moments(&self) -> Moments {
-        Moments::new(self.count, self.mean, self.stddev, self.min, self.max).with_histogram(self.bins.clone())
+    /// Its statistics; nothing without a mean. `total_ios`: the operations, if neither count nor bins are printed.
+    fn moments(&self, total_ios: u64) -> Moments {
+        let Some(mean) = self.mean else { return Moments::default() };
+        let in_bins = || self.bins.values().sum();
+        // A latency that was not measured is 0 throughout.
+        let counted = || {
+            if !self.bins.is_empty() {
+                in_bins()
+            } else if self.max > 0 {
+                total_ios
+            } else {
+                0
+            }
+        };
+        let count = self.count.unwrap_or_else(counted);
+        Moments::new(count, mean, self.stddev.unwrap_or(0.0), self.min, self.max).with_histogram(self.bins.clone())
     }
 }
 
@@ -85,7 +106,7 @@ pub(super) fn record(outcome: &Outcome, kind: Kind) -> Result<Record, Problem> {
     let (before, json, after) = parts(&stdout);
     let notes = notes([before, after, &*stderr]);
     let Some(json) = json else { return Err(failed(outcome, &notes, "no result in the output")) };
-    let output = read(json)?;
+    let output = read(&without_nan(json))?;
     if let Some(job) = output.jobs.iter().find(|job| job.error != 0) {
         return Err(failed(outcome, &notes, &format!("job {} ended with error {}", job.jobname, job.error)));
     }
@@ -147,6 +168,21 @@ fn failed(outcome: &Outcome, notes: &[String], why: &str) -> Problem {
     problem("fio", format!("{why}; {status}; {output}"))
 }
 
+/// The text with `null` in place of `nan`, `-nan`, `inf` and `-inf`, which follow the colon of a key.
+fn without_nan(json: &str) -> Cow<'_, str> {
+    let is_number = |text: &str| ["nan", "-nan", "inf", "-inf"].contains(&text);
+    let of = |line: &str| {
+        let (key, value) = line.split_once("\" : ")?;
+        let value = value.trim_end_matches(',');
+        is_number(value).then(|| format!("{key}\" : null{}", if line.ends_with(',') { "," } else { "" }))
+    };
+    if !json.lines().any(|line| of(line).is_some()) {
+        return Cow::Borrowed(json);
+    }
+    let lines = json.lines().map(|line| of(line).unwrap_or_else(|| line.to_owned()));
+    Cow::Owned(lines.collect::<Vec<_>>().join("\n"))
+}
+
 fn read(json: &str) -> Result<Output, Problem> {
     let mut reader = serde_json::Deserializer::from_str(json);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -176,7 +212,7 @@ fn class<'a>(operation: &OperationKind, jobs: impl Iterator<Item = &'a Direction
         operations += job.total_ios;
         bytes += job.io_bytes;
         runtime_ms = job.runtime.max(runtime_ms);
-        latency.merge(if kind == Kind::Total { &job.lat_ns } else { &job.clat_ns }.moments());
+        latency.merge(if kind == Kind::Total { &job.lat_ns } else { &job.clat_ns }.moments(job.total_ios));
     }
     (operations > 0).then(|| Class {
         kind: operation.clone(),
@@ -217,16 +253,16 @@ fn extra(jobs: &[Job]) -> BTreeMap<String, f64> {
         ("short_requests_count".into(), directions().map(|d| d.short_ios as f64).sum()),
         ("dropped_requests_count".into(), directions().map(|d| d.drop_ios as f64).sum()),
     ]);
-    let submission = pooled(directions().map(|direction| &direction.slat_ns));
+    let submission = pooled(directions().map(|direction| (&direction.slat_ns, direction.total_ios)));
     extra.extend(submission.mean_ns().map(|mean| ("submission_mean_ns".into(), mean)));
-    let syncs = pooled(jobs.iter().map(|job| &job.sync.lat_ns));
+    let syncs = pooled(jobs.iter().map(|job| (&job.sync.lat_ns, job.sync.total_ios)));
     extra.insert("syncs_count".into(), syncs.count() as f64);
     extra.extend(syncs.mean_ns().map(|mean| ("sync_mean_ns".into(), mean)));
     extra
 }
 
-fn pooled<'a>(latencies: impl Iterator<Item = &'a Latency>) -> Moments {
+fn pooled<'a>(latencies: impl Iterator<Item = (&'a Latency, u64)>) -> Moments {
     let mut all = Moments::default();
-    latencies.for_each(|latency| all.merge(latency.moments()));
+    latencies.for_each(|(latency, total_ios)| all.merge(latency.moments(total_ios)));
     all
 }

@@ -271,6 +271,58 @@ fn errors_have_fio_s_output() {
     assert!(read(&outcome(&text[..text.len() / 2], BEGAN_33)).at.starts_with("fio's output"));
 }
 
+/// The text without `"N"`, as fio 3.8 to 3.16 print it, and with `-nan` where nothing was measured (fio 672, 1478).
+fn without_counts(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("\"N\" : ") {
+            let last = lines.pop().unwrap();
+            let comma = if line.ends_with(',') { "," } else { "" };
+            lines.push(last.trim_end_matches(',').to_owned() + comma);
+        } else {
+            lines.push(
+                line.replace("\"bw_dev\" : 0.000000", "\"bw_dev\" : -nan")
+                    .replace("\"iops_stddev\" : 0.000000", "\"iops_stddev\" : nan"),
+            );
+        }
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn counts_of_older_versions_are_those_of_the_bins_or_operations() {
+    for (version, began) in [("3.33", BEGAN_33), ("3.39", BEGAN_39)] {
+        let text = fixture(&format!("fio/{version}.txt"));
+        let old = without_counts(&text);
+        assert!(!old.contains("\"N\"") && old.contains("\"bw_dev\" : -nan,"));
+        let parsed = |text: &str, kind| output::record(&outcome(text, began), kind).unwrap();
+        assert_eq!(parsed(&old, Kind::Total), parsed(&text, Kind::Total), "the bins are those of `lat`");
+        let (old, new) = (parsed(&old, Kind::Completion), parsed(&text, Kind::Completion));
+        let means = |record: &Record| record.classes.iter().map(|class| class.latency.mean_ns).collect::<Vec<_>>();
+        assert_eq!((means(&old).len(), &old.extra), (means(&new).len(), &new.extra));
+        assert!(
+            means(&new).into_iter().zip(means(&old)).all(|(new, old)| (new.unwrap() / old.unwrap() - 1.0).abs() < 0.1)
+        );
+    }
+}
+
+#[test]
+fn a_version_whose_output_cannot_be_read_is_refused_before_anything_is_written() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("fio");
+    for (version, refused) in [("fio-2.21", true), ("fio-3.8", false), ("fio-3.16-dirty", false)] {
+        let script = format!("#!/bin/sh\ncase $1 in --version) echo {version};; *) echo Engines:; echo psync;; esac\n");
+        let new = folder.path().join("new");
+        std::fs::write(&new, script).unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::rename(new, &program).unwrap();
+        let tool = configured(&format!("program = '{}'", program.display())).tool();
+        assert_eq!(tool.is_err(), refused, "{version}: {tool:?}");
+        assert!(!refused || tool.unwrap_err().help.contains("install fio 3.8 or later"));
+    }
+}
+
 #[test]
 fn a_missing_field_is_named() {
     let text = fixture("fio/3.33.txt");

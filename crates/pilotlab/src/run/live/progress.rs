@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pilotlight_lab::plan::Plan;
+pub(crate) use pilotlight_lab::report::time_words as time;
 use pilotlight_lab::results::summary::words;
 use pilotlight_lab::run::Event;
 
@@ -62,14 +63,4 @@ pub(crate) fn bar() -> ProgressBar {
     let bar = ProgressBar::new(1).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar
-}
-
-/// A time as text.
-pub(crate) fn time(seconds: f64) -> String {
-    let minutes = (seconds / 60.0).round() as u64;
-    match minutes {
-        0..2 => format!("{seconds:.0} s"),
-        2..120 => format!("{minutes} min"),
-        _ => format!("{} h {} min", minutes / 60, minutes % 60),
-    }
 }

@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_host::units;
+use pilotlight_lab::report::replay::{extent, policy, saved, value};
 use pilotlight_lab::results::summary::PointResult;
 use pilotlight_lab::simulated::experiment::{self, Bench, LoadError, Request};
 use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
-use pilotlight_report::table::short;
 use pilotlight_trace::Format;
 
+use super::planner::{self, PlannerArgs};
 use super::{SimulatedArgs, VariantArgs};
 use crate::console;
 use crate::run::RunArgs;
@@ -25,8 +26,9 @@ const FILES: [(&str, &str); 3] = [
     ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../../profiles/sandman-epyc-9454p.toml")),
     ("profiles/ssd/pm1743.toml", include_str!("../../../../../profiles/ssd/pm1743.toml")),
 ];
-/// The reference policy for savings.
-const BASELINE: &str = "spdk-static";
+
+/// Drives of the built-in experiment.
+const DRIVES: u16 = 16;
 
 /// Options of a replay.
 #[derive(Args, Clone, Debug)]
@@ -37,7 +39,8 @@ pub(in crate::run) struct ReplayArgs {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["file", "all"])]
     pub(super) replay: Option<String>,
 
-    /// Only this policy; repeatable: spdk-static, linux-interrupt, governor, dynamic, hybrid-poll, sandman
+    /// Only this policy; repeatable: spdk-static, linux-interrupt, governor, dynamic, hybrid-poll, sandman, adaptive;
+    /// pass with --set budget_w=WATTS, pacer with --set tolerance=SHARE
     #[arg(long, value_name = "NAME", requires = "replay")]
     policy: Vec<String>,
 
@@ -65,6 +68,9 @@ pub(in crate::run) struct ReplayArgs {
     /// Number of windows of 2 s to simulate of a long trace [default: 48]
     #[arg(long, value_name = "COUNT", requires = "replay")]
     windows: Option<u32>,
+
+    #[command(flatten)]
+    planner: PlannerArgs,
 }
 
 impl ReplayArgs {
@@ -87,6 +93,7 @@ impl ReplayArgs {
         add("--dependent", self.dependent.map(us));
         add("--speed", self.speed.map(|speed| format!("{speed:?}")));
         add("--windows", self.windows.map(|windows| windows.to_string()));
+        words.extend(self.planner.words());
         words
     }
 }
@@ -103,8 +110,10 @@ pub(super) fn prepare(args: &RunArgs, source: &str, mut request: Request) -> any
     add("dependent", wanted.dependent.map(|ns| quoted(&format!("{ns}ns"))));
     add("speed", wanted.speed.map(|speed| format!("{speed:?}")));
     add("sample.windows", wanted.windows.map(|windows| windows.to_string()));
+    set.extend(wanted.planner.keys(FILES[1].1, DRIVES)?);
     request.set.splice(0..0, set);
-    let mut bench = experiment::load_text("trace-file.toml", EXPERIMENT, &request, &|name| embedded(name))?;
+    let text = planner::with_goals(EXPERIMENT, &request.set);
+    let mut bench = experiment::load_text("trace-file.toml", &text, &request, &|name| embedded(name))?;
     only(&mut bench, &wanted.policy)?;
     let VariantArgs { family, perturb, lhs, .. } = args.simulated.variants;
     let choice = Choice { family, perturb, draws: lhs, ..Choice::default() };
@@ -122,7 +131,8 @@ fn embedded(name: &str) -> Result<String, LoadError> {
 fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
     let known: Vec<String> = bench.experiment.policies.iter().map(|policy| policy.label.clone()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
-        anyhow::bail!("--policy {unknown}: there are {}", known.join(", "));
+        let needed = planner::needed(unknown).map(|needed| format!("{needed}; ")).unwrap_or_default();
+        anyhow::bail!("--policy {unknown}: {needed}there are {}", known.join(", "));
     }
     let keep = |label: &String| wanted.is_empty() || wanted.contains(label);
     bench.experiment.policies.retain(|policy| keep(&policy.label));
@@ -134,10 +144,12 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
     let first = points.first().context("nothing was run")?;
     if args.output.json {
-        return console::println(format_args!("{:#}", json(source, bench, points)));
+        return console::println(format_args!("{:#}", json(source, bench, points, &args.simulated.replay.planner)));
     }
-    let model = format!("modelled on {} (hash {}), a month is 30 days\n", bench.machine.name, bench.hash);
-    let [heading, table, place] = [heading(source, first), table(points).to_string(), place(&args.out())];
+    let planner = &args.simulated.replay.planner;
+    let scaled = planner.machine().unwrap_or_default();
+    let model = format!("modelled on {} (hash {}){scaled}; a month is 30 days\n", bench.machine.name, bench.hash);
+    let [heading, table, place] = [extent(source, first), table(points, planner).to_string(), place(&args.out())];
     console::println(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
@@ -145,28 +157,17 @@ fn place(out: &Path) -> String {
     out.join("trace-file").display().to_string()
 }
 
-fn value(point: &PointResult, metric: &str) -> Option<f64> {
-    Some(point.values.get(metric)?.mean)
+/// Cost and kilograms of CO2 of a month, if asked for.
+fn of_month(point: &PointResult, planner: &PlannerArgs) -> [(&'static str, &'static str, Option<f64>); 2] {
+    let kwh = value(point, "kwh_per_month");
+    let cost = kwh.zip(planner.price).map(|(kwh, price)| kwh * price);
+    let co2_kg = kwh.zip(planner.carbon).map(|(kwh, grams)| kwh * grams / 1e3);
+    [("cost/month", "cost_per_month", cost), ("kg CO2/month", "co2_kg_per_month", co2_kg)]
 }
 
-fn policy(point: &PointResult) -> String {
-    point.knobs.get("policy").map(ToString::to_string).unwrap_or_default()
-}
-
-/// The replayed part of the trace.
-fn heading(source: &str, point: &PointResult) -> String {
-    let number = |metric: &str| value(point, metric).unwrap_or(f64::NAN);
-    let (requests, iops) = (number("trace_requests"), number("trace_iops"));
-    let windows = number("replayed_windows");
-    let how = if number("replayed_share") == 1.0 {
-        "replayed whole".to_owned()
-    } else {
-        format!("{windows:.0} windows replayed, {:.2} % of it; intervals are of 95 %", 100.0 * number("replayed_share"))
-    };
-    format!("{source}: {requests:.0} requests in {} s, {iops:.1} IOPS; {how}", short(requests / iops))
-}
-
-fn table(points: &[PointResult]) -> Table {
+fn table(points: &[PointResult], planner: &PlannerArgs) -> Table {
+    let asked = points.first().map(|point| of_month(point, planner)).into_iter().flatten();
+    let asked = asked.filter_map(|(heading, _, value)| value.map(|_| heading));
     let headings = [
         "<policy",
         "MJ/day",
@@ -179,46 +180,45 @@ fn table(points: &[PointResult]) -> Table {
         "p99.9 us",
         "cores awake",
     ];
+    let headings: Vec<&str> = headings.into_iter().chain(asked).collect();
     let mut table = Table::new(&headings);
-    let baseline =
-        points.iter().find(|point| policy(point) == BASELINE).and_then(|point| value(point, "joules_per_day"));
-    for point in points {
+    for (point, saved) in points.iter().zip(saved(points)) {
         let number = |metric: &str, factor: f64, digits: usize| {
             value(point, metric).map_or("-".to_owned(), |value| format!("{:.digits$}", value * factor))
         };
         let low = number("joules_per_day_low", 1e-6, 2);
         let high = number("joules_per_day_high", 1e-6, 2);
-        table.row([
+        let own = [
             policy(point),
             number("joules_per_day", 1e-6, 2),
-            if low == high { "exact".to_owned() } else { format!("{low} to {high}") },
+            if low == high { "-".to_owned() } else { format!("{low} to {high}") },
             number("kwh_per_month", 1.0, 1),
             number("system_power_w", 1.0, 1),
-            saved(baseline, value(point, "joules_per_day")),
+            saved.map_or("-".to_owned(), |percent| format!("{percent:.2} %")),
             number("latency_p50_us", 1.0, 1),
             number("latency_p99_us", 1.0, 1),
             number("latency_p99_9_us", 1.0, 1),
             number("cores_awake", 1.0, 2),
-        ]);
+        ];
+        let of_month = of_month(point, planner).into_iter().filter_map(|(.., value)| value);
+        table.row(own.into_iter().chain(of_month.map(|value| format!("{value:.2}"))));
     }
     table
 }
 
-fn saved(baseline: Option<f64>, own: Option<f64>) -> String {
-    let share = baseline.zip(own).map(|(baseline, own)| 100.0 * (1.0 - own / baseline));
-    share.map_or("-".to_owned(), |percent| format!("{percent:.2} %"))
-}
-
-fn json(source: &str, bench: &Bench, points: &[PointResult]) -> serde_json::Value {
+fn json(source: &str, bench: &Bench, points: &[PointResult], planner: &PlannerArgs) -> serde_json::Value {
     let row = |point: &PointResult| {
         let mut row = serde_json::Map::new();
         row.insert("policy".into(), policy(point).into());
         row.insert("saturated_runs".into(), point.saturated.into());
+        row.extend(
+            of_month(point, planner).into_iter().filter_map(|(_, key, value)| Some((key.to_owned(), value?.into()))),
+        );
         row.extend(point.values.iter().map(|(metric, spread)| (metric.clone(), spread.mean.into())));
         serde_json::Value::Object(row)
     };
     serde_json::json!({
-        "version": 1, "trace": source, "profile": bench.machine.name, "hash": bench.hash, "watts": "modelled",
+        "version": 1, "trace": source, "extent": points.first().map(|first| extent(source, first)), "profile": bench.machine.name, "hash": bench.hash, "watts": "modelled",
         "days_of_month": 30, "confidence": 0.95, "policies": points.iter().map(row).collect::<Vec<_>>(),
     })
 }

@@ -175,8 +175,12 @@ impl Checker<'_> {
             let path = base.join(file);
             let text = read_text(&path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))?;
             let is_wrong = pilotlight_policy::build("pass", &[("profile", &text)]).is_err();
-            let wrong =
-                || format!("{}: this is no profile of a machine; `pilotlab profile cpu` makes one", path.display());
+            let wrong = || {
+                let path = path.display();
+                format!(
+                    "{path}: this is no whole profile of a machine; `pilotlab profile --out {path} DRIVE` makes one"
+                )
+            };
             if is_wrong { Err(wrong()) } else { Ok(text) }
         })
     }

@@ -254,3 +254,12 @@ fn power_states_are_counted_where_there_are_any() {
     let said = power_states(&[in_state(1, 0), in_state(2, 3), in_state(7, 0)]);
     assert_eq!(said, "power states          2 controllers in PS0, 1 controller in PS3\n");
 }
+
+#[test]
+fn a_long_view_has_lines_of_limited_length() {
+    let items: Vec<String> = (0..30).map(|at| format!("quantity {at} 12.5 W")).collect();
+    let lines = wrapped(&items, "; watts are modelled");
+    assert!(lines.len() > 5 && lines.iter().all(|line| line.chars().count() <= VIEW_WIDTH), "{lines:#?}");
+    assert_eq!(lines.join(" "), items.join(", ") + "; watts are modelled");
+    assert_eq!(wrapped(&items[..2], ""), ["quantity 0 12.5 W, quantity 1 12.5 W"]);
+}
