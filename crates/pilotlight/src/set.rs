@@ -5,6 +5,7 @@ mod goals;
 use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
+use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::{NAMES, POLICIES};
 
 use crate::admin::client::{self, SocketArgs};
@@ -55,6 +56,11 @@ Examples:
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are accepted.
 These settings are kept and end as goals do; see docs/budget.md.";
 
+const FOREIGN_PROFILE: &str = "\
+note: its profile is of another machine, so its models are wrong by what differs; `pilotlab profile` makes one of this machine,
+and --budget-profile FILE has the server use it
+";
+
 const BACKGROUND_EXAMPLES: &str = "\
 Examples:
   pilotlight set scrub pause
@@ -80,10 +86,10 @@ enum SetCommand {
     /// Let another policy decide, or the same one with other parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
-    /// Most power that may be drawn; the policy holds it from now on, or one around it
+    /// Power that the server may draw at most; the policy keeps it, or one that is put around it
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Budget(BudgetArgs),
-    /// How long requests may take, so that power can be saved: relative to no saving, or at most
+    /// Latency that may be lost to save power: a share (0.2), or a limit (500us)
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Tolerance(ToleranceArgs),
     /// Most bytes a second of a namespace, or of a host over all namespaces
@@ -255,7 +261,14 @@ fn set_policy(args: &SetArgs, policy: &PolicyArgs) -> anyhow::Result<Exit> {
 
 /// The message about the active policy.
 pub(crate) fn policy_set(report: &PolicyReport) -> String {
-    format!("policy {} is active{}\n", report.name, changed(report))
+    let foreign = if has_foreign_profile(report) { FOREIGN_PROFILE } else { "" };
+    format!("policy {} is active{}\n{foreign}", report.name, changed(report))
+}
+
+/// Whether its models are of a machine that comes with the program.
+fn has_foreign_profile(report: &PolicyReport) -> bool {
+    let profile = report.parameters.iter().find(|parameter| parameter.key == "profile");
+    profile.is_some_and(|profile| Profile::named(&profile.value).is_some())
 }
 
 fn changed(report: &PolicyReport) -> String {
@@ -265,5 +278,25 @@ fn changed(report: &PolicyReport) -> String {
         (true, _) => String::new(),
         (false, true) => ", every parameter at its default".to_owned(),
         (false, false) => format!(", with {}", set.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilotlight_plant::View;
+
+    use super::*;
+    use crate::status::measure;
+
+    #[test]
+    fn the_profile_of_another_machine_is_noted() {
+        let own = include_str!("../../../profiles/pass-xeon-gold-6430.toml").replace("name = \"pass-", "name = \"own-");
+        let notes = |name: &str, parameters: &[(&str, &str)]| {
+            let pair = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+            let choice = PolicyChoice { name: name.to_owned(), parameters: parameters.iter().map(pair).collect() };
+            policy_set(&measure::policy(&choice, View::new())).contains("another machine")
+        };
+        assert!(notes("pass", &[]) && notes("adaptive", &[("profile", "pass-xeon-gold-6430")]));
+        assert!(!notes("pass", &[("profile", &own)]) && !notes("adaptive", &[]) && !notes("sandman", &[]));
     }
 }

@@ -67,6 +67,12 @@ fn an_unknown_key_hides_only_what_may_follow_from_it() {
               | ^^^
               = did you mean `nqn`?
               = valid in [[subsystem]]: nqn, serial, allowed_hosts, controller_ids, namespace
+            error: subsystem[0].namespace[0].nsid: 0 is not a namespace identifier
+             --> server.toml:6:8
+              |
+            6 | nsid = 0
+              |        ^
+              = use 1 to 1024
             error: subsystem[1]: `nqn` is missing
              --> server.toml:8:1
               |
