@@ -22,6 +22,9 @@ pub struct SensorSet {
     pub domains: Vec<(String, Domain)>,
     /// Optional sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
+    /// What users should know of the sensors' values, with the name of the sensor.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// If no power is read: all power sensors of other machines, with the reason why each is unavailable.
     pub survey: Vec<Missing>,
     /// If no power is read: available power sensors that the experiment does not use.
@@ -86,6 +89,7 @@ impl SensorSet {
         match spec.config.open(roots) {
             Ok(sensor) => {
                 let name = self.free_name(&spec.config);
+                self.notes.extend(sensor.about().notes.iter().map(|note| format!("{name}: {note}")));
                 self.domains.extend(sensor.domains().iter().map(|domain| (name.clone(), domain.clone())));
                 self.names.push(name);
                 self.specs.push(spec);

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         console::println(serde_json::to_string_pretty(&as_value(&reading, &missing))?)?;
     } else {
-        console::print(found(&reading, args.all) + &absent(&reading, &missing))?;
+        console::print(found(&reading, args.all) + &noted(&reading) + &absent(&reading, &missing))?;
     }
     Ok(Exit::Clean.into())
 }
@@ -152,17 +152,28 @@ fn none(reading: &[LiveReading]) -> &'static str {
 fn absent(reading: &[LiveReading], missing: &[Missing]) -> String {
     const NO_POWER: &str = "No power is measured: no power sensor of this machine can be read. Remedies:";
     if has_power(reading) {
-        return listed("not found:", missing.iter());
+        return not_found("not found:", missing);
     }
     let (power, others): (Vec<&Missing>, Vec<&Missing>) = missing.iter().partition(|missing| is_power_sensor(missing));
-    listed(NO_POWER, power.into_iter()) + &listed("not found:", others.into_iter())
+    not_found(NO_POWER, power) + &not_found("not found:", others)
 }
 
-fn listed<'a>(heading: &str, missing: impl Iterator<Item = &'a Missing>) -> String {
+fn not_found<'a>(heading: &str, missing: impl IntoIterator<Item = &'a Missing>) -> String {
+    listed(heading, missing.into_iter().map(|missing| (&*missing.sensor, vec![&*missing.what, &*missing.help])))
+}
+
+/// What users should know of the sensors that are read.
+fn noted(reading: &[LiveReading]) -> String {
+    let noted = reading.iter().filter(|reading| !reading.notes.is_empty());
+    listed("notes:", noted.map(|reading| (&*reading.sensor, reading.notes.iter().map(|note| &**note).collect())))
+}
+
+/// Sensors, each with texts.
+fn listed<'a>(heading: &str, sensors: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> String {
     let mut text = String::new();
-    for Missing { sensor, what, help, .. } in missing {
+    for (sensor, texts) in sensors {
         let _ = writeln!(text, "  {sensor}");
-        for line in [what, help].into_iter().flat_map(|words| wrapped(words)) {
+        for line in texts.into_iter().flat_map(wrapped) {
             let _ = writeln!(text, "      {line}");
         }
     }
@@ -245,7 +256,7 @@ fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
         let values = reading.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
         json!({
             "sensor": reading.sensor, "interval_ns": reading.interval_ns,
-            "values": values.as_ref().ok(), "error": values.as_ref().err(),
+            "values": values.as_ref().ok(), "error": values.as_ref().err(), "notes": reading.notes,
         })
     };
     json!({ "sensors": reading.iter().map(sensor).collect::<Vec<_>>(), "missing": missing })
@@ -258,7 +269,7 @@ mod tests {
     use super::*;
 
     fn reading(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
-        LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
+        LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, notes: Vec::new(), values: Ok(values) }
     }
 
     fn machine() -> Vec<LiveReading> {
@@ -291,6 +302,15 @@ ipmi                         -  no answer within 5 s  1 ms
         assert!(text.contains("No power is measured") && text.contains("intel_rapl_msr"), "{text}");
         assert!(absent(&machine(), &missing).starts_with("\nnot found:"));
         assert!(!none(&machine()[1..]).is_empty() && none(&machine()).is_empty());
+    }
+
+    #[test]
+    fn notes_of_sensors_are_shown() {
+        assert_eq!(noted(&machine()), "");
+        let mut reading = machine();
+        reading[0].notes.push("it may lie".into());
+        assert_eq!(noted(&reading), "\nnotes:\n  rapl\n      it may lie\n");
+        assert_eq!(as_value(&reading, &[])["sensors"][0]["notes"][0], "it may lie");
     }
 
     #[test]

@@ -21,6 +21,8 @@ pub struct LiveReading {
     pub sensor: String,
     /// Update interval in nanoseconds.
     pub interval_ns: u64,
+    /// What users should know of its values.
+    pub notes: Vec<String>,
     /// Its domains with their values, or the error.
     pub values: Result<Vec<(Domain, Option<Value>)>, String>,
 }
@@ -56,9 +58,9 @@ impl Monitored {
         let result = self.sensor.read(&mut readings);
         let at_ns = now_ns();
         let about = self.sensor.about();
-        let (sensor, interval_ns) = (about.name.clone(), about.native_interval_ns);
+        let (sensor, interval_ns, notes) = (about.name.clone(), about.native_interval_ns, about.notes.clone());
         if let Err(error) = result {
-            return LiveReading { sensor, interval_ns, values: Err(error.to_string()) };
+            return LiveReading { sensor, interval_ns, notes, values: Err(error.to_string()) };
         }
         let mut values: Vec<(Domain, Option<Value>)> =
             about.domains.iter().map(|domain| (domain.clone(), None)).collect();
@@ -71,7 +73,7 @@ impl Monitored {
                 *last = Some(now);
             }
         }
-        LiveReading { sensor, interval_ns, values: Ok(values) }
+        LiveReading { sensor, interval_ns, notes, values: Ok(values) }
     }
 }
 

@@ -50,12 +50,15 @@ pub struct About {
     pub native_interval_ns: u64,
     /// Whether a reading can take long (a network, another program, a slow bus): the sampler then uses a separate thread.
     pub slow: bool,
+    /// What users should know of its values.
+    pub notes: Vec<String>,
 }
 
 impl About {
     /// A fast sensor.
     pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
-        let mut about = Self { name: name.into(), domains: Vec::new(), native_interval_ns, slow: false };
+        let (name, notes) = (name.into(), Vec::new());
+        let mut about = Self { name, domains: Vec::new(), native_interval_ns, slow: false, notes };
         domains.into_iter().for_each(|domain| about.add(domain));
         about
     }

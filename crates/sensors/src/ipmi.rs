@@ -25,6 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or configure ipmitool with the arguments of a BMC on the \
     network; desktops, laptops and virtual machines have no BMC";
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
+/// phosphor-host-ipmid 167.
+const INACTIVE: &str = "the BMC says that its power measurement is deactivated, as OpenBMC does; its readings are used";
 /// No reading: all bits set.
 const NO_WATTS: u32 = 0xffff;
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or it may be disabled; try redfish";
@@ -75,15 +77,26 @@ impl Open for Ipmi {
         };
         let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System).timed(TIMING)]);
         let mut ipmi = Self { about, access, helpers_cpu_ns: 0 };
-        match ipmi.watts() {
-            Ok(_) => Ok(ipmi),
+        match ipmi.power() {
+            Ok(Power { active, .. }) => {
+                ipmi.about.notes.extend((!active).then(|| INACTIVE.to_owned()));
+                Ok(ipmi)
+            }
             Err(error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), UNSUPPORTED)),
         }
     }
 }
 
+/// A power reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Power {
+    watts: u32,
+    /// Whether the BMC says that it measures.
+    active: bool,
+}
+
 impl Ipmi {
-    fn watts(&mut self) -> Result<u32, ReadError> {
+    fn power(&mut self) -> Result<Power, ReadError> {
         match &mut self.access {
             Access::Device(bmc) => {
                 let response = bmc.request(NETFN_GROUP, GET_POWER_READING, &REQUEST, TIMEOUT);
@@ -109,7 +122,7 @@ impl Sensor for Ipmi {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let value = i64::from(self.watts()?) * 1_000_000;
+        let value = i64::from(self.power()?.watts) * 1_000_000;
         into.push(Reading { domain: 0, value });
         Ok(())
     }
@@ -119,9 +132,9 @@ impl Sensor for Ipmi {
     }
 }
 
-/// Watts of a response: completion code, group, current, minimum, maximum and mean power (two bytes each), time (four), period (four),
+/// The power in a response: completion code, group, current, minimum, maximum and mean power (two bytes each), time (four), period (four),
 /// state.
-fn decode(response: &[u8]) -> Result<u32, ReadError> {
+fn decode(response: &[u8]) -> Result<Power, ReadError> {
     let wrong = |what: String| Err(ReadError::Content(format!("the BMC's power reading: {what}")));
     match *response {
         [0xc1, ..] => wrong("not supported (C1h)".into()),
@@ -133,8 +146,8 @@ fn decode(response: &[u8]) -> Result<u32, ReadError> {
     }
 }
 
-/// Watts in the output of `ipmitool dcmi power reading`.
-fn parse(text: &str) -> Result<u32, ReadError> {
+/// The power in the output of `ipmitool dcmi power reading`.
+fn parse(text: &str) -> Result<Power, ReadError> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
         line.and_then(|rest| rest.trim_start_matches([' ', ':']).split_whitespace().next())
@@ -146,15 +159,12 @@ fn parse(text: &str) -> Result<u32, ReadError> {
     }
 }
 
-fn validated(watts: u32, active: bool) -> Result<u32, ReadError> {
-    if !active {
-        return Err(ReadError::Content("the BMC's power measurement is disabled".into()));
-    }
-    // A running server draws power.
+/// A running server draws power. The state is no reason to refuse it: OpenBMC never says that it measures.
+fn validated(watts: u32, active: bool) -> Result<Power, ReadError> {
     match watts {
         0 => Err(ReadError::Content("the BMC reports 0 W: it does not measure power".into())),
         NO_WATTS.. => Err(ReadError::Content(format!("the BMC reports {watts} W: all bits set means no reading"))),
-        watts => Ok(watts),
+        watts => Ok(Power { watts, active }),
     }
 }
 
@@ -175,11 +185,12 @@ mod tests {
 
     #[test]
     fn responses_are_decoded() {
-        assert_eq!(decode(&answer(214, 0x40)).unwrap(), 214);
+        assert_eq!(decode(&answer(214, 0x40)).unwrap(), Power { watts: 214, active: true });
+        assert_eq!(decode(&answer(360, 0)).unwrap(), Power { watts: 360, active: false }, "as OpenBMC says");
         for (bytes, expected) in [
             (answer(0, 0x40), "0 W"),
             (answer(0xffff, 0x40), "no reading"),
-            (answer(214, 0), "disabled"),
+            (answer(0, 0), "0 W"),
             (vec![0xc1], "not supported"),
             (vec![0xd4, 0], "0xd4"),
             (vec![0, GROUP_DCMI, 1, 0], "4 bytes"),

@@ -145,13 +145,27 @@ fn ipmitool_is_understood() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    for (watts, state, message) in
-        [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
-    {
+    assert!(sensor.about().notes.is_empty());
+    for (watts, state, message) in [
+        ("0", "activated", "0 W"),
+        ("0", "deactivated", "0 W"),
+        ("65535", "deactivated", "65535 W"),
+        ("", "activated", "no number"),
+    ] {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);
         assert!(missing.to_string().contains(message) || watts.is_empty(), "{missing}");
     }
+}
+
+#[test]
+fn a_reading_counts_beside_a_deactivated_state_and_has_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = tool(folder.path(), "360", "deactivated").open(&Roots::default()).unwrap();
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings, [Reading { domain: 0, value: 360_000_000 }]);
+    assert!(sensor.about().notes[0].contains("deactivated"), "{:?}", sensor.about().notes);
 }
 
 #[test]

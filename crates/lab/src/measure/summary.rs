@@ -27,6 +27,8 @@ pub struct Summary {
     pub energy: Vec<EnergyLine>,
     /// Whether an idle baseline was measured before each run.
     pub idle_baseline: bool,
+    /// What users should know of the sensors' values.
+    pub notes: Vec<String>,
     /// If no power is measured: power sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
     /// If no power is measured: available power sensors that were not requested.
@@ -83,6 +85,7 @@ impl Summary {
             lines: lines(rounds),
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
+            notes: sensors.notes.clone(),
             missing: sensors.survey.clone(),
             unused: sensors.unused.clone(),
             has_measured_power,

@@ -88,6 +88,7 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
     let sample = |watts: [Option<f64>; 3]| LiveReading {
         sensor: "rapl".into(),
         interval_ns: 1,
+        notes: Vec::new(),
         values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
     };
     let published = Arc::new(Published::new(board.sources()));
