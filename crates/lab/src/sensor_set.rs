@@ -164,7 +164,9 @@ impl SensorSet {
     fn open_those(&self, roots: &Roots, wanted: impl Fn(&Config) -> bool) -> Result<Vec<Planned>, Missing> {
         let mut planned = Vec::new();
         for (spec, name) in self.specs.iter().zip(&self.names).filter(|(spec, _)| wanted(&spec.config)) {
-            match spec.config.open(roots) {
+            // It was read when the run began: one failure, as of a BMC, does not end it.
+            let open = || spec.config.open(roots);
+            match open().or_else(|_| open()).or_else(|_| open()) {
                 Ok(sensor) => {
                     let sensor = Box::new(Named::new(name, sensor));
                     let interval_ns = spec.interval.map(|interval| interval.0);
@@ -251,6 +253,20 @@ mod tests {
         assert_eq!(opened[2].sensor.name(), "meter-3");
         std::fs::remove_file(&file).unwrap();
         assert!(sensors.open(&Roots::default()).is_err(), "it is required");
+    }
+
+    #[test]
+    fn a_sensor_that_fails_once_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let fails = folder.path().join("fails");
+        let script = format!("rm '{}' 2> /dev/null && exit 1; echo 5", fails.display());
+        let text = format!("name = 'meter'\nfrom = {{ command = ['/bin/sh', '-c', \"{script}\"] }}\nunit = 'W'");
+        let config = Config::Command(toml::from_str(&text).unwrap());
+        let mut sensors = SensorSet::default();
+        sensors.add(SensorSpec { config, interval: None, optional: false }, &Roots::default()).unwrap();
+        std::fs::write(&fails, "").unwrap();
+        assert_eq!(sensors.open(&Roots::default()).unwrap().len(), 1);
+        assert!(!fails.exists(), "it failed once");
     }
 
     #[test]

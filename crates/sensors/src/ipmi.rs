@@ -3,6 +3,8 @@
 //!
 //! A BMC reports whole watts about once a second. The lag is not documented; 1 s is assumed.
 
+use std::io::ErrorKind;
+use std::thread;
 use std::time::Duration;
 
 use pilotlight_drive::Roots;
@@ -22,6 +24,9 @@ const GET_POWER_READING: u8 = 0x02;
 const REQUEST: [u8; 4] = [GROUP_DCMI, 0x01, 0, 0];
 const GROUP_DCMI: u8 = 0xdc;
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// Tries of a reading, and the time between them (chosen: far below the interval).
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(100);
 const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or configure ipmitool with the arguments of a BMC on the \
     network; desktops, laptops and virtual machines have no BMC";
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
@@ -96,7 +101,19 @@ struct Power {
 }
 
 impl Ipmi {
+    /// A BMC fails now and then with an unspecified error, or has no value at first (xen-api 5561, check_ipmi_sensor_v3 26). A time-out has taken long
+    /// enough and is not repeated.
     fn power(&mut self) -> Result<Power, ReadError> {
+        for _ in 1..TRIES {
+            match self.try_power() {
+                Err(error) if !is_timeout(&error) => thread::sleep(PAUSE),
+                result => return result,
+            }
+        }
+        self.try_power()
+    }
+
+    fn try_power(&mut self) -> Result<Power, ReadError> {
         match &mut self.access {
             Access::Device(bmc) => {
                 let response = bmc.request(NETFN_GROUP, GET_POWER_READING, &REQUEST, TIMEOUT);
@@ -114,6 +131,10 @@ impl Ipmi {
             }
         }
     }
+}
+
+fn is_timeout(error: &ReadError) -> bool {
+    matches!(error, ReadError::Io { source, .. } if source.kind() == ErrorKind::TimedOut)
 }
 
 impl Sensor for Ipmi {

@@ -168,6 +168,36 @@ fn a_reading_counts_beside_a_deactivated_state_and_has_a_note() {
     assert!(sensor.about().notes[0].contains("deactivated"), "{:?}", sensor.about().notes);
 }
 
+/// `ipmitool` that fails as often as the file `fails` has lines, and then has a power.
+fn unreliable(folder: &Path) -> (Config, impl Fn(usize)) {
+    let (script, fails) = (folder.join("ipmitool"), folder.join("fails"));
+    let quoted = fails.display();
+    let text = format!(
+        "if [ -s '{quoted}' ]; then sed -i 1d '{quoted}'; exit 1; fi\necho 'Instantaneous power reading: 214 Watts'\n"
+    );
+    fs::write(&script, text).unwrap();
+    let arguments = ["/bin/sh", script.to_str().unwrap()].map(str::to_owned).to_vec();
+    (Config::Ipmi { from: ipmi::Options::Tool(arguments) }, move |times| {
+        fs::write(&fails, "Unspecified error\n".repeat(times)).unwrap();
+    })
+}
+
+#[test]
+fn a_bmc_has_three_tries() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, fail) = unreliable(folder.path());
+    fail(2);
+    let mut sensor = config.open(&Roots::default()).unwrap();
+    let mut read = |fails| {
+        fail(fails);
+        sensor.read(&mut Vec::new())
+    };
+    assert!(read(2).is_ok());
+    let error = read(3).unwrap_err().to_string();
+    assert!(error.contains("exit status: 1"), "{error}");
+    assert!(read(0).is_ok());
+}
+
 #[test]
 fn a_tool_that_fails_is_not_believed() {
     let script = "echo 'Instantaneous power reading: 214 Watts'; echo 'Power reading state is: activated'; exit 3";
