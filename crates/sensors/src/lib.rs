@@ -28,6 +28,7 @@ pub mod redfish;
 #[cfg(test)]
 mod reference;
 pub mod sampler;
+mod sdr;
 mod sys;
 pub mod target;
 

@@ -199,6 +199,32 @@ fn a_bmc_has_three_tries() {
 }
 
 #[test]
+fn without_dcmi_the_sensors_in_watts_are_added_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("ipmitool");
+    let open = |list: &str| {
+        let text = format!("case \"$*\" in\n'-I open sdr elist full') cat <<END\n{list}END\n;;\n*) exit 1;;\nesac\n");
+        fs::write(&script, text).unwrap();
+        let arguments = ["/bin/sh", script.to_str().unwrap(), "-I", "open"].map(str::to_owned).to_vec();
+        Config::Ipmi { from: ipmi::Options::Tool(arguments) }.open(&Roots::default())
+    };
+    let list = "PS1 Power In     | 52h | ok  | 10.1 | 132 Watts\nPS2 Power In     | 53h | ok  | 10.2 | 160 Watts\n";
+    let mut sensor = open(list).unwrap();
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings, [Reading { domain: 0, value: 292_000_000 }]);
+    assert_eq!(sensor.domains()[0].part, Part::System);
+    assert!(sensor.about().notes[0].contains("PS1 Power In + PS2 Power In"), "{:?}", sensor.about().notes);
+    for (list, message) in [
+        ("Temp | 1h | ok  |  7.1 | 30 degrees C\n", "lists no power"),
+        (&list.replace("132", "0").replace("160", "0"), "0 W"),
+    ] {
+        let missing = open(list).err().unwrap();
+        assert!(missing.to_string().contains(message) && missing.to_string().contains("exit status: 1"), "{missing}");
+    }
+}
+
+#[test]
 fn a_tool_that_fails_is_not_believed() {
     let script = "echo 'Instantaneous power reading: 214 Watts'; echo 'Power reading state is: activated'; exit 3";
     let arguments = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
