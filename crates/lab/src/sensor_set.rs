@@ -1,7 +1,7 @@
 //! The sensors of an experiment: listed ones, and power sensors found on this machine.
 
 use pilotlight_sensors::{
-    About, Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
+    About, Config, Domain, Failed, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -216,6 +216,10 @@ impl Sensor for Named {
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         self.sensor.read(into)
+    }
+
+    fn failed(&self) -> &[Failed] {
+        self.sensor.failed()
     }
 
     fn helpers_cpu_ns(&self) -> u64 {

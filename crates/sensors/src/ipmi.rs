@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use pilotlight_drive::Roots;
+use pilotlight_power::plausible;
 
 use crate::sdr;
 use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
@@ -37,8 +38,6 @@ const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or confi
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
 /// phosphor-host-ipmid 167.
 const INACTIVE: &str = "the BMC says that its power measurement is deactivated, as OpenBMC does; its readings are used";
-/// No reading: all bits set.
-const NO_UW: i64 = 0xffff * 1_000_000;
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or it may be disabled; try redfish, or install ipmitool, which finds \
     sensors in watts";
 
@@ -219,16 +218,11 @@ fn parse(text: &str) -> Result<Power, ReadError> {
     }
 }
 
-/// A running server draws power. The state is no reason to refuse it: OpenBMC never says that it measures.
+/// The state is no reason to refuse a power: OpenBMC never says that it measures.
 fn validated(uw: i64, active: bool) -> Result<Power, ReadError> {
-    match uw {
-        ..=0 => Err(ReadError::Content("the BMC reports 0 W: it does not measure power".into())),
-        NO_UW.. => {
-            let watts = uw / 1_000_000;
-            Err(ReadError::Content(format!("the BMC reports {watts} W: all bits set means no reading")))
-        }
-        uw => Ok(Power { uw, active }),
-    }
+    let refused = |why| ReadError::Content(format!("the BMC's power: {why}"));
+    plausible::power(&Part::System, uw).map_err(refused)?;
+    Ok(Power { uw, active })
 }
 
 #[cfg(test)]
@@ -252,7 +246,7 @@ mod tests {
         assert_eq!(decode(&answer(360, 0)).unwrap(), Power { uw: 360_000_000, active: false }, "as OpenBMC says");
         for (bytes, expected) in [
             (answer(0, 0x40), "0 W"),
-            (answer(0xffff, 0x40), "no reading"),
+            (answer(0xffff, 0x40), "error code"),
             (answer(0, 0), "0 W"),
             (vec![0xc1], "not supported"),
             (vec![0xd4, 0], "0xd4"),

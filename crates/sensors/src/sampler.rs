@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::checked;
 use crate::clock::{self, ClockReading, now_ns, thread_cpu_ns};
 use crate::energy::Point;
 use crate::recording::{Marker, Recording, SensorGap, Track};
@@ -158,17 +159,20 @@ impl Sampled {
     fn read(&mut self) -> Result<(), Failure> {
         self.readings.clear();
         let (cpu_ns, from_ns) = (thread_cpu_ns(), now_ns());
-        let result = self.sensor.read(&mut self.readings);
+        let result = checked::read(&mut *self.sensor, &mut self.readings);
         let to_ns = now_ns();
         let cost = &mut self.track.cost;
         cost.reads += 1;
         cost.wall_ns += to_ns - from_ns;
         cost.cpu_ns += thread_cpu_ns() - cpu_ns;
         match result {
-            Ok(()) => self.keep(from_ns, to_ns),
+            Ok(failed) => {
+                self.keep(from_ns, to_ns);
+                failed.into_iter().for_each(|failed| self.note_gap(from_ns, Some(failed.domain), failed.why));
+            }
             Err(error) => {
                 self.failed += 1;
-                self.note_gap(from_ns, error.to_string());
+                self.note_gap(from_ns, None, error.to_string());
             }
         }
         self.track.missed += self.schedule.advance(to_ns);
@@ -179,7 +183,8 @@ impl Sampled {
 
     /// The failure of a required sensor that fails.
     fn failure(&self) -> Option<Failure> {
-        let gap = self.track.gaps.last().filter(|_| self.failed > 0 && !self.optional)?;
+        let open = |gap: &&SensorGap| gap.to_ns == u64::MAX && gap.domain.is_none();
+        let gap = self.track.gaps.iter().find(open).filter(|_| !self.optional)?;
         Some(Failure { sensor: self.track.sensor.clone(), at_ns: gap.from_ns, why: gap.why.clone() })
     }
 
@@ -205,22 +210,24 @@ impl Sampled {
                 points.push(Point { at_ns, value: reading.value });
             }
         }
-        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
-            gap.to_ns = at_ns;
+        for gap in self.track.gaps.iter_mut().filter(|gap| gap.to_ns == u64::MAX) {
+            if gap.domain.is_none_or(|domain| self.readings.iter().any(|reading| reading.domain == domain)) {
+                gap.to_ns = at_ns;
+            }
         }
     }
 
     /// A gap stays open (`u64::MAX`) until the next reading.
-    fn note_gap(&mut self, from_ns: u64, why: String) {
-        if self.track.gaps.last().is_none_or(|gap| gap.to_ns != u64::MAX) {
-            self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, why });
+    fn note_gap(&mut self, from_ns: u64, domain: Option<usize>, why: String) {
+        if !self.track.gaps.iter().any(|gap| gap.to_ns == u64::MAX && gap.domain == domain) {
+            self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, domain, why });
         }
     }
 
     fn finish(mut self) -> (usize, Track) {
         self.track.cost.helpers_cpu_ns = self.sensor.helpers_cpu_ns();
         let end_ns = now_ns();
-        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
+        for gap in self.track.gaps.iter_mut().filter(|gap| gap.to_ns == u64::MAX) {
             gap.to_ns = end_ns;
         }
         (self.index, self.track)
