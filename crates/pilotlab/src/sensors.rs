@@ -251,7 +251,7 @@ fn formatted(domain: &Domain, value: Option<Value>) -> String {
 }
 
 fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
-    let value = |domain: &Domain, value: &Option<Value>, why: Option<&str>| {
+    let value = |domain: &Domain, value: Option<&Value>, why: Option<&str>| {
         let (number, unit) = match value {
             None => (None, String::new()),
             Some(Value::Watts(watts)) => (Some(*watts), "W".to_owned()),
@@ -267,7 +267,7 @@ fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
                 .enumerate()
                 .map(|(index, (domain, of))| {
                     let failed = reading.failed.iter().find(|failed| failed.domain == index);
-                    value(domain, of, failed.map(|failed| &*failed.why))
+                    value(domain, of.as_ref(), failed.map(|failed| &*failed.why))
                 })
                 .collect::<Vec<_>>()
         });

@@ -1,7 +1,7 @@
 //! Whether a power can be what the machine draws. Pure: times, powers and loads are arguments.
 //!
-//! **Rules.** 0 W is refused: a machine that reads its sensor draws power. So is the value of an error code. Power of the server below the mean of its packages over the
-//! sensor's own window, beyond the errors of both, is refused. A reading that stays the same while the packages' mean has moved by more than
+//! **Rules.** 0 W is refused: a machine that reads its sensor draws power. So is the value of an error code.
+//! Power of the server below the mean of its packages over the sensor's own window, beyond the errors of both, is refused. A reading that stays the same while the packages' mean has moved by more than
 //! both errors, and stays so for a window and the lag, is stale until it changes.
 //!
 //! Where the packages are not measured, or no longer, the load decides instead: a reading that stays the same from a mean of at most an eighth of all CPU time

@@ -1,6 +1,6 @@
 //! Power of the server as measured by its BMC: IPMI-DCMI "Get Power Reading" (DCMI 1.5, 6.6.1), through the kernel's device
 //! `/dev/ipmi0` or `ipmitool dcmi power reading` (also over the network). Without it, the BMC's sensors in watts that `ipmitool` lists
-//! ([`sdr`]).
+//! (`sdr.rs`).
 //!
 //! A BMC reports whole watts about once a second. The lag is not documented; 1 s is assumed.
 
@@ -97,7 +97,7 @@ impl Open for Ipmi {
                 ipmi.about.notes.extend((!active).then(|| INACTIVE.to_owned()));
                 Ok(ipmi)
             }
-            Err(error) => ipmi.from_sensors(with(sdr::ARGUMENTS)).map_err(|other| {
+            Err(error) => ipmi.with_sensors(with(sdr::ARGUMENTS)).map_err(|other| {
                 Missing::new(NAME, Why::Broken, format!("{error}; without DCMI: {other}"), UNSUPPORTED)
             }),
         }
@@ -114,7 +114,7 @@ struct Power {
 
 impl Ipmi {
     /// The power by sensors of the BMC that `ipmitool` lists in watts.
-    fn from_sensors(self, arguments: Vec<String>) -> Result<Self, ReadError> {
+    fn with_sensors(self, arguments: Vec<String>) -> Result<Self, ReadError> {
         let mut helpers_cpu_ns = self.helpers_cpu_ns;
         let chosen = sdr::choose(&output(&arguments, SENSORS_TIMEOUT, &mut helpers_cpu_ns)?);
         if chosen.is_empty() {

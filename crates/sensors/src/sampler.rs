@@ -3,9 +3,9 @@
 //! Fast sensors share one thread; each slow one (another program, a network) has its own thread and does not delay the others. Readings
 //! are due at multiples of the interval from the start. If several are overdue, one is made and the others are counted as missed.
 //!
-//! A reading that fails is a gap with a reason, until the next that does not. A sensor that fails lastingly ends the run, unless it is optional: for at
-//! least three readings in a row, ten intervals and one second. That is twice the time over which power is interpolated, so that a BMC that
-//! misses a few requests ends nothing, and short enough that no run goes on for long without what it requires.
+//! A reading that fails is a gap with a reason, until the next that does not. A sensor that fails lastingly ends the run, unless it is
+//! optional: for at least three readings in a row, ten intervals and one second. That is not less than the time over which power is
+//! interpolated, so a BMC that misses a few requests ends nothing, and short enough that no run goes on for long without what it requires.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! Sensors in watts of a BMC without DCMI power, in the output of `ipmitool sdr elist full`: name, number, state, entity and reading of each.
 //!
-//! One sensor of the whole system has precedence; without one, the inputs of the power supplies are added. Entities are those of IPMI 2.0, table
-//! 43-13.
+//! One sensor of the whole system has precedence; without one, the inputs of the power supplies are added. Entities are those of
+//! IPMI 2.0, table 43-13.
 
 use crate::decimal;
 
