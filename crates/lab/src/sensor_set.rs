@@ -1,7 +1,7 @@
 //! The sensors of an experiment: listed ones, and power sensors found on this machine.
 
 use pilotlight_sensors::{
-    About, Config, Domain, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
+    About, Config, Domain, Failed, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,9 @@ pub struct SensorSet {
     pub domains: Vec<(String, Domain)>,
     /// Optional sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
+    /// What users should know of the sensors' values, with the name of the sensor.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// If no power is read: all power sensors of other machines, with the reason why each is unavailable.
     pub survey: Vec<Missing>,
     /// If no power is read: available power sensors that the experiment does not use.
@@ -86,6 +89,7 @@ impl SensorSet {
         match spec.config.open(roots) {
             Ok(sensor) => {
                 let name = self.free_name(&spec.config);
+                self.notes.extend(sensor.about().notes.iter().map(|note| format!("{name}: {note}")));
                 self.domains.extend(sensor.domains().iter().map(|domain| (name.clone(), domain.clone())));
                 self.names.push(name);
                 self.specs.push(spec);
@@ -160,7 +164,9 @@ impl SensorSet {
     fn open_those(&self, roots: &Roots, wanted: impl Fn(&Config) -> bool) -> Result<Vec<Planned>, Missing> {
         let mut planned = Vec::new();
         for (spec, name) in self.specs.iter().zip(&self.names).filter(|(spec, _)| wanted(&spec.config)) {
-            match spec.config.open(roots) {
+            // It was read when the run began: one failure, as of a BMC, does not end it.
+            let open = || spec.config.open(roots);
+            match open().or_else(|_| open()).or_else(|_| open()) {
                 Ok(sensor) => {
                     let sensor = Box::new(Named::new(name, sensor));
                     let interval_ns = spec.interval.map(|interval| interval.0);
@@ -212,6 +218,10 @@ impl Sensor for Named {
         self.sensor.read(into)
     }
 
+    fn failed(&self) -> &[Failed] {
+        self.sensor.failed()
+    }
+
     fn helpers_cpu_ns(&self) -> u64 {
         self.sensor.helpers_cpu_ns()
     }
@@ -247,6 +257,20 @@ mod tests {
         assert_eq!(opened[2].sensor.name(), "meter-3");
         std::fs::remove_file(&file).unwrap();
         assert!(sensors.open(&Roots::default()).is_err(), "it is required");
+    }
+
+    #[test]
+    fn a_sensor_that_fails_once_is_opened_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let fails = folder.path().join("fails");
+        let script = format!("rm '{}' 2> /dev/null && exit 1; echo 5", fails.display());
+        let text = format!("name = 'meter'\nfrom = {{ command = ['/bin/sh', '-c', \"{script}\"] }}\nunit = 'W'");
+        let config = Config::Command(toml::from_str(&text).unwrap());
+        let mut sensors = SensorSet::default();
+        sensors.add(SensorSpec { config, interval: None, optional: false }, &Roots::default()).unwrap();
+        std::fs::write(&fails, "").unwrap();
+        assert_eq!(sensors.open(&Roots::default()).unwrap().len(), 1);
+        assert!(!fails.exists(), "it failed once");
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &SensorsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         console::println(serde_json::to_string_pretty(&as_value(&reading, &missing))?)?;
     } else {
-        console::print(found(&reading, args.all) + &absent(&reading, &missing))?;
+        console::print(found(&reading, args.all) + &noted(&reading) + &absent(&reading, &missing))?;
     }
     Ok(Exit::Clean.into())
 }
@@ -118,11 +118,19 @@ fn rows(reading: &LiveReading, all: bool) -> Vec<[String; 4]> {
         Ok(values) => values,
         Err(why) => return vec![[reading.sensor.clone(), "-".to_owned(), why.clone(), every]],
     };
-    let own = |(domain, value): &(Domain, Option<Value>)| {
-        let of = if is_power(domain) { domain.part.to_string() } else { String::new() };
+    let own = |(index, (domain, value)): (usize, &(Domain, Option<Value>))| {
+        let failed = reading.failed.iter().find(|failed| failed.domain == index);
+        let of = if let Some(failed) = failed {
+            failed.why.clone()
+        } else if is_power(domain) {
+            domain.part.to_string()
+        } else {
+            String::new()
+        };
         [format!("{}/{}", reading.sensor, domain.name), formatted(domain, *value), of, timing(domain, &every)]
     };
-    let mut rows: Vec<[String; 4]> = values.iter().filter(|(domain, _)| all || is_power(domain)).map(own).collect();
+    let shown = values.iter().enumerate().filter(|(_, (domain, _))| all || is_power(domain));
+    let mut rows: Vec<[String; 4]> = shown.map(own).collect();
     if rows.is_empty() {
         rows.push([reading.sensor.clone(), figure(reading, values), String::new(), every]);
     }
@@ -152,17 +160,28 @@ fn none(reading: &[LiveReading]) -> &'static str {
 fn absent(reading: &[LiveReading], missing: &[Missing]) -> String {
     const NO_POWER: &str = "No power is measured: no power sensor of this machine can be read. Remedies:";
     if has_power(reading) {
-        return listed("not found:", missing.iter());
+        return not_found("not found:", missing);
     }
     let (power, others): (Vec<&Missing>, Vec<&Missing>) = missing.iter().partition(|missing| is_power_sensor(missing));
-    listed(NO_POWER, power.into_iter()) + &listed("not found:", others.into_iter())
+    not_found(NO_POWER, power) + &not_found("not found:", others)
 }
 
-fn listed<'a>(heading: &str, missing: impl Iterator<Item = &'a Missing>) -> String {
+fn not_found<'a>(heading: &str, missing: impl IntoIterator<Item = &'a Missing>) -> String {
+    listed(heading, missing.into_iter().map(|missing| (&*missing.sensor, vec![&*missing.what, &*missing.help])))
+}
+
+/// What users should know of the sensors that are read.
+fn noted(reading: &[LiveReading]) -> String {
+    let noted = reading.iter().filter(|reading| !reading.notes.is_empty());
+    listed("notes:", noted.map(|reading| (&*reading.sensor, reading.notes.iter().map(|note| &**note).collect())))
+}
+
+/// Sensors, each with texts.
+fn listed<'a>(heading: &str, sensors: impl Iterator<Item = (&'a str, Vec<&'a str>)>) -> String {
     let mut text = String::new();
-    for Missing { sensor, what, help, .. } in missing {
+    for (sensor, texts) in sensors {
         let _ = writeln!(text, "  {sensor}");
-        for line in [what, help].into_iter().flat_map(|words| wrapped(words)) {
+        for line in texts.into_iter().flat_map(wrapped) {
             let _ = writeln!(text, "      {line}");
         }
     }
@@ -232,20 +251,29 @@ fn formatted(domain: &Domain, value: Option<Value>) -> String {
 }
 
 fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
-    let value = |(domain, value): &(Domain, Option<Value>)| {
+    let value = |domain: &Domain, value: Option<&Value>, why: Option<&str>| {
         let (number, unit) = match value {
             None => (None, String::new()),
             Some(Value::Watts(watts)) => (Some(*watts), "W".to_owned()),
             Some(Value::Gauge(number)) => (Some(*number), domain.unit.suffix().to_owned()),
             Some(Value::PerSecond(number)) => (Some(*number), format!("{}/s", domain.unit.suffix())),
         };
-        json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit })
+        json!({ "name": domain.name, "part": domain.part, "origin": domain.origin, "timing": domain.timing, "value": number, "unit": unit, "error": why })
     };
     let sensor = |reading: &LiveReading| {
-        let values = reading.values.as_ref().map(|values| values.iter().map(value).collect::<Vec<_>>());
+        let values = reading.values.as_ref().map(|values| {
+            values
+                .iter()
+                .enumerate()
+                .map(|(index, (domain, of))| {
+                    let failed = reading.failed.iter().find(|failed| failed.domain == index);
+                    value(domain, of.as_ref(), failed.map(|failed| &*failed.why))
+                })
+                .collect::<Vec<_>>()
+        });
         json!({
             "sensor": reading.sensor, "interval_ns": reading.interval_ns,
-            "values": values.as_ref().ok(), "error": values.as_ref().err(),
+            "values": values.as_ref().ok(), "error": values.as_ref().err(), "notes": reading.notes,
         })
     };
     json!({ "sensors": reading.iter().map(sensor).collect::<Vec<_>>(), "missing": missing })
@@ -253,12 +281,18 @@ fn as_value(reading: &[LiveReading], missing: &[Missing]) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_sensors::Why;
+    use pilotlight_sensors::{Failed, Why};
 
     use super::*;
 
     fn reading(sensor: &str, values: Vec<(Domain, Option<Value>)>) -> LiveReading {
-        LiveReading { sensor: sensor.into(), interval_ns: 1_000_000, values: Ok(values) }
+        LiveReading {
+            sensor: sensor.into(),
+            interval_ns: 1_000_000,
+            notes: Vec::new(),
+            failed: Vec::new(),
+            values: Ok(values),
+        }
     }
 
     fn machine() -> Vec<LiveReading> {
@@ -291,6 +325,23 @@ ipmi                         -  no answer within 5 s  1 ms
         assert!(text.contains("No power is measured") && text.contains("intel_rapl_msr"), "{text}");
         assert!(absent(&machine(), &missing).starts_with("\nnot found:"));
         assert!(!none(&machine()[1..]).is_empty() && none(&machine()).is_empty());
+    }
+
+    #[test]
+    fn a_domain_that_fails_has_its_reason() {
+        let mut reading = machine();
+        reading[0].failed.push(Failed { domain: 0, why: "cannot read it".into() });
+        assert!(found(&reading, false).contains("cannot read it"), "{}", found(&reading, false));
+        assert_eq!(as_value(&reading, &[])["sensors"][0]["values"][0]["error"], "cannot read it");
+    }
+
+    #[test]
+    fn notes_of_sensors_are_shown() {
+        assert_eq!(noted(&machine()), "");
+        let mut reading = machine();
+        reading[0].notes.push("it may lie".into());
+        assert_eq!(noted(&reading), "\nnotes:\n  rapl\n      it may lie\n");
+        assert_eq!(as_value(&reading, &[])["sensors"][0]["notes"][0], "it may lie");
     }
 
     #[test]

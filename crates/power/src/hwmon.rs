@@ -2,6 +2,8 @@
 //! (microwatts), `energyN_input` (microjoules), and current times voltage if a `currN` (milliamperes) and an `inN` (millivolts) belong to
 //! one rail. Disabled channels (`*_enable`) are omitted.
 //!
+//! Channels that cannot be read are removed, with a note ([`sources`](crate::sources)).
+//!
 //! The kernel does not report what a chip supplies: without `parts` a domain is shown but not added to others.
 
 use std::collections::BTreeMap;
@@ -9,16 +11,20 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
 
-use crate::files;
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sources::{Remedies, Sources};
 use crate::timing::Timing;
+use crate::{checked, files};
 
 const NAME: &str = "hwmon";
 /// Update interval in nanoseconds. Chips average over tens of milliseconds (ina2xx) to a second (power_meter).
 pub const INTERVAL_NS: u64 = 100_000_000;
 const HELP: &str =
     "load the driver of the board's power monitor (acpi_power_meter, ina2xx, a GPU's), or use another sensor";
-const DENIED: &str = "run as root, or let a group read the files with a udev rule";
+const REMEDIES: Remedies = Remedies {
+    denied: "run as root, or let a group read the files with a udev rule",
+    not_counting: "use another sensor",
+};
 
 /// Chips to read, and the parts of the machine that their domains measure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -34,6 +40,12 @@ pub struct Options {
 /// Power of sensor chips.
 #[derive(Debug)]
 pub struct Hwmon {
+    about: About,
+    channels: Sources<Channel>,
+}
+
+/// The channels that are found.
+struct Found {
     about: About,
     channels: Vec<Channel>,
 }
@@ -51,9 +63,9 @@ impl Open for Hwmon {
 
     fn open(roots: &Roots, options: &Options) -> Result<Self, Missing> {
         let root = roots.sys.join("class/hwmon");
-        let missing = |error| Missing::file(NAME, &root, &error, HELP, DENIED);
+        let missing = |error| Missing::file(NAME, &root, &error, HELP, REMEDIES.denied);
         // Chips on a slow bus and firmware meters can be slow.
-        let mut found = Self { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
+        let mut found = Found { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
         for chip in chips(&root).map_err(missing)? {
             if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
                 found.add_powers(&chip, options);
@@ -64,8 +76,13 @@ impl Open for Hwmon {
             let what = format!("no chip in {} measures power", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
-        found.read(&mut Vec::new()).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), DENIED))?;
-        Ok(found)
+        let Found { mut about, channels } = found;
+        let channels = channels.into_iter().map(Ok).collect();
+        let channels = Sources::open(&mut about, channels, value, REMEDIES)?;
+        let mut hwmon = Self { about, channels };
+        let read = checked::read(&mut hwmon, &mut Vec::new());
+        read.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "use another sensor"))?;
+        Ok(hwmon)
     }
 }
 
@@ -148,7 +165,7 @@ impl Chip {
     }
 }
 
-impl Hwmon {
+impl Found {
     /// Powers; products of current and voltage if a chip has none.
     fn add_powers(&mut self, chip: &Chip, options: &Options) {
         let before = self.about.domains.len();
@@ -217,14 +234,18 @@ impl Sensor for Hwmon {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        let number = |path: &Path| files::number::<i64>(path).map_err(|error| ReadError::io(path.display(), error));
-        for (domain, channel) in self.channels.iter().enumerate() {
-            let value = match channel {
-                Channel::Micro(path) => number(path)?,
-                Channel::Product(current, voltage) => number(current)?.saturating_mul(number(voltage)?),
-            };
-            into.push(Reading { domain, value });
-        }
-        Ok(())
+        self.channels.read(into)
     }
+
+    fn failed(&self) -> &[Failed] {
+        self.channels.failed()
+    }
+}
+
+fn value(channel: &Channel) -> Result<i64, ReadError> {
+    let number = |path: &Path| files::number::<i64>(path).map_err(|error| ReadError::io(path.display(), error));
+    Ok(match channel {
+        Channel::Micro(path) => number(path)?,
+        Channel::Product(current, voltage) => number(current)?.saturating_mul(number(voltage)?),
+    })
 }

@@ -1,7 +1,8 @@
 //! Current values of sensors: powers and gauges as read, counters as rates since the previous reading.
 
+use crate::checked;
 use crate::energy::{self, Law, Point, Window};
-use crate::sensor::{Domain, Kind, Sensor};
+use crate::sensor::{Domain, Failed, Kind, Sensor};
 
 /// Sensors that are read repeatedly.
 pub struct Live {
@@ -21,6 +22,10 @@ pub struct LiveReading {
     pub sensor: String,
     /// Update interval in nanoseconds.
     pub interval_ns: u64,
+    /// What users should know of its values.
+    pub notes: Vec<String>,
+    /// Domains without a value because of an error.
+    pub failed: Vec<Failed>,
     /// Its domains with their values, or the error.
     pub values: Result<Vec<(Domain, Option<Value>)>, String>,
 }
@@ -53,13 +58,17 @@ impl Live {
 impl Monitored {
     fn read(&mut self, now_ns: &impl Fn() -> u64) -> LiveReading {
         let mut readings = Vec::new();
-        let result = self.sensor.read(&mut readings);
+        let result = checked::read(&mut *self.sensor, &mut readings);
         let at_ns = now_ns();
         let about = self.sensor.about();
-        let (sensor, interval_ns) = (about.name.clone(), about.native_interval_ns);
-        if let Err(error) = result {
-            return LiveReading { sensor, interval_ns, values: Err(error.to_string()) };
-        }
+        let (sensor, interval_ns, notes) = (about.name.clone(), about.native_interval_ns, about.notes.clone());
+        let failed = match result {
+            Ok(failed) => failed,
+            Err(error) => {
+                let failed = self.sensor.failed().to_vec();
+                return LiveReading { sensor, interval_ns, notes, failed, values: Err(error.to_string()) };
+            }
+        };
         let mut values: Vec<(Domain, Option<Value>)> =
             about.domains.iter().map(|domain| (domain.clone(), None)).collect();
         for reading in readings {
@@ -71,7 +80,7 @@ impl Monitored {
                 *last = Some(now);
             }
         }
-        LiveReading { sensor, interval_ns, values: Ok(values) }
+        LiveReading { sensor, interval_ns, notes, failed, values: Ok(values) }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether a power can be what the machine draws. Pure: times, powers and loads are arguments.
 //!
-//! **Rules.** 0 W is refused: a machine that reads its sensor draws power. Power of the server below the mean of its packages over the
-//! sensor's own window, beyond the errors of both, is refused. A reading that stays the same while the packages' mean has moved by more than
+//! **Rules.** 0 W is refused: a machine that reads its sensor draws power. So is the value of an error code.
+//! Power of the server below the mean of its packages over the sensor's own window, beyond the errors of both, is refused. A reading that stays the same while the packages' mean has moved by more than
 //! both errors, and stays so for a window and the lag, is stale until it changes.
 //!
 //! Where the packages are not measured, or no longer, the load decides instead: a reading that stays the same from a mean of at most an eighth of all CPU time
@@ -14,6 +14,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use crate::sensor::Part;
+
 /// Share of a power by which it can be wrong, in thousandths: what makers of boards and of CPUs claim at the load of a server (chosen).
 const ERROR_PERMILLE: u64 = 50;
 /// Error beside it, in microwatts: sensors of servers have steps of 1 W.
@@ -22,11 +24,35 @@ const STEP_UW: u64 = 1_000_000;
 const IDLE_PERMILLE: u64 = 125;
 const BUSY_PERMILLE: u64 = 500;
 
+/// Powers from here on are error codes, in microwatts: 65,535 W is all bits of DCMI's field, and more than a server draws.
+const MAX_UW: i64 = 65_535_000_000;
+/// Error codes in microwatts: all bits of a field of 32 bits, and all but the sign.
+const CODES_UW: [i64; 2] = [u32::MAX as i64, i32::MAX as i64];
+
+/// Whether this part of the machine can draw this power, in microwatts. All sensors are checked by this function.
+///
+/// # Errors
+/// It cannot.
+pub fn power(part: &Part, uw: i64) -> Result<(), Refused> {
+    // Others, such as rails, can be without load, or have current that flows back.
+    let always_draws = matches!(part, Part::System | Part::Platform | Part::Cpu | Part::Package(_) | Part::Die(..));
+    match uw {
+        0 if always_draws => Err(Refused::Zero),
+        uw if uw >= MAX_UW || CODES_UW.contains(&uw) || (uw < 0 && always_draws) => Err(Refused::ErrorCode { uw }),
+        _ => Ok(()),
+    }
+}
+
 /// Why a power is not used. All powers are in microwatts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// It is 0 W.
     Zero,
+    /// It is no power.
+    ErrorCode {
+        /// Its value.
+        uw: i64,
+    },
     /// The packages alone drew more.
     BelowPackages {
         /// The power of the server.
@@ -55,6 +81,7 @@ impl fmt::Display for Refused {
         let watts = |uw: u64| uw as f64 / 1e6;
         match *self {
             Self::Zero => f.write_str("it reads 0 W"),
+            Self::ErrorCode { uw } => write!(f, "{:.1} W is an error code, not a power", uw as f64 / 1e6),
             Self::BelowPackages { uw, packages_uw } => {
                 write!(f, "{:.1} W is less than the {:.1} W of the CPU packages", watts(uw), watts(packages_uw))
             }
@@ -174,9 +201,7 @@ impl Plausibility {
     /// It is not.
     pub fn check(&mut self, now_ns: u64, uw: u64) -> Result<u64, Refused> {
         self.note_same(now_ns, uw);
-        if uw == 0 {
-            return Err(Refused::Zero);
-        }
+        power(&Part::System, i64::try_from(uw).unwrap_or(i64::MAX))?;
         let shown = self.packages_uw.means.iter().filter(|(ended_ns, _)| now_ns - ended_ns <= self.lag_ns);
         let least_uw = shown.map(|&(_, mean_uw)| mean_uw).min().unwrap_or(0);
         if uw + error_uw(uw) + error_uw(least_uw) < least_uw {
@@ -233,6 +258,7 @@ mod tests {
         let mut of = Plausibility::new(S, 0);
         assert_eq!(of.check(S, 0), Err(Refused::Zero));
         assert_eq!(of.check(2 * S, 1), Ok(1));
+        assert_eq!(of.check(3 * S, 4_294_967 * W), Err(Refused::ErrorCode { uw: 4_294_967_000_000 }));
     }
 
     #[test]

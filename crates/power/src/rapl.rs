@@ -8,14 +8,13 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::thread;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sources::{Remedies, Sources};
 use crate::timing::Timing;
 
 const NAME: &str = "rapl";
@@ -27,8 +26,6 @@ pub const QUANTUM_UJ: u64 = 61;
 const GREATEST_UW: u64 = 2_000_000_000;
 /// Default maximum power of a platform, in microwatts: 8 kW.
 const GREATEST_PLATFORM_UW: u64 = 8_000_000_000;
-/// Timeout for a counter at 0 to increment, in milliseconds.
-const TIMEOUT_MS: u64 = 50;
 
 /// Remedy if there are no zones.
 pub const ABSENT: &str = "load the kernel module intel_rapl_msr (AMD from family 17h: Linux 5.8 or later); most \
@@ -53,14 +50,15 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Rapl {
     about: About,
-    files: Vec<File>,
+    files: Sources<(PathBuf, File)>,
 }
 
 /// A zone, as its folder describes it.
 struct Zone {
     folder: String,
     name: String,
-    range_uj: u64,
+    /// A zone without it is not read.
+    range_uj: Result<u64, Missing>,
 }
 
 impl Open for Rapl {
@@ -70,16 +68,19 @@ impl Open for Rapl {
         let root = roots.sys.join("class/powercap");
         let zones = zones(&root)?;
         let domains = domains(&zones, options, counts_each_core(roots));
-        let files =
-            zones.iter().map(|zone| open(&root.join(&zone.folder).join("energy_uj"))).collect::<Result<_, _>>()?;
-        let mut rapl = Self { about: About::new(NAME, UPDATE_NS, domains), files };
-        rapl.check_that_it_counts()?;
-        Ok(rapl)
+        let files = zones
+            .iter()
+            .map(|zone| zone.range_uj.clone().and_then(|_| open(root.join(&zone.folder).join("energy_uj"))));
+        let files = files.collect();
+        let mut about = About::new(NAME, UPDATE_NS, domains);
+        let files = Sources::open(&mut about, files, value, Remedies { denied: DENIED, not_counting: NOT_COUNTING })?;
+        Ok(Self { about, files })
     }
 }
 
-fn open(path: &Path) -> Result<File, Missing> {
-    File::open(path).map_err(|error| Missing::file(NAME, path, &error, ABSENT, DENIED))
+fn open(path: PathBuf) -> Result<(PathBuf, File), Missing> {
+    let file = File::open(&path).map_err(|error| Missing::file(NAME, &path, &error, ABSENT, DENIED))?;
+    Ok((path, file))
 }
 
 fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
@@ -89,7 +90,7 @@ fn zones(root: &Path) -> Result<Vec<Zone>, Missing> {
     for folder in folders.into_iter().filter(|folder| folder.starts_with("intel-rapl:")) {
         let (name, range) = (root.join(&folder).join("name"), root.join(&folder).join("max_energy_range_uj"));
         let name = files::text(&name).map_err(|error| missing(&name, &error))?;
-        let range_uj = files::number(&range).map_err(|error| missing(&range, &error))?;
+        let range_uj = files::number(&range).map_err(|error| missing(&range, &error));
         zones.push(Zone { folder, name, range_uj });
     }
     if zones.is_empty() {
@@ -139,7 +140,7 @@ fn counts(zone: &Zone, part: &Part, always_advances: bool, options: &Options) ->
     let package = options.max_package_uw.unwrap_or(GREATEST_UW);
     Counts {
         // The range is the maximum value of the counter.
-        modulus_uj: Some(zone.range_uj.saturating_add(1)),
+        modulus_uj: zone.range_uj.as_ref().ok().map(|range_uj| range_uj.saturating_add(1)),
         // One of several dies can have less than the minimum of the package.
         min_uw: if matches!(part, Part::Package(_)) { options.min_package_uw } else { 0 },
         max_uw: if *part == Part::Platform { GREATEST_PLATFORM_UW.max(package) } else { package },
@@ -160,40 +161,26 @@ fn package_number(name: &str) -> Option<u32> {
     rest.split('-').next()?.parse().ok()
 }
 
-impl Rapl {
-    /// Checks that a counter at 0 increments.
-    fn check_that_it_counts(&mut self) -> Result<(), Missing> {
-        let must_move = |domain: &Domain| matches!(domain.kind, Kind::EnergyCounter(counts) if counts.always_advances);
-        for _ in 0..TIMEOUT_MS {
-            let mut readings = Vec::new();
-            self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
-            if !readings.iter().any(|reading| reading.value == 0 && must_move(&self.about.domains[reading.domain])) {
-                return Ok(());
-            }
-            thread::sleep(Duration::from_millis(1));
-        }
-        Err(Missing::new(NAME, Why::NotCounting, "a counter of energy stays at 0", NOT_COUNTING))
-    }
-}
-
 impl Sensor for Rapl {
     fn about(&self) -> &About {
         &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        for (domain, file) in self.files.iter().enumerate() {
-            let value = value(file).map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
-            into.push(Reading { domain, value });
-        }
-        Ok(())
+        self.files.read(into)
+    }
+
+    fn failed(&self) -> &[Failed] {
+        self.files.failed()
     }
 }
 
 /// The number in an open file: the kernel generates it on each read from the start.
-fn value(file: &File) -> io::Result<i64> {
+fn value((path, file): &(PathBuf, File)) -> Result<i64, ReadError> {
     let mut buffer = [0; 32];
-    let length = file.read_at(&mut buffer, 0)?;
-    let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").trim();
-    text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
+    let number = file.read_at(&mut buffer, 0).and_then(|length| {
+        let text = std::str::from_utf8(&buffer[..length]).unwrap_or("").trim();
+        text.parse().map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("holds {text:?}, not a number")))
+    });
+    number.map_err(|error| ReadError::io(path.display(), error))
 }

@@ -23,6 +23,11 @@ pub trait Sensor: Send {
     /// A value could not be read. The contents of `into` are then invalid.
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError>;
 
+    /// Domains that have no value at the last reading because of an error.
+    fn failed(&self) -> &[Failed] {
+        &[]
+    }
+
     /// CPU time of the sensor's programs and threads so far, in nanoseconds.
     fn helpers_cpu_ns(&self) -> u64 {
         0
@@ -50,12 +55,15 @@ pub struct About {
     pub native_interval_ns: u64,
     /// Whether a reading can take long (a network, another program, a slow bus): the sampler then uses a separate thread.
     pub slow: bool,
+    /// What users should know of its values.
+    pub notes: Vec<String>,
 }
 
 impl About {
     /// A fast sensor.
     pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
-        let mut about = Self { name: name.into(), domains: Vec::new(), native_interval_ns, slow: false };
+        let (name, notes) = (name.into(), Vec::new());
+        let mut about = Self { name, domains: Vec::new(), native_interval_ns, slow: false, notes };
         domains.into_iter().for_each(|domain| about.add(domain));
         about
     }
@@ -64,6 +72,20 @@ impl About {
     pub fn add(&mut self, domain: Domain) {
         let timing = domain.timing.or_native(self.native_interval_ns);
         self.domains.push(Domain { timing, ..domain });
+    }
+
+    /// Removes domains that cannot be read, with a note for each. Domains within a removed one are then within what contained it.
+    pub fn remove(&mut self, failed: &[Failed]) {
+        let all = std::mem::take(&mut self.domains);
+        self.notes
+            .extend(failed.iter().map(|failed| format!("{} is not read: {}", all[failed.domain].name, failed.why)));
+        let is_kept = |&domain: &usize| failed.iter().all(|failed| failed.domain != domain);
+        let parent = |domain: &Domain| {
+            let parent = std::iter::successors(domain.parent, |&parent| all[parent].parent).find(is_kept)?;
+            Some((0..parent).filter(is_kept).count())
+        };
+        let kept = (0..all.len()).filter(is_kept);
+        self.domains = kept.map(|domain| all[domain].clone().within(parent(&all[domain]))).collect();
     }
 
     /// A slow sensor.
@@ -91,6 +113,15 @@ pub struct Reading {
     pub domain: usize,
     /// Value in the domain's unit.
     pub value: i64,
+}
+
+/// A domain without a value because of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Index in [`Sensor::domains`].
+    pub domain: usize,
+    /// The error.
+    pub why: String,
 }
 
 /// A quantity that a sensor reads.
@@ -332,6 +363,9 @@ pub enum Origin {
     },
 }
 
+/// Remedy for an error of a device or its driver.
+pub const SEE_LOG: &str = "the device or its driver failed: look for the cause in the kernel's log (dmesg)";
+
 /// Why a sensor is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -376,7 +410,7 @@ impl Missing {
         match error.kind() {
             io::ErrorKind::NotFound => Self::new(sensor, Why::Absent, what, absent),
             io::ErrorKind::PermissionDenied => Self::new(sensor, Why::Denied, what, denied),
-            _ => Self::new(sensor, Why::Broken, what, absent),
+            _ => Self::new(sensor, Why::Broken, what, SEE_LOG),
         }
     }
 }

@@ -28,18 +28,19 @@ pub mod redfish;
 #[cfg(test)]
 mod reference;
 pub mod sampler;
+mod sdr;
 mod sys;
 pub mod target;
 
-use pilotlight_power::{files, wide};
+use pilotlight_power::{checked, files, wide};
 
 pub use catalogue::{Config, Found, survey};
 pub use pilotlight_drive::Roots;
 pub use recording::Recording;
 
 pub use pilotlight_power::{
-    About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Timing, Unit, Why, cputime,
-    energy, hwmon, live, modelled, rapl, sensor, timing,
+    About, Counts, Domain, Failed, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Timing, Unit, Why,
+    cputime, energy, hwmon, live, modelled, rapl, sensor, timing,
 };
 pub use sampler::{Planned, Sampler};
 pub use sys::child::{Usage, wait_for};

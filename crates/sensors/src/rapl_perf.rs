@@ -4,31 +4,31 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::Duration;
 
 use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::rapl::{ABSENT, NOT_COUNTING, QUANTUM_UJ, UPDATE_NS};
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
 use crate::sys::perf;
 use crate::timing::Timing;
+use pilotlight_power::sources::{Remedies, Sources};
 
 const NAME: &str = "rapl-perf";
 const DENIED: &str = "run as root, give the program cap_perfmon, or set kernel.perf_event_paranoid to 0";
-const TIMEOUT_MS: u64 = 50;
 
 /// RAPL counters of all packages, through perf.
 #[derive(Debug)]
 pub struct RaplPerf {
     about: About,
-    counters: Vec<Counter>,
+    counters: Sources<Counter>,
 }
 
 #[derive(Debug)]
 struct Counter {
     file: File,
+    /// Of its event.
+    name: String,
     scale: Scale,
 }
 
@@ -81,12 +81,17 @@ impl Open for RaplPerf {
         let mut counters = Vec::new();
         for cpu in cpus {
             for event in &events {
-                let file =
-                    perf::open(kind, event.config, cpu).map_err(missing(pmu.join("events").join(&event.name)))?;
-                counters.push(Counter { file, scale: event.scale });
+                let file = perf::open(kind, event.config, cpu).map_err(missing(pmu.join("events").join(&event.name)));
+                counters.push(file.map(|file| Counter { file, name: event.name.clone(), scale: event.scale }));
             }
         }
-        Self { about: About::new(NAME, UPDATE_NS, domains(&scopes, &events)), counters }.check_that_it_counts()
+        let mut about = About::new(NAME, UPDATE_NS, domains(&scopes, &events));
+        if about.domains.is_empty() {
+            return Err(Missing::new(NAME, Why::Absent, "the power PMU has no energy event", ABSENT));
+        }
+        let remedies = Remedies { denied: DENIED, not_counting: NOT_COUNTING };
+        let counters = Sources::open(&mut about, counters, value, remedies)?;
+        Ok(Self { about, counters })
     }
 }
 
@@ -176,40 +181,24 @@ fn domain(event: &Event, Scope { package, die }: Scope) -> Domain {
     Domain::new(name, kind, Unit::MicroJoule, part).timed(Timing::counter(UPDATE_NS).steps(QUANTUM_UJ))
 }
 
-impl RaplPerf {
-    fn check_that_it_counts(mut self) -> Result<Self, Missing> {
-        if self.about.domains.is_empty() {
-            return Err(Missing::new(NAME, Why::Absent, "the power PMU has no energy event", ABSENT));
-        }
-        let mut first = Vec::new();
-        for _ in 0..TIMEOUT_MS {
-            let mut readings = Vec::new();
-            self.read(&mut readings).map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), ABSENT))?;
-            if !first.is_empty() && first != readings {
-                return Ok(self);
-            }
-            first = readings;
-            thread::sleep(Duration::from_millis(1));
-        }
-        let what = "the counters of the power PMU do not increment";
-        Err(Missing::new(NAME, Why::NotCounting, what, NOT_COUNTING))
-    }
-}
-
 impl Sensor for RaplPerf {
     fn about(&self) -> &About {
         &self.about
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        for (domain, counter) in self.counters.iter_mut().enumerate() {
-            let mut count = [0; 8];
-            let read = counter.file.read_exact(&mut count);
-            read.map_err(|error| ReadError::io(&self.about.domains[domain].name, error))?;
-            into.push(Reading { domain, value: counter.scale.microjoules(u64::from_ne_bytes(count)) });
-        }
-        Ok(())
+        self.counters.read(into)
     }
+
+    fn failed(&self) -> &[Failed] {
+        self.counters.failed()
+    }
+}
+
+fn value(counter: &Counter) -> Result<i64, ReadError> {
+    let mut count = [0; 8];
+    (&counter.file).read_exact(&mut count).map_err(|error| ReadError::io(&counter.name, error))?;
+    Ok(counter.scale.microjoules(u64::from_ne_bytes(count)))
 }
 
 #[cfg(test)]

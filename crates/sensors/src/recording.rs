@@ -60,13 +60,16 @@ pub struct Track {
     pub cost: Cost,
 }
 
-/// An interval in which a sensor failed.
+/// An interval in which a sensor, or one of its domains, failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SensorGap {
     /// The first reading that failed, in nanoseconds.
     pub from_ns: u64,
     /// The next that did not, or the end of the run, in nanoseconds.
     pub to_ns: u64,
+    /// The domain; `None` if all failed.
+    #[serde(default)]
+    pub domain: Option<usize>,
     /// The sensor's error.
     pub why: String,
 }
@@ -147,10 +150,10 @@ impl Track {
         let longest_gap_ns = self.interval_ns.saturating_mul(MAX_INTERPOLATED_INTERVALS).max(NO_GAP_NS);
         let law = energy::law(&self.domains[domain], longest_gap_ns)?;
         let found = energy::energy(&self.points[domain], window, law).map_err(|error| {
-            let gap = error.unknown_time().and_then(|(from_ns, to_ns)| self.gap_in(Window { from_ns, to_ns }));
+            let gap = error.unknown_time().and_then(|(from_ns, to_ns)| self.gap_in(domain, Window { from_ns, to_ns }));
             error.because(gap.map(|gap| gap.why.as_str()))
         })?;
-        match (law, self.gap_in(window)) {
+        match (law, self.gap_in(domain, window)) {
             (Law::Power { .. }, Some(gap)) => {
                 Err(EnergyError::Gap { from_ns: gap.from_ns, to_ns: gap.to_ns, why: Some(gap.why.clone()) })
             }
@@ -158,8 +161,9 @@ impl Track {
         }
     }
 
-    fn gap_in(&self, window: Window) -> Option<&SensorGap> {
-        self.gaps.iter().find(|gap| window.touches(gap.from_ns, gap.to_ns))
+    fn gap_in(&self, domain: usize, window: Window) -> Option<&SensorGap> {
+        let of_domain = self.gaps.iter().filter(|gap| gap.domain.is_none_or(|failed| failed == domain));
+        of_domain.into_iter().find(|gap| window.touches(gap.from_ns, gap.to_ns))
     }
 
     /// Name of a domain with its sensor: `rapl/package-0`.

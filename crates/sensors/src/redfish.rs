@@ -4,10 +4,11 @@
 //! A BMC updates the value every one to several seconds, often with a resolution of 1 W.
 
 use pilotlight_drive::Roots;
+use pilotlight_power::plausible;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{About, Domain, Failed, Missing, Open, Part, ReadError, Reading, Sensor, Why};
 
 const NAME: &str = "redfish";
 pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
@@ -31,6 +32,7 @@ pub struct Redfish {
     client: Client,
     about: About,
     resources: Vec<Resource>,
+    failed: Vec<Failed>,
 }
 
 /// A resource with a power reading.
@@ -50,27 +52,41 @@ impl Open for Redfish {
             Missing::new(NAME, Why::Unreachable, error.to_string(), help)
         };
         let all = client.get("/redfish/v1/Chassis").map_err(unreachable)?;
-        let (mut domains, mut resources) = (Vec::new(), Vec::new());
+        let (mut domains, mut resources, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+        let mut first = None;
         for path in members(&all) {
             let id = path.trim_end_matches('/').rsplit('/').next().unwrap_or("").to_owned();
             if options.chassis.as_ref().is_some_and(|wanted| *wanted != id) {
                 continue;
             }
-            let chassis = client.get(&path).map_err(unreachable)?;
+            let chassis = match client.get(&path) {
+                Ok(chassis) => chassis,
+                Err(error) => {
+                    notes.push(format!(
+                        "chassis {id} is not read: {error}; set chassis to read another one as the whole system"
+                    ));
+                    first.get_or_insert(error);
+                    continue;
+                }
+            };
             if let Some(resource) = power_resource(&client, &chassis) {
                 // Several chassis may contain each other, and parts that other sensors read.
                 domains.push(Domain::power(&*id, Part::Unknown(format!("chassis {id}"))));
                 resources.push(resource);
             }
         }
-        if let [only] = domains.as_mut_slice() {
+        if let ([only], []) = (domains.as_mut_slice(), notes.as_slice()) {
             only.part = Part::System;
+        }
+        if let (true, Some(error)) = (domains.is_empty(), first) {
+            return Err(unreachable(error));
         }
         if domains.is_empty() {
             let help = "the BMC may need a licence or newer firmware for power readings; try ipmi or another chassis";
             return Err(Missing::new(NAME, Why::Absent, "no chassis reports power", help));
         }
-        Ok(Self { client, about: About::slow(NAME, INTERVAL_NS, domains), resources })
+        let about = About { notes, ..About::slow(NAME, INTERVAL_NS, domains) };
+        Ok(Self { client, about, resources, failed: Vec::new() })
     }
 }
 
@@ -92,7 +108,7 @@ fn power_resource(client: &Client, chassis: &Value) -> Option<Resource> {
 
 /// Microwatts; `None` if the BMC has no reading (`null`) or reads 0.
 fn watts(value: &Value, pointer: &str) -> Option<i64> {
-    number_at(value, pointer, 6).filter(|&uw| uw > 0)
+    number_at(value, pointer, 6).filter(|&uw| plausible::power(&Part::System, uw).is_ok())
 }
 
 impl Sensor for Redfish {
@@ -101,13 +117,22 @@ impl Sensor for Redfish {
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
-        for (domain, resource) in self.resources.iter().enumerate() {
-            let answer = self.client.get(&resource.path)?;
-            let value = watts(&answer, resource.pointer).ok_or_else(|| {
-                ReadError::Content(format!("{} has no power above 0 at {}", resource.path, resource.pointer))
-            })?;
-            into.push(Reading { domain, value });
+        self.failed.clear();
+        for (domain, Resource { path, pointer }) in self.resources.iter().enumerate() {
+            let value = self.client.get(path).and_then(|answer| {
+                let missing = || ReadError::Content(format!("{path} has no power above 0 at {pointer}"));
+                watts(&answer, pointer).ok_or_else(missing)
+            });
+            match value {
+                Ok(value) => into.push(Reading { domain, value }),
+                Err(error) if self.resources.len() == 1 => return Err(error),
+                Err(error) => self.failed.push(Failed { domain, why: error.to_string() }),
+            }
         }
         Ok(())
+    }
+
+    fn failed(&self) -> &[Failed] {
+        &self.failed
     }
 }

@@ -49,7 +49,7 @@ fn sensors() -> [(&'static str, &'static str, &'static str, Option<u64>, &'stati
         ),
         (
             "ipmi",
-            "BMC: DCMI Get Power Reading through `/dev/ipmiN` or `ipmitool`; a lag of 1 s is assumed",
+            "BMC: DCMI Get Power Reading through `/dev/ipmiN` or `ipmitool`; a lag of 1 s is assumed. Without it: sensors in watts of the system or its power supplies, by `ipmitool`, every 5 s",
             "power of the system, whole watts",
             Some(ipmi::INTERVAL_NS),
             "modules `ipmi_si` and `ipmi_devintf`, or `ipmitool`",

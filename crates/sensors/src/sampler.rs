@@ -3,13 +3,16 @@
 //! Fast sensors share one thread; each slow one (another program, a network) has its own thread and does not delay the others. Readings
 //! are due at multiples of the interval from the start. If several are overdue, one is made and the others are counted as missed.
 //!
-//! A sensor that fails ends the run, unless it is optional: then the time until its next reading is a gap with a reason.
+//! A reading that fails is a gap with a reason, until the next that does not. A sensor that fails lastingly ends the run, unless it is
+//! optional: for at least three readings in a row, ten intervals and one second. That is not less than the time over which power is
+//! interpolated, so a BMC that misses a few requests ends nothing, and short enough that no run goes on for long without what it requires.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::checked;
 use crate::clock::{self, ClockReading, now_ns, thread_cpu_ns};
 use crate::energy::Point;
 use crate::recording::{Marker, Recording, SensorGap, Track};
@@ -18,13 +21,20 @@ use crate::sensor::{Reading, Sensor};
 /// Interval of clock comparisons, in nanoseconds.
 const CLOCK_INTERVAL_NS: u64 = 1_000_000_000;
 
+/// A failure is lasting after this many readings in a row, intervals, and nanoseconds.
+const LASTING_READS: u32 = 3;
+const LASTING_INTERVALS: u64 = 10;
+const LASTING_NS: u64 = 1_000_000_000;
+/// Tries of a sensor's first reading.
+const FIRST_TRIES: u32 = 3;
+
 /// A sensor to sample.
 pub struct Planned {
     /// The sensor.
     pub sensor: Box<dyn Sensor>,
     /// Interval in nanoseconds; default: the native interval.
     pub interval_ns: Option<u64>,
-    /// Whether a failure is a gap instead of the end of the run.
+    /// Whether a lasting failure is a gap too instead of the end of the run.
     pub optional: bool,
 }
 
@@ -35,13 +45,13 @@ impl Planned {
     }
 }
 
-/// A required sensor failed.
+/// A required sensor fails lastingly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("sensor {sensor} failed at {at_ns} ns: {why}; set optional to continue without it")]
 pub struct Failure {
     /// Name of the sensor.
     pub sensor: String,
-    /// Monotonic clock, in nanoseconds.
+    /// Its first reading that failed: monotonic clock, in nanoseconds.
     pub at_ns: u64,
     /// Its error.
     pub why: String,
@@ -53,7 +63,7 @@ pub enum StartError {
     /// A thread cannot be started.
     #[error("cannot start a sampling thread: {0}")]
     Thread(std::io::Error),
-    /// A required sensor fails at its first reading.
+    /// A required sensor has no first reading.
     #[error(transparent)]
     Sensor(#[from] Failure),
 }
@@ -141,32 +151,56 @@ struct Sampled {
     /// Its index in the configuration.
     index: usize,
     readings: Vec<Reading>,
+    /// Readings in a row that failed.
+    failed: u32,
 }
 
 impl Sampled {
     fn read(&mut self) -> Result<(), Failure> {
         self.readings.clear();
         let (cpu_ns, from_ns) = (thread_cpu_ns(), now_ns());
-        let result = self.sensor.read(&mut self.readings);
+        let result = checked::read(&mut *self.sensor, &mut self.readings);
         let to_ns = now_ns();
         let cost = &mut self.track.cost;
         cost.reads += 1;
         cost.wall_ns += to_ns - from_ns;
         cost.cpu_ns += thread_cpu_ns() - cpu_ns;
         match result {
-            Ok(()) => self.keep(from_ns, to_ns),
-            Err(error) if self.optional => self.note_gap(from_ns, error.to_string()),
+            Ok(failed) => {
+                self.keep(from_ns, to_ns);
+                failed.into_iter().for_each(|failed| self.note_gap(from_ns, Some(failed.domain), failed.why));
+            }
             Err(error) => {
-                self.note_gap(from_ns, error.to_string());
-                let sensor = self.track.sensor.clone();
-                return Err(Failure { sensor, at_ns: from_ns, why: error.to_string() });
+                self.failed += 1;
+                self.note_gap(from_ns, None, error.to_string());
             }
         }
         self.track.missed += self.schedule.advance(to_ns);
-        Ok(())
+        let lasting_ns = self.track.interval_ns.saturating_mul(LASTING_INTERVALS).max(LASTING_NS);
+        let is_lasting = |failure: &Failure| to_ns - failure.at_ns >= lasting_ns;
+        self.failure().filter(|_| self.failed >= LASTING_READS).filter(is_lasting).map_or(Ok(()), Err)
+    }
+
+    /// The failure of a required sensor that fails.
+    fn failure(&self) -> Option<Failure> {
+        let open = |gap: &&SensorGap| gap.to_ns == u64::MAX && gap.domain.is_none();
+        let gap = self.track.gaps.iter().find(open).filter(|_| !self.optional)?;
+        Some(Failure { sensor: self.track.sensor.clone(), at_ns: gap.from_ns, why: gap.why.clone() })
+    }
+
+    /// The first reading, with several tries.
+    fn begin(&mut self) -> Result<(), Failure> {
+        for _ in 0..FIRST_TRIES {
+            self.read()?;
+            if self.failure().is_none() {
+                return Ok(());
+            }
+        }
+        self.failure().map_or(Ok(()), Err)
     }
 
     fn keep(&mut self, from_ns: u64, to_ns: u64) {
+        self.failed = 0;
         let small = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
         let at_ns = from_ns + (to_ns - from_ns) / 2;
         self.track.late_ns.push(small(from_ns.saturating_sub(self.schedule.due_ns)));
@@ -176,22 +210,24 @@ impl Sampled {
                 points.push(Point { at_ns, value: reading.value });
             }
         }
-        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
-            gap.to_ns = at_ns;
+        for gap in self.track.gaps.iter_mut().filter(|gap| gap.to_ns == u64::MAX) {
+            if gap.domain.is_none_or(|domain| self.readings.iter().any(|reading| reading.domain == domain)) {
+                gap.to_ns = at_ns;
+            }
         }
     }
 
     /// A gap stays open (`u64::MAX`) until the next reading.
-    fn note_gap(&mut self, from_ns: u64, why: String) {
-        if self.track.gaps.last().is_none_or(|gap| gap.to_ns != u64::MAX) {
-            self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, why });
+    fn note_gap(&mut self, from_ns: u64, domain: Option<usize>, why: String) {
+        if !self.track.gaps.iter().any(|gap| gap.to_ns == u64::MAX && gap.domain == domain) {
+            self.track.gaps.push(SensorGap { from_ns, to_ns: u64::MAX, domain, why });
         }
     }
 
     fn finish(mut self) -> (usize, Track) {
         self.track.cost.helpers_cpu_ns = self.sensor.helpers_cpu_ns();
         let end_ns = now_ns();
-        if let Some(gap) = self.track.gaps.last_mut().filter(|gap| gap.to_ns == u64::MAX) {
+        for gap in self.track.gaps.iter_mut().filter(|gap| gap.to_ns == u64::MAX) {
             gap.to_ns = end_ns;
         }
         (self.index, self.track)
@@ -275,7 +311,7 @@ impl Sampler {
     /// Reads every sensor once and starts sampling.
     ///
     /// # Errors
-    /// A required sensor fails, or a thread cannot be started.
+    /// A required sensor has no first reading, or a thread cannot be started.
     pub fn start(planned: Vec<Planned>) -> Result<Self, StartError> {
         let started_ns = now_ns();
         let (mut fast, mut slow) = (Vec::new(), Vec::new());
@@ -285,8 +321,8 @@ impl Sampler {
             let schedule = Schedule::new(now_ns(), interval_ns);
             let is_slow = planned.sensor.about().slow;
             let Planned { sensor, optional, .. } = planned;
-            let mut sampled = Sampled { sensor, schedule, optional, track, index, readings: Vec::new() };
-            sampled.read()?;
+            let mut sampled = Sampled { sensor, schedule, optional, track, index, readings: Vec::new(), failed: 0 };
+            sampled.begin()?;
             if is_slow { slow.push(vec![sampled]) } else { fast.push(sampled) }
         }
         let shared = Arc::new(Shared::default());

@@ -145,12 +145,82 @@ fn ipmitool_is_understood() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    for (watts, state, message) in
-        [("0", "activated", "0 W"), ("214", "deactivated", "disabled"), ("", "activated", "no number")]
-    {
+    assert!(sensor.about().notes.is_empty());
+    for (watts, state, message) in [
+        ("0", "activated", "0 W"),
+        ("0", "deactivated", "0 W"),
+        ("65535", "deactivated", "error code"),
+        ("", "activated", "no number"),
+    ] {
         let Err(missing) = tool(folder.path(), watts, state).open(&Roots::default()) else { panic!("{watts} {state}") };
         assert_eq!(missing.why, Why::Broken);
         assert!(missing.to_string().contains(message) || watts.is_empty(), "{missing}");
+    }
+}
+
+#[test]
+fn a_reading_counts_beside_a_deactivated_state_and_has_a_note() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut sensor = tool(folder.path(), "360", "deactivated").open(&Roots::default()).unwrap();
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings, [Reading { domain: 0, value: 360_000_000 }]);
+    assert!(sensor.about().notes[0].contains("deactivated"), "{:?}", sensor.about().notes);
+}
+
+/// `ipmitool` that fails as often as the file `fails` has lines, and then has a power.
+fn unreliable(folder: &Path) -> (Config, impl Fn(usize)) {
+    let (script, fails) = (folder.join("ipmitool"), folder.join("fails"));
+    let quoted = fails.display();
+    let text = format!(
+        "if [ -s '{quoted}' ]; then sed -i 1d '{quoted}'; exit 1; fi\necho 'Instantaneous power reading: 214 Watts'\n"
+    );
+    fs::write(&script, text).unwrap();
+    let arguments = ["/bin/sh", script.to_str().unwrap()].map(str::to_owned).to_vec();
+    (Config::Ipmi { from: ipmi::Options::Tool(arguments) }, move |times| {
+        fs::write(&fails, "Unspecified error\n".repeat(times)).unwrap();
+    })
+}
+
+#[test]
+fn a_bmc_has_three_tries() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, fail) = unreliable(folder.path());
+    fail(2);
+    let mut sensor = config.open(&Roots::default()).unwrap();
+    let mut read = |fails| {
+        fail(fails);
+        sensor.read(&mut Vec::new())
+    };
+    assert!(read(2).is_ok());
+    let error = read(3).unwrap_err().to_string();
+    assert!(error.contains("exit status: 1"), "{error}");
+    assert!(read(0).is_ok());
+}
+
+#[test]
+fn without_dcmi_the_sensors_in_watts_are_added_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("ipmitool");
+    let open = |list: &str| {
+        let text = format!("case \"$*\" in\n'-I open sdr elist full') cat <<END\n{list}END\n;;\n*) exit 1;;\nesac\n");
+        fs::write(&script, text).unwrap();
+        let arguments = ["/bin/sh", script.to_str().unwrap(), "-I", "open"].map(str::to_owned).to_vec();
+        Config::Ipmi { from: ipmi::Options::Tool(arguments) }.open(&Roots::default())
+    };
+    let list = "PS1 Power In     | 52h | ok  | 10.1 | 132 Watts\nPS2 Power In     | 53h | ok  | 10.2 | 160 Watts\n";
+    let mut sensor = open(list).unwrap();
+    let mut readings = Vec::new();
+    sensor.read(&mut readings).unwrap();
+    assert_eq!(readings, [Reading { domain: 0, value: 292_000_000 }]);
+    assert_eq!(sensor.domains()[0].part, Part::System);
+    assert!(sensor.about().notes[0].contains("PS1 Power In + PS2 Power In"), "{:?}", sensor.about().notes);
+    for (list, message) in [
+        ("Temp | 1h | ok  |  7.1 | 30 degrees C\n", "lists no power"),
+        (&list.replace("132", "0").replace("160", "0"), "0 W"),
+    ] {
+        let missing = open(list).err().unwrap();
+        assert!(missing.to_string().contains(message) && missing.to_string().contains("exit status: 1"), "{missing}");
     }
 }
 

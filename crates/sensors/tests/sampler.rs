@@ -103,6 +103,7 @@ fn a_sensor_that_takes_longer_than_its_interval_misses() {
 #[derive(Clone, Default)]
 struct Switch {
     broken: Arc<AtomicBool>,
+    once: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
 }
 
@@ -112,7 +113,7 @@ impl Switch {
         let switch = self.clone();
         let read = move |into: &mut Vec<Reading>| {
             switch.reads.fetch_add(1, Ordering::Relaxed);
-            if switch.broken.load(Ordering::Relaxed) {
+            if switch.broken.load(Ordering::Relaxed) || switch.once.swap(false, Ordering::Relaxed) {
                 return Err(ReadError::Content("the BMC does not answer".into()));
             }
             into.push(Reading { domain: 0, value: 7_000_000 });
@@ -123,6 +124,11 @@ impl Switch {
 
     fn set_broken(&self, broken: bool) {
         self.broken.store(broken, Ordering::Relaxed);
+    }
+
+    /// Has the next reading fail.
+    fn fail_once(&self) {
+        self.once.store(true, Ordering::Relaxed);
     }
 
     /// Waits for more reads of the sensor.
@@ -157,6 +163,22 @@ fn a_needed_sensor_that_fails_ends_the_run() {
         panic!()
     };
     assert_eq!(failure.sensor, "bmc");
+}
+
+#[test]
+fn a_needed_sensor_that_recovers_leaves_a_gap() {
+    let switch = Switch::default();
+    let sampler = Sampler::start(vec![Planned::new(switch.sensor())]).unwrap();
+    switch.fail_once();
+    switch.wait();
+    let (recording, failure) = sampler.stop();
+    assert_eq!(failure, None);
+    let gaps = &recording.tracks[0].gaps;
+    assert!(gaps.len() == 1 && gaps[0].to_ns > gaps[0].from_ns, "{gaps:?}");
+    assert_eq!(gaps[0].why, "the BMC does not answer");
+    // At the start too.
+    switch.fail_once();
+    assert!(Sampler::start(vec![Planned::new(switch.sensor())]).is_ok());
 }
 
 #[test]

@@ -172,6 +172,33 @@ fn redfish_finds_the_chassis_with_power() {
 }
 
 #[test]
+fn a_chassis_that_fails_does_not_hide_the_others() {
+    let metrics = "/redfish/v1/Chassis/Enclosure/EnvironmentMetrics";
+    let pages = [
+        ("/redfish/v1/Chassis", CHASSIS),
+        ("/redfish/v1/Chassis/Self", SELF),
+        ("/redfish/v1/Chassis/Self/Power", POWER),
+        ("/redfish/v1/Chassis/Enclosure", ENCLOSURE),
+        (metrics, r#"{"PowerWatts": {"Reading": 120.5}}"#),
+    ];
+    let (url, pages) = serve(&pages, None);
+    let open = || redfish(Endpoint { url: url.clone(), ..Endpoint::default() }, None);
+    let mut sensor = open().unwrap();
+    pages.lock().unwrap().remove(metrics);
+    assert_eq!(values(&mut *sensor), [344_000_000]);
+    assert!(sensor.failed()[0].domain == 1 && sensor.failed()[0].why.contains("404"), "{:?}", sensor.failed());
+    pages.lock().unwrap().remove("/redfish/v1/Chassis/Enclosure");
+    let mut sensor = open().unwrap();
+    assert_eq!(values(&mut *sensor), [344_000_000]);
+    assert!(
+        sensor.about().notes[0].contains("chassis Enclosure is not read") && sensor.about().notes[0].contains("404")
+    );
+    assert!(matches!(sensor.domains()[0].part, Part::Unknown(_)), "the other one may be what contains it");
+    pages.lock().unwrap().remove("/redfish/v1/Chassis/Self");
+    assert!(open().err().unwrap().what.contains("404"));
+}
+
+#[test]
 fn a_bmc_without_power_is_reported() {
     let (url, _) = serve(
         &[

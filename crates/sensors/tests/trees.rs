@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use pilotlight_sensors::energy::{Share, sum};
-use pilotlight_sensors::{Config, Kind, Missing, Part, Roots, Sensor, Why, rapl, survey};
+use pilotlight_sensors::energy::{Share, Window, sum};
+use pilotlight_sensors::{Config, Kind, Missing, Part, Planned, Roots, Sampler, Sensor, Why, rapl, survey};
 
 fn tree(name: &str) -> Roots {
     Roots::below(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees").join(name))
@@ -357,6 +357,94 @@ fn zones(all: &[(&str, &str)]) -> tempfile::TempDir {
         }
     }
     folder
+}
+
+/// Has each reading of this file fail: it is a folder.
+fn break_file(root: &Path, file: &str) {
+    let _ = std::fs::remove_file(root.join(file));
+    std::fs::create_dir_all(root.join(file)).unwrap();
+}
+
+/// What had no value at the last reading, by name, with the reason.
+fn failed(sensor: &dyn Sensor) -> Vec<(&str, &str)> {
+    let name = |domain: usize| sensor.domains()[domain].name.as_str();
+    sensor.failed().iter().map(|failed| (name(failed.domain), failed.why.as_str())).collect()
+}
+
+const METER: [(&str, &str); 4] = [
+    ("sys/class/hwmon/hwmon0/name", "amdgpu"),
+    ("sys/class/hwmon/hwmon0/power1_input", "30000000"),
+    ("sys/class/hwmon/hwmon1/name", "power_meter"),
+    ("sys/class/hwmon/hwmon1/power1_average", "231000000"),
+];
+const GPU: &str = "sys/class/hwmon/hwmon0/power1_input";
+
+#[test]
+fn a_chip_that_fails_does_not_hide_the_others() {
+    let folder = files(&METER);
+    let open = || Config::by_name("hwmon").unwrap().open(&Roots::below(folder.path()));
+    let sampler = Sampler::start(vec![Planned::new(open().unwrap())]).unwrap();
+    let from_ns = sampler.mark("load");
+    break_file(folder.path(), GPU);
+    let (recording, failure) = sampler.stop();
+    assert_eq!(failure, None);
+    let window = Window { from_ns, to_ns: recording.tracks[0].points[1].last().unwrap().at_ns };
+    assert!(recording.energy(0, 1, window).is_ok(), "the meter's");
+    let why = recording.energy(0, 0, window).unwrap_err().to_string();
+    assert!(why.contains(GPU), "{why}");
+    // Broken from the beginning.
+    let mut chips = open().unwrap();
+    assert_eq!(read(&mut *chips), values(&[("power_meter/power1_uw", 231_000_000)]));
+    let [note] = chips.about().notes.as_slice() else { panic!("{:?}", chips.about().notes) };
+    assert!(note.starts_with("amdgpu/power1 is not read: cannot read") && note.contains(GPU), "{note}");
+    break_file(folder.path(), METER[3].0);
+    let missing = open().err().unwrap();
+    assert!(missing.why == Why::Broken && !missing.help.contains("run as root"), "{missing}");
+}
+
+#[test]
+fn an_error_code_is_no_power() {
+    for code in ["4294967295000", "4294967295", "65535000000", "0", "-1"] {
+        let folder = files(&[METER[2], (METER[3].0, code)]);
+        let missing = Config::by_name("hwmon").unwrap().open(&Roots::below(folder.path())).err().unwrap();
+        assert!(missing.why == Why::Broken && missing.what.contains("power_meter/power1: "), "{missing}");
+    }
+}
+
+#[test]
+fn a_zone_that_fails_does_not_hide_the_others() {
+    let all = [
+        ("intel-rapl:0", "package-0"),
+        ("intel-rapl:0:0", "dram"),
+        ("intel-rapl:1", "package-1"),
+        ("intel-rapl:2", "psys"),
+    ];
+    let energy = |zone: &str| format!("sys/class/powercap/{zone}/energy_uj");
+    let open = |still: &[&str], broken: &[&str]| {
+        let folder = zones(&all);
+        still.iter().for_each(|zone| std::fs::write(folder.path().join(energy(zone)), "0").unwrap());
+        broken.iter().for_each(|zone| break_file(folder.path(), &energy(zone)));
+        Config::by_name("rapl").unwrap().open(&Roots::below(folder.path()))
+    };
+    let rapl = open(&["intel-rapl:2"], &["intel-rapl:0:0"]).unwrap();
+    assert_eq!(shape(&*rapl), [("package-0", Part::Package(0), None), ("package-1", Part::Package(1), None)]);
+    let notes = &rapl.about().notes;
+    assert!(notes[0].starts_with("package-0/dram is not read: cannot read"), "{notes:?}");
+    assert_eq!(notes[1], "psys is not read: the counter of psys stays at 0");
+    // A sum of packages must not lack one.
+    let packages =
+        |rapl: &dyn Sensor| rapl.domains().iter().filter(|domain| matches!(domain.part, Part::Package(_))).count();
+    let mut rapl = open(&["intel-rapl:1"], &[]).unwrap();
+    assert_eq!((packages(&*rapl), read(&mut *rapl).len()), (2, 3));
+    assert_eq!(failed(&*rapl), [("package-1", "the counter of package-1 stays at 0")]);
+    let mut rapl = open(&[], &["intel-rapl:1"]).unwrap();
+    assert_eq!((packages(&*rapl), read(&mut *rapl).len()), (2, 3));
+    assert!(failed(&*rapl)[0].1.contains("intel-rapl:1/energy_uj"), "{:?}", failed(&*rapl));
+    let every = ["intel-rapl:0", "intel-rapl:0:0", "intel-rapl:1", "intel-rapl:2"];
+    let still = open(&every, &[]).err().unwrap();
+    assert!(still.why == Why::NotCounting && still.help.contains("virtual machines"), "{still}");
+    let broken = open(&[], &every).err().unwrap();
+    assert!(broken.why == Why::Broken && broken.help.contains("dmesg"), "{broken}");
 }
 
 #[test]

@@ -226,7 +226,8 @@ struct Common {
     /// Interval between readings. Default: the update interval of the sensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interval: Option<Time>,
-    /// Whether the run continues without it; its columns are then empty, with the reason.
+    /// Whether the run continues if the sensor cannot be read, or fails lastingly: in at least three readings in a row, over ten intervals
+    /// and one second. Shorter failures are gaps in any case. Its columns are then empty, with the reason.
     #[serde(default)]
     optional: bool,
 }

@@ -30,6 +30,8 @@ pub struct Summary {
     pub idle_baseline: bool,
     /// The reason why the machine was not idle in the baselines, so that power above idle says nothing about the command.
     pub not_idle: Option<String>,
+    /// What users should know of the sensors' values.
+    pub notes: Vec<String>,
     /// If no power is measured: power sensors that cannot be read, with the reason.
     pub missing: Vec<Missing>,
     /// If no power is measured: available power sensors that were not requested.
@@ -87,6 +89,7 @@ impl Summary {
             energy: energy(rounds),
             idle_baseline: !rounds.is_empty() && rounds.iter().all(|round| round.idle.is_some()),
             not_idle: not_idle(rounds.iter().filter_map(|round| Some(&round.idle.as_ref()?.sensed))),
+            notes: sensors.notes.clone(),
             missing: sensors.survey.clone(),
             unused: sensors.unused.clone(),
             has_measured_power,

@@ -47,6 +47,9 @@ fn notes(summary: &Summary) -> String {
             let _ = writeln!(text, "{}: {why}", line.name);
         }
     }
+    for note in &summary.notes {
+        let _ = writeln!(text, "{note}");
+    }
     if summary.runs > 1 {
         let _ =
             writeln!(text, "mean ± half-width of the 95 % interval of {} runs (Student's t), and range", summary.runs);

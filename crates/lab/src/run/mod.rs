@@ -358,6 +358,7 @@ impl<'a> Runner<'a> {
     fn results(&self, complete: bool) -> Results {
         let mut notes: Vec<String> =
             self.sensors.missing.iter().map(|missing| format!("not read: {missing}")).collect();
+        notes.extend(self.sensors.notes.iter().cloned());
         let unused = &self.sensors.unused;
         if !unused.is_empty() {
             notes.push(format!("no power is measured: the experiment does not use {}", unused.join(", ")));

@@ -19,6 +19,9 @@ pub(super) fn sensors(sensors: &SensorSet) -> String {
     for missing in &sensors.missing {
         let _ = writeln!(text, "not read   {missing}");
     }
+    for note in &sensors.notes {
+        let _ = writeln!(text, "note       {note}");
+    }
     if sensors.has_measured_power() {
         return text;
     }

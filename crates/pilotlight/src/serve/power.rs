@@ -84,7 +84,11 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
     let firmware = || Meter::hwmon(roots, FIRMWARE);
     match choice {
         SensorChoice::None => Ok(None),
-        SensorChoice::Auto => Ok(Meter::rapl(roots).or_else(|_| firmware()).ok()),
+        // A package without a value leaves a budget of the packages without one.
+        SensorChoice::Auto => match Meter::rapl(roots) {
+            Ok(meter) if meter.sensor.failed().is_empty() => Ok(Some(meter)),
+            rapl => Ok(firmware().or(rapl).ok()),
+        },
         SensorChoice::Rapl => Meter::rapl(roots).map(Some),
         SensorChoice::Hwmon(None) => firmware().map(|meter| Some(meter.beside_packages(roots))),
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(|meter| Some(meter.beside_packages(roots))),
@@ -134,6 +138,9 @@ impl Meter {
     fn hwmon(roots: &Roots, chip: &str) -> Result<Self, String> {
         let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
         let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
+        if let Some(note) = sensor.about().notes.first() {
+            return Err(format!("{chip}: {note}, so that the sum of its channels is unknown"));
+        }
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
         let meter = Self::new(sensor, |domain| match domain.part {
             Part::Package(package) => Some(Scope::Package(package as u16)),
@@ -230,6 +237,7 @@ impl Meter {
             Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
             None => info!("power is measured by {sensor}"),
         }
+        self.sensor.about().notes.iter().for_each(|note| warn!("{sensor}: {note}"));
         self.lacks_server().iter().for_each(|why| warn!("the sensor of power measures {why}"));
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let published = Arc::new(Published::new(self.sources()));
@@ -258,9 +266,9 @@ impl Meter {
             let beside_uw = witness.read(clock::now_ns).first().and_then(packages_uw);
             check.note_busy(clock::now_ns(), self.busy.as_mut().and_then(Busy::permille));
             for said in live.read(clock::now_ns) {
-                let failed = said.values.as_ref().err().filter(|_| !fails);
-                failed.iter().for_each(|why| warn!("power cannot be read: {why}"));
-                fails = said.values.is_err();
+                let failed = said.values.as_ref().err().or(said.failed.first().map(|failed| &failed.why));
+                failed.filter(|_| !fails).iter().for_each(|why| warn!("power cannot be read: {why}"));
+                fails = failed.is_some();
                 let now_ns = clock::now_ns();
                 let elapsed_ns = now_ns.saturating_sub(last_ns);
                 if said.values.is_ok() || gives_watts {

@@ -136,7 +136,7 @@ fn an_error_of_a_file_names_its_place_and_quotes_nothing() {
         assert!(refused.contains("line 1") && !refused.contains("private"), "{refused}");
     }
     let profile = config_dir.output(&with_subsystem("[goals]\nprofile = \"users-file\""));
-    assert!(profile.contains("no profile") && !profile.contains("private"), "{profile}");
+    assert!(profile.contains("no whole profile") && !profile.contains("private"), "{profile}");
     let file = config_dir.path().join("users-file");
     let sensor = power::open(&SensorChoice::Modelled(Some(file)), &Default::default()).map(drop).unwrap_err();
     assert!(sensor.contains("line 1, column ") && !sensor.contains("private"), "{sensor}");

@@ -59,6 +59,24 @@ fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
 }
 
 #[test]
+fn auto_prefers_the_firmware_to_rapl_without_a_package_and_refuses_error_codes() {
+    const DEAD: (&str, &str) = ("sys/class/powercap/intel-rapl:1/energy_uj", "0");
+    let zones: Vec<_> = [zone(0, "package-0"), zone(1, "package-1")].concat();
+    let zones: Vec<(&str, &str)> = zones.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let dead = [&zones[..], &[DEAD]].concat();
+    let (_rapl, roots) = tree(&dead);
+    let meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the other package");
+    assert_eq!(of(&meter), [Scope::Package(0), Scope::Package(1)]);
+    let (_both, roots) = tree(&[&dead[..], &CHIP].concat());
+    assert_eq!(of(&open(&SensorChoice::Auto, &roots).unwrap().unwrap()), [Scope::Server]);
+    let code = [CHIP[0], ("sys/class/hwmon/hwmon0/power1_average", "4294967295000")];
+    let (_code, roots) = tree(&code);
+    assert!(open(&SensorChoice::Auto, &roots).unwrap().is_none());
+    let refused = open(&SensorChoice::Hwmon(None), &roots).err().expect("no power");
+    assert!(refused.contains("error code"), "{refused}");
+}
+
+#[test]
 fn modelled_watts_are_labelled_and_match_the_profile() {
     let ticks = |idle: u64, busy: u64| format!("cpu  0 0 0 0\ncpu0 {busy} 0 0 {idle} 0 0 0 0 0 0\n");
     let (folder, roots) = tree(&[("proc/stat", &ticks(0, 0))]);
@@ -88,6 +106,8 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
     let sample = |watts: [Option<f64>; 3]| LiveReading {
         sensor: "rapl".into(),
         interval_ns: 1,
+        notes: Vec::new(),
+        failed: Vec::new(),
         values: Ok(["a", "b", "c"].map(domain).into_iter().zip(watts.map(|w| w.map(Value::Watts))).collect()),
     };
     let published = Arc::new(Published::new(board.sources()));
