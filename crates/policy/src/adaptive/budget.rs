@@ -283,16 +283,7 @@ impl Wall {
         match (had, self.budget_uw) {
             (_, None) => self.lift(now_ns, out),
             (None, Some(budget_uw)) => {
-                (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
-                self.due_ns = now_ns;
-                (self.carried, self.unexplained_uw, self.busy_since_ns) = (usize::MAX, 0.0, None);
-                self.one_more.clear();
-                self.meter.reset();
-                self.packages.reset();
-                self.bandwidth.forget();
-                self.draws.clear();
-                self.readings.clear();
-                (self.demands_uw, self.kept_uw) = ([0.0; 2], [0.0; 2]);
+                self.forget(now_ns);
                 self.allow_raises(false);
                 // Without a profile nothing is known before the first reading: a limit that is too low could stop a loaded server.
                 if self.domain == Domain::Cpu {
@@ -309,6 +300,20 @@ impl Wall {
                 }
             }
         }
+    }
+
+    /// Forgets what was drawn: that of cores that poll says nothing about others.
+    pub(super) fn forget(&mut self, now_ns: u64) {
+        (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
+        self.due_ns = now_ns;
+        (self.carried, self.unexplained_uw, self.busy_since_ns) = (usize::MAX, 0.0, None);
+        self.one_more.clear();
+        self.meter.reset();
+        self.packages.reset();
+        self.bandwidth.forget();
+        self.draws.clear();
+        self.readings.clear();
+        (self.demands_uw, self.kept_uw) = ([0.0; 2], [0.0; 2]);
     }
 
     fn rest_uw(&self) -> Option<f64> {
@@ -445,6 +450,7 @@ impl Wall {
             (true, false) => Some(Component::Cpu),
             (false, false) => None,
         };
+        self.is_met |= self.binding.is_some();
         let fades = (-((now_ns - self.faded_ns) as f64) / FADES_NS).exp();
         self.faded_ns = now_ns;
         let bursty_uw = drives_uw * BURSTY.0 + self.drives().most_uw / self.response.slopes.1 * BURSTY.1;

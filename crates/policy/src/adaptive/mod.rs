@@ -302,7 +302,11 @@ impl Policy for Adaptive {
         running.plant_state.update(sample.cores, sample.threads.iter().map(|thread| thread.home));
         running.update(sample, self.parameters.check_ns);
         if running.wall.due_ns().is_some_and(|due_ns| sample.now_ns >= due_ns) {
+            let allowed_nothing = running.allows_nothing();
             running.wall.on_sample(sample, running.load(), out);
+            if allowed_nothing && !running.allows_nothing() {
+                running.wall.forget(sample.now_ns);
+            }
         }
         let before = out.len();
         if running.wall.is_active() {
