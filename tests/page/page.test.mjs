@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromium } from 'playwright-core';
@@ -35,10 +36,31 @@ async function open({ width = 1280, colorScheme = 'light', login = true, of = se
   page.on('request', (request) => {
     if (!request.url().startsWith(of.url) && !request.url().startsWith('data:')) problems.push(request.url());
   });
+  await page.addInitScript(recordTexts);
   await page.goto(of.url);
   if (login) await logIn(page, of);
   return { page, problems, context };
 }
+
+// Records the texts in each canvas since its size was last set, which clears it.
+function recordTexts() {
+  window.texts = new Map();
+  const { fillText } = CanvasRenderingContext2D.prototype;
+  const { set, get } = Object.getOwnPropertyDescriptor(HTMLCanvasElement.prototype, 'width');
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+    window.texts.get(this.canvas).push(text);
+    return fillText.call(this, text, ...place);
+  };
+  Object.defineProperty(HTMLCanvasElement.prototype, 'width', {
+    get,
+    set(width) {
+      window.texts.set(this, []);
+      set.call(this, width);
+    },
+  });
+}
+
+const textsIn = (page, canvas) => page.evaluate((one) => window.texts.get(document.querySelector(one)), canvas);
 
 async function logIn(page, of = server) {
   await page.getByLabel('Token').fill(of.token);
@@ -116,22 +138,25 @@ for (const width of [400, 1600]) {
 
 test('budget and policy are set by their forms, and a refusal is shown next to its form', async () => {
   const { page, problems, context } = await open();
+  await page.getByRole('button', { name: 'Power budget' }).click();
   const form = page.locator('#set-budget');
   await form.getByLabel('Limit').fill('250W');
-  await form.getByRole('button').click();
+  await form.getByRole('button', { name: 'Set' }).click();
   await form.getByText('Done').waitFor();
   await page.waitForFunction(() => document.getElementById('budget').textContent === '250 W');
   assert.equal(server.run('status').goals.budget_uw, 250_000_000);
   await form.getByLabel('Limit').fill('much');
-  await form.getByRole('button').click();
+  await form.getByRole('button', { name: 'Set' }).click();
   await form.getByText('Refused').waitFor();
   assert.deepEqual(await violations(page), []);
   await form.getByLabel('Limit').fill('off');
-  await form.getByRole('button').click();
+  await form.getByRole('button', { name: 'Set' }).click();
   await page.waitForFunction(() => document.getElementById('budget').textContent === 'off');
+  await form.getByRole('button', { name: 'Close' }).click();
+  await page.getByRole('button', { name: 'Policy' }).click();
   const policy = page.locator('#set-policy');
   await policy.getByLabel('Name').selectOption('static');
-  await policy.getByRole('button').click();
+  await policy.getByRole('button', { name: 'Set' }).click();
   await page.waitForFunction(() => document.getElementById('policy').textContent === 'static');
   assert.deepEqual(problems, []);
   await context.close();
@@ -146,15 +171,20 @@ test('with two subsystems, caps and tolerances of namespaces are set by NQN', as
   const two = await Server.start(['--config', config], { socket, isInConfig: true });
   try {
     const { page, problems, context } = await open({ of: two });
-    for (const [id, field, value] of [['set-cap', 'Limit', '100MB/s'], ['set-tolerance', 'Such as', '20%']]) {
+    for (const [id, name, field, value] of [
+      ['set-cap', 'Bandwidth cap', 'Limit', '100MB/s'],
+      ['set-tolerance', 'Latency tolerance', 'Such as', '20%'],
+    ]) {
+      await page.getByRole('button', { name }).click();
       const form = page.locator(`#${id}`);
       await form.getByLabel(field).fill(value);
       await form.getByLabel('Namespace number').fill('1');
-      await form.getByRole('button').click();
+      await form.getByRole('button', { name: 'Set' }).click();
       await form.getByText('Refused').waitFor(); // of which subsystem?
       await form.getByLabel('NQN').fill(nqns[1]);
-      await form.getByRole('button').click();
+      await form.getByRole('button', { name: 'Set' }).click();
       await form.getByText('Done').waitFor();
+      await page.keyboard.press('Escape');
     }
     const { goals, caps } = two.run('status');
     assert.deepEqual(caps.map(({ nqn }) => nqn), [nqns[1]]);
@@ -164,6 +194,67 @@ test('with two subsystems, caps and tolerances of namespaces are set by NQN', as
   } finally {
     await two.stop();
   }
+});
+
+test('charts have units and times, a label at the budget, and values under the pointer', async () => {
+  const { page, problems, context } = await open();
+  await drawn(page);
+  const times = (texts) => texts.filter((text) => /^\d\d:\d\d:\d\d$/.test(text)).length;
+  for (const [canvas, unit] of [['#cores canvas', /^\d+ %$/], ['#iops-chart', /^[\d.]+(\u00a0[kM])?\/s$/],
+    ['#p99-chart', /^[\d.]+\u00a0[num]?s$/], ['#power-chart', /^[\d.]+ W$/]]) {
+    const texts = await textsIn(page, canvas);
+    assert.equal(times(texts), 3, `${canvas}: ${texts}`);
+    assert.ok(texts.filter((text) => unit.test(text)).length >= 2, `${canvas}: ${texts}`);
+  }
+  // a budget far above the power does not set the scale
+  server.run('set', 'budget', '9000W');
+  await page.waitForFunction(() => window.texts.get(document.getElementById('power-chart')).some((text) => text.includes('9000 W')));
+  const texts = await textsIn(page, '#power-chart');
+  assert.ok(texts.includes('budget 9000 W \u2191'), `${texts}`);
+  assert.ok(texts.filter((text) => / W$/.test(text)).every((text) => parseFloat(text) < 1000), `${texts}`);
+  for (const [canvas, pattern] of [['#cores canvas', '^\\d\\d:\\d\\d:\\d\\d: .*empty-polls [\\d.]+ %'], ['#iops-chart', ': .*/s$'],
+    ['#power-chart', ': [\\d.]+ W, budget 9000 W$']]) {
+    const place = page.locator(canvas).first();
+    await place.scrollIntoViewIfNeeded();
+    const { width } = await place.boundingBox();
+    await place.hover({ position: { x: width - 2, y: 20 } });
+    await shows(page, 'tip', new RegExp(pattern));
+  }
+  await page.locator('#p99-chart').hover({ position: { x: (await page.locator('#p99-chart').boundingBox()).width - 2, y: 20 } });
+  await page.waitForFunction(() => {
+    const p99 = document.getElementById('p99').textContent;
+    return p99 !== '–' && document.getElementById('tip').textContent.endsWith(`: ${p99}`); // tile and chart agree
+  });
+  await page.mouse.move(1, 1);
+  await page.locator('#tip').waitFor({ state: 'hidden' });
+  server.run('set', 'budget', 'off');
+  assert.deepEqual(problems, []);
+  await context.close();
+});
+
+test('a state of a core and the machine have one name everywhere, and each form is a dialog', async () => {
+  const { page, problems, context } = await open();
+  await drawn(page);
+  assert.equal(await page.title(), `${hostname()} - Pilotlight`);
+  assert.ok((await page.locator('h1').textContent()).includes(hostname()));
+  const states = await page.locator('#legend li').allTextContents();
+  assert.deepEqual(states, ['busy', 'empty-polls', 'monitor-wait', 'software-wait', 'server-sleep', 'unknown']);
+  const core = await page.locator('#cores li').first().textContent();
+  const names = core.replace(/^(Core|Reactor) \d+( \(main\))?/, '').split(', ').map((part) => part.trim().split(' ')[0]);
+  assert.deepEqual(names.filter((name) => !states.includes(name)), [], core);
+  assert.equal(await page.getByText('within the target').count(), 0);
+  assert.equal(await page.locator('form:visible').count(), 0);
+  const openers = await page.locator('[data-opens]:visible').all();
+  const rows = await Promise.all(openers.map(async (opener) => (await opener.boundingBox()).y));
+  assert.deepEqual([openers.length, new Set(rows).size], [4, 1]);
+  for (const opener of openers) {
+    await opener.click();
+    assert.equal(await page.locator('dialog form:visible').count(), 1);
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press('Escape');
+  }
+  assert.deepEqual(problems, []);
+  await context.close();
 });
 
 test('a reload shows the history, and a logout ends the session', async () => {

@@ -15,6 +15,8 @@ mod table;
 pub(crate) mod text;
 
 #[cfg(test)]
+mod dashboard;
+#[cfg(test)]
 mod packaging;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use pilotlight_reactor::cells::SLEEPS;
 use super::family::{Family, Kind, Samples};
 use super::power::{budget_states, fleet, host_energy, namespace_energy, watts};
 use super::{Facts, NamespaceFacts};
+use crate::status::report::{BUSY, EMPTY_POLLS};
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
@@ -441,8 +442,8 @@ fn reactors(facts: &Facts) -> impl Iterator<Item = (String, String, &pilotlight_
 fn core_seconds(facts: &Facts, out: &mut Samples<'_>) {
     for (reactor, cpu, stats) in reactors(facts) {
         let mut put = |state, ns| out.put([("reactor", &*reactor), ("cpu", &*cpu), ("state", state)], seconds(ns));
-        put("busy", stats.busy_ns);
-        put("empty-polls", stats.idle_ns);
+        put(BUSY, stats.busy_ns);
+        put(EMPTY_POLLS, stats.idle_ns);
         zip(SLEEPS, &stats.asleep).for_each(|(depth, sleep)| put(depth.name(), sleep.ns));
     }
 }

@@ -75,7 +75,7 @@ impl Feed {
         let points = self.points.lock().unwrap_or_else(PoisonError::into_inner);
         let events = self.events.subscribe();
         let all: Vec<&str> = points.iter().map(AsRef::as_ref).collect();
-        let names = serde_json::json!({ "states": sample::states(), "policies": NAMES }).to_string();
+        let names = serde_json::json!({ "host": host(), "states": sample::states(), "policies": NAMES }).to_string();
         // the points are JSON already
         let text = format!(
             "retry: {AGAIN_MS}
@@ -155,6 +155,11 @@ impl Sampler {
         self.sampled = now;
         (sample, point)
     }
+}
+
+/// The machine's name.
+fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 fn unix_ms() -> u64 {

@@ -6,8 +6,8 @@ use pilotlight_reactor::cells::SLEEPS;
 use serde::Serialize;
 
 use crate::status::report::{
-    BudgetReport, ClassReport, Distribution, GoalsReport, ParameterReport, PolicyReport, PowerReport, ReactorReport,
-    Report,
+    BUSY, BudgetReport, ClassReport, EMPTY_POLLS, GoalsReport, ParameterReport, PolicyReport, PowerReport,
+    ReactorReport, Report,
 };
 
 /// A server now. Rates and percentages are of the time since the sample before.
@@ -27,7 +27,6 @@ pub(super) struct Sample<'a> {
     write_iops: f64,
     read_bytes_per_s: f64,
     written_bytes_per_s: f64,
-    latency: Distribution,
     cores: Vec<Core<'a>>,
     background: &'a [ClassReport],
 }
@@ -70,7 +69,7 @@ struct Point<'a> {
 
 /// Names of the states of a core, in the order of their shares.
 pub(super) fn states() -> Vec<&'static str> {
-    ["busy", "empty polls"].into_iter().chain(SLEEPS.iter().map(|depth| depth.name())).collect()
+    [BUSY, EMPTY_POLLS].into_iter().chain(SLEEPS.iter().map(|depth| depth.name())).collect()
 }
 
 fn shares(reactor: &ReactorReport) -> Vec<f64> {
@@ -103,7 +102,6 @@ pub(super) fn sample(report: &Report, unix_ms: u64) -> String {
         write_iops: report.io.write_iops,
         read_bytes_per_s: report.io.read_bytes_per_s,
         written_bytes_per_s: report.io.written_bytes_per_s,
-        latency: report.io.latency,
         cores: cores.collect(),
         background: &report.background.classes,
     })

@@ -246,6 +246,10 @@ pub(crate) struct FailureReport {
     pub(crate) commands: Count,
 }
 
+/// States of a core that is awake, as all outputs name them; the depths of sleep are the others.
+pub(crate) const BUSY: &str = "busy";
+pub(crate) const EMPTY_POLLS: &str = "empty-polls";
+
 /// A reactor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ReactorReport {

@@ -8,7 +8,7 @@ use super::head::cut;
 use super::history::History;
 use crate::config::format_cores;
 use crate::status::format::{rate, time};
-use crate::status::report::{IoThreadReport, ReactorReport, Report};
+use crate::status::report::{BUSY, EMPTY_POLLS, IoThreadReport, ReactorReport, Report};
 
 /// Columns of a row of a core before its bar, and after it.
 const BEFORE: usize = 41;
@@ -19,8 +19,8 @@ const HISTORY: usize = 30;
 
 /// Parts of a core's time: name, character and colour of the bar.
 const PARTS: [(&str, char, Color); 5] = [
-    ("busy", '█', Color::Green),
-    ("empty polls", '▒', Color::Yellow),
+    (BUSY, '█', Color::Green),
+    (EMPTY_POLLS, '▒', Color::Yellow),
     ("monitor-wait", '-', Color::Cyan),
     ("software-wait", '.', Color::Blue),
     ("server-sleep", '_', Color::Blue),
@@ -96,8 +96,8 @@ fn core(reactor: &ReactorReport, width: u16) -> Line<'static> {
 /// A core's time as a bar: each part in proportion to its share, rounded so that all together fill the bar.
 fn bar(reactor: &ReactorReport, width: usize) -> Vec<Span<'static>> {
     let share = |name: &str| match name {
-        "busy" => reactor.busy_percent,
-        "empty polls" => reactor.idle_percent,
+        BUSY => reactor.busy_percent,
+        EMPTY_POLLS => reactor.idle_percent,
         depth => slept(reactor, depth),
     };
     let mut until = 0.0;

@@ -21,7 +21,7 @@ const HELP: [&str; 15] = [
     "A setting holds until it is set again, or its configuration",
     "changes (docs/budget.md).",
     "",
-    "busy%  time that found work      poll%  empty polls",
+    "busy%  time that found work      poll%  empty-polls",
     "slp%   asleep, at any depth      req/s  commands from I/O queues",
     "threads  I/O threads that run on the core",
     "",

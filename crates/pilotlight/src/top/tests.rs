@@ -59,7 +59,7 @@ fn a_small_terminal() {
         tolerance  20%; policy sandman does not use it
         IOPS                              ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇█ max 12.0 k
         watts                        ████████████████████████████████████████ max 57.2 W
-        █ busy   ▒ empty polls   . software-wait
+        █ busy   ▒ empty-polls   . software-wait
         core     state         busy% poll%  slp% time                    req/s threads
           2 main awake          12.1  87.9   0.0 ███▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒  12.3 k 0-2,5
           3      software-wait   0.0   0.1  99.9 .....................  12.3 k
@@ -89,7 +89,7 @@ fn a_large_terminal_has_the_history_of_each_core() {
         tolerance  20%; policy sandman does not use it
         IOPS                                                                      ▁▁▁▁▁▂▂▂▂▂▃▃▃▃▃▄▄▄▄▄▅▅▅▅▅▆▆▆▆▆▇▇▇▇█ max 12.0 k
         watts                                                                ████████████████████████████████████████ max 57.2 W
-        █ busy   ▒ empty polls   . software-wait
+        █ busy   ▒ empty-polls   . software-wait
         core     state         busy% poll%  slp% time                              req/s threads  awake, over time
           0 main software-wait   0.0   0.1  99.9 ...............................  12.3 k
           1      software-wait   1.0   0.1  99.9 ...............................  12.3 k          ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁
