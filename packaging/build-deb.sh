@@ -11,24 +11,27 @@ profile=${1:-release}
 compression=(--compress-type xz)
 [[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: unpacking xz on an emulated machine is slow
 tools=$PWD/target/tools
-pages=target/package/pages
-docs=target/package/docs
+package=target/package
 
 if ! command -v cargo-deb >/dev/null && [[ ! -x $tools/bin/cargo-deb ]]; then
   cargo install cargo-deb --version ^3 --locked --debug --root "$tools" >&2 # --debug: a quarter of the build time
 fi
-# A package for tests has the program that the other tests built: features of the whole workspace.
-selection=(-p pilotlight)
-[[ $profile != dev ]] || selection=(--workspace --bins --example speed) # an example, so that features of tests are on
-cargo build --locked "${selection[@]}" --profile "$profile" >&2
-rm -rf "$pages" "$docs"
-mkdir -p "$pages" "$docs"
-PILOTLIGHT_PAGES=$PWD/$pages cargo test --quiet --locked --workspace --bin pilotlight pages >&2
-# The operator's documents and their linked files, in the same folders so that the links work.
-(
-  shopt -s nullglob
-  cd docs
-  cp --parents operating.md operate/*.md configuration.md configuration-keys.md doctor.md policies.md budget.md hosts.md background.md metrics-server.md top.svg page.png budgets.svg tolerance.svg "../$docs/"
-)
+# A package for tests has the programs that the other tests built: features of the whole workspace. Otherwise each has its own features.
+if [[ $profile == dev ]]; then
+  cargo build --locked --workspace --bins --example speed >&2 # an example, so that features of tests are on
+else
+  cargo build --locked -p pilotlab --profile "$profile" >&2
+  cargo build --locked -p pilotlight --profile "$profile" >&2
+fi
+rm -rf "$package"
+mkdir -p "$package"/completions/{bash,zsh,fish}
+for program in pilotlight pilotlab; do
+  built=target/${profile/#dev/debug}/$program
+  "$built" man --out "$package/pages"
+  "$built" completions bash >"$package/completions/bash/$program"
+  "$built" completions zsh >"$package/completions/zsh/_$program"
+  "$built" completions fish >"$package/completions/fish/$program.fish"
+done
+packaging/docs.py "$package/docs"
 PATH=$tools/bin:$PATH cargo-deb --quiet "${compression[@]}" --no-build --strip --no-dbgsym --profile "$profile" -p pilotlight ${VERSION:+--deb-version "$VERSION"} \
   --output target/debian/

@@ -64,10 +64,8 @@ def simulate(program, loads):
         file = Path(folder, "worst.toml")
         file.write_text(HEAD + "".join(case(number, load) for number, load in enumerate(loads)))
         subprocess.run([program, "run", file, "--out", folder], check=True, stdout=subprocess.DEVNULL)
-        lines = [line for line in open(Path(folder, "worst", "results.csv")) if not line.startswith("#")]
-    found = {}
-    for row in csv.DictReader(lines):
-        found[int(row["load"]), row["policy"]] = row
+        rows = list(csv.DictReader(open(Path(folder, "worst", "results.csv"))))
+    found = {(int(row["load"]), row["policy"]): row for row in rows}
     return [{policy: found[number, policy] for policy in ("static", "interrupt", "adaptive")} for number in range(len(loads))]
 
 

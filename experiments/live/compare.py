@@ -27,8 +27,7 @@ if MARKDOWN:
 else:
     write(["scenario", "policy", "metric", "simulated", "measured_low", "measured_high", "ratio", "within"])
 for name, scenario in SCENARIOS.items():
-    lines = [line for line in open(f"{RESULTS}/live-{name}/results.csv") if not line.startswith("#")]
-    for row in csv.DictReader(lines):
+    for row in csv.DictReader(open(f"{RESULTS}/live-{name}/results.csv")):
         policy = row["policy"].replace("-0dfda948", "")
         is_measured = row["policy"] != "sandman"
         run = "2" if name == "bursts-long" else "1"

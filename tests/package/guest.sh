@@ -105,6 +105,8 @@ done
 getent passwd pilotlight >/dev/null || fail 'no user for pilotlight-devices.service'
 [[ ! -s /proc/net/tcp ]] || ! grep -q ':1144 ' /proc/net/tcp || fail 'something listens on port 4420'
 pilotlight --version
+pilotlab --version
+for page in pilotlight-serve pilotlab-run; do compgen -G "/usr/share/man/man1/$page.1*" >/dev/null || fail "$page has no man page"; done
 
 step "start: systemctl returns when hosts can connect"
 sed -i 's/^# \[metrics\]/[page]\nlisten = "9809"\n\n[metrics]/; s/^# listen = "9808"/listen = "9808"/; s/^\[server\]/&\nsensor = "modelled"/' /etc/pilotlight/pilotlight.toml

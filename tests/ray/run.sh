@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests python/pilotlab-ray: its unit tests, types and style, and a figure of SANDMAN on a local Ray cluster of which a node is killed.
+# Tests python/pilotlab-ray: its unit tests, types and style (of python/pilotlab too), and a figure of SANDMAN on a local Ray cluster of which a node is killed.
 #
 #     tests/ray/run.sh [PROGRAM]    PROGRAM: default target/debug/pilotlab
 #
@@ -12,7 +12,7 @@ skip() { echo "SKIPPED: $1"; exit 77; }
 program=$(realpath "${1:-target/debug/pilotlab}")
 [[ -x $program ]] || skip "$program does not exist: cargo build -p pilotlab"
 versions=tests/ray/requirements.txt
-package=$PWD/python/pilotlab-ray
+packages=("$PWD/python/pilotlab" "$PWD/python/pilotlab-ray")
 python=$PWD/target/ray-python
 
 if ! cmp -s "$versions" "$python/installed.txt"; then
@@ -28,12 +28,14 @@ export TMPDIR=$dir # for the programs on the nodes
 export RAY_AUTH_MODE=disabled RAY_USAGE_STATS_ENABLED=0 RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=120
 export PYTHONPYCACHEPREFIX=$dir/compiled RUFF_CACHE_DIR=$python/cache-ruff MYPY_CACHE_DIR=$python/cache-mypy
 
-"$python/bin/pip" --quiet install --no-build-isolation --no-deps --force-reinstall "$package"
-(
-  cd "$package"
-  "$python/bin/ruff" check . ../../tests/ray
-  "$python/bin/ruff" format --check . ../../tests/ray
-  "$python/bin/mypy"
-  "$python/bin/pytest" --quiet -p no:cacheprovider
-)
+"$python/bin/pip" --quiet install --no-build-isolation --no-deps --force-reinstall "${packages[@]}"
+for package in "${packages[@]}"; do
+  (
+    cd "$package"
+    "$python/bin/ruff" check . ../../tests/ray
+    "$python/bin/ruff" format --check . ../../tests/ray
+    "$python/bin/mypy"
+    "$python/bin/pytest" --quiet -p no:cacheprovider
+  )
+done
 "$python/bin/python" tests/ray/cluster.py "$program" "$dir"

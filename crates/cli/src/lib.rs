@@ -8,6 +8,7 @@
 //! | [`hint`] | hints added to errors of the command line |
 //! | [`log`] | the log on standard error |
 //! | [`table`] | tables on a terminal |
+//! | [`pages`] | the commands `completions` and `man` |
 //! | [`restore`] | the command `restore`, which both programs have |
 //! | [`trace`] | options for reading a block trace |
 
@@ -19,6 +20,7 @@ pub mod console;
 pub mod exit;
 pub mod hint;
 pub mod log;
+pub mod pages;
 pub mod program;
 pub mod restore;
 pub mod table;

@@ -111,7 +111,7 @@ fn mechanisms_are_verified_by_counts_and_settings_are_restored() {
         (Some(true), Some(7), Some("hybrid 7us"))
     );
     assert_eq!(results.points[1].values["drive_interrupts_per_io"].mean, 0.0);
-    let table = results.table().csv(&[]);
+    let table = results.table().csv();
     assert!(table.contains("interrupt (not verified)") && !table.contains("\ninterrupt,"), "{table}");
     assert!(results.notes.iter().any(|note| note.contains("the counts are inconclusive")), "{:?}", results.notes);
 

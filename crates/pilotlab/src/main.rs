@@ -23,7 +23,8 @@ mod trace;
 
 use std::process::ExitCode;
 
-use pilotlight_cli::{console, exit, program, restore, table};
+use clap::CommandFactory as _;
+use pilotlight_cli::{console, exit, pages, program, restore, table};
 
 use cli::{Cli, Command};
 
@@ -48,5 +49,7 @@ fn start(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Claims(args) => claims::run(args).map(ExitCode::from),
         Command::Trace(args) => trace::run(args),
         Command::Restore(args) => restore::run(args, "pilotlab").map(ExitCode::from),
+        Command::Completions(args) => pages::completions(args, Cli::command()),
+        Command::Man(args) => pages::man(args, Cli::command()),
     }
 }

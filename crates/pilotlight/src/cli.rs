@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use pilotlight_cli::hint::Hints;
-use pilotlight_cli::{program, restore};
+use pilotlight_cli::{pages, program, restore};
 
 use crate::config::ServeArgs;
 use crate::load::LoadArgs;
@@ -90,6 +90,12 @@ pub(crate) enum Command {
     /// Restore settings that a killed run has changed
     #[command(after_long_help = restore::examples("pilotlight"))]
     Restore(restore::RestoreArgs),
+    /// Print the completions for a shell
+    #[command(after_help = pages::completions_examples("pilotlight"))]
+    Completions(pages::CompletionsArgs),
+    /// Print the man page, or write those of all commands
+    #[command(after_help = pages::man_examples("pilotlight"))]
+    Man(pages::ManArgs),
 }
 
 #[cfg(test)]
@@ -107,6 +113,11 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_a_man_page_and_every_shell_completes_it() {
+        pages::check(&Cli::command(), &["serve", "status", "drain-timeout"]);
     }
 
     #[test]

@@ -15,8 +15,6 @@ mod load;
 mod metrics;
 mod namespace;
 mod page;
-#[cfg(test)]
-mod pages;
 mod policies;
 mod privileges;
 mod replace;
@@ -29,7 +27,8 @@ mod top;
 
 use std::process::ExitCode;
 
-use pilotlight_cli::{console, exit, log, program, restore, table};
+use clap::CommandFactory as _;
+use pilotlight_cli::{console, exit, log, pages, program, restore, table};
 
 use cli::{Cli, Command};
 
@@ -55,5 +54,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Restore(args) => restore::run(args, "pilotlight").map(ExitCode::from),
+        Command::Completions(args) => pages::completions(args, Cli::command()),
+        Command::Man(args) => pages::man(args, Cli::command()),
     }
 }

@@ -15,18 +15,15 @@ use parquet::schema::types::Type;
 use crate::table::{Cell, Column, Kind, Table};
 
 impl Table {
-    /// The table as CSV: `notes` as comment lines, then the names of columns, then the rows.
+    /// The table as CSV: the names of columns, then the rows.
     #[must_use]
-    pub fn csv(&self, notes: &[String]) -> String {
-        // Each line of a note is a comment line.
-        let text: String =
-            notes.iter().flat_map(|note| note.lines()).map(|line| format!("# {}\n", line.trim_end())).collect();
+    pub fn csv(&self) -> String {
         let mut writer = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
         let mut add = |row: Vec<String>| writer.write_record(row).expect("a write to memory succeeds");
         add(self.columns.iter().map(Column::key).collect());
         self.rows.iter().for_each(|row| add(row.iter().map(plain).collect()));
-        let rows = writer.into_inner().expect("a write to memory succeeds");
-        text + std::str::from_utf8(&rows).expect("cells are UTF-8")
+        let text = writer.into_inner().expect("a write to memory succeeds");
+        String::from_utf8(text).expect("cells are UTF-8")
     }
 
     /// Writes the table as Parquet, with notes as key and value in the file's metadata.
@@ -138,10 +135,7 @@ mod tests {
 
     #[test]
     fn csv_has_units_in_its_columns_and_quotes_where_needed() {
-        let expected = "# hash=1\npolicy,runs,power_w\n\"a, \"\"b\"\"\",10,716.25\nc,,\n";
-        assert_eq!(table().csv(&["hash=1".into()]), expected);
-        let long = table().csv(&["first\nsecond".into()]);
-        assert!(long.starts_with("# first\n# second\npolicy,"), "{long}");
+        assert_eq!(table().csv(), "policy,runs,power_w\n\"a, \"\"b\"\"\",10,716.25\nc,,\n");
     }
 
     #[test]

@@ -2,12 +2,14 @@
 //!
 //! *File.* CSV in long format with a row for each value, compressed by zstd; a running sweep appends to a plain `values.csv` beside it. Comment
 //! lines have the version of the format ([`SCHEMA`]), the machine, the experiment with its overrides, and before the rows of each cell its
-//! fingerprint. The rows of a simulated run end with the metric `saturated`; a run without that row was interrupted and is ignored.
+//! fingerprint. In a compressed file they follow the rows in a frame that decompressors skip (RFC 8878, 3.1.2), so that CSV readers find only
+//! header and rows; files of earlier versions have them between the rows. The rows of a simulated run end with the metric `saturated`; a run
+//! without that row was interrupted and is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -297,12 +299,32 @@ pub fn text(path: &Path) -> Result<String, ResultsError> {
     Ok(new.fold(String::new(), |text, line| text + line + "\n"))
 }
 
-/// Compresses a text.
+/// Start of a frame that decompressors skip; its length follows, as `u32` in little-endian order.
+const SKIPPED: [u8; 4] = 0x184D_2A50_u32.to_le_bytes();
+
+/// Compresses a text: header and rows, then the comment lines in a skipped frame, compressed too.
 ///
 /// # Errors
 /// If compression fails.
-pub fn packed(text: &str) -> std::io::Result<Vec<u8>> {
-    zstd::encode_all(text.as_bytes(), LEVEL)
+pub fn packed(text: &str) -> io::Result<Vec<u8>> {
+    let (comments, rows): (Vec<&str>, Vec<&str>) = text.split_inclusive('\n').partition(|line| line.starts_with('#'));
+    let mut bytes = zstd::encode_all(rows.concat().as_bytes(), LEVEL)?;
+    let comments = zstd::encode_all(comments.concat().as_bytes(), LEVEL)?;
+    bytes.extend(SKIPPED);
+    bytes.extend(u32::try_from(comments.len()).map_err(io::Error::other)?.to_le_bytes());
+    bytes.extend(comments);
+    Ok(bytes)
+}
+
+/// The text of a compressed file, its comment lines first.
+fn decompressed(bytes: &[u8]) -> io::Result<String> {
+    let mut decoder = zstd::Decoder::with_buffer(bytes)?.single_frame();
+    let mut rows = String::new();
+    decoder.read_to_string(&mut rows)?;
+    let skipped = decoder.finish().strip_prefix(&SKIPPED).and_then(|rest| rest.get(size_of::<u32>()..));
+    let comments = skipped.map_or(Ok(Vec::new()), zstd::decode_all)?;
+    let comments = String::from_utf8(comments).map_err(io::Error::other)?;
+    Ok(comments + &rows)
 }
 
 /// The version of a text.
@@ -329,10 +351,7 @@ fn unpacked(path: &Path) -> Result<String, ResultsError> {
     if !path.to_string_lossy().ends_with(PACKED) {
         return fs::read_to_string(path).map_err(failed);
     }
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(failed)?;
-    zstd::Decoder::new(file).and_then(|mut decoder| decoder.read_to_string(&mut text)).map_err(failed)?;
-    Ok(text)
+    fs::read(path).and_then(|bytes| decompressed(&bytes)).map_err(failed)
 }
 
 /// Rounds to nine significant digits, beyond the noise; this halves the size of files.
@@ -473,6 +492,22 @@ pub(crate) mod tests {
             about: About { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..About::default() },
             cells: BTreeMap::from([(cell, Fingerprint::new(7))]),
             runs: BTreeMap::from([(key, Run { seed: 1, values: vec![value("iops", 2.5), value(SATURATED, 0.0)] })]),
+        }
+    }
+
+    #[test]
+    fn a_compressed_file_is_csv_without_comments_and_earlier_ones_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FILE.to_owned() + PACKED);
+        let text = results().text();
+        let packed = packed(&text).unwrap();
+        let csv = String::from_utf8(zstd::decode_all(&packed[..]).unwrap()).unwrap();
+        assert!(csv.starts_with(HEADER) && !csv.contains('#') && csv.lines().count() == 3, "{csv}");
+        for bytes in [packed, zstd::encode_all(text.as_bytes(), LEVEL).unwrap()] {
+            fs::write(&path, bytes).unwrap();
+            assert_eq!(Results::read(&path).unwrap(), results());
+            let text = super::text(&path).unwrap();
+            assert_eq!((About::of(&text), cells(&text)), (results().about, results().cells));
         }
     }
 

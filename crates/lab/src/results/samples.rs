@@ -47,7 +47,7 @@ pub fn write(recording: &Recording, zero_ns: u64, folder: &Path, format: Format)
 fn save(table: &Table, path: &Path, format: Format) -> Result<(), FolderError> {
     let failed = |source| FolderError::file(path, source);
     if format == Format::Csv {
-        return output::write(path, table.csv(&[])).map_err(failed);
+        return output::write(path, table.csv()).map_err(failed);
     }
     let file = Output::create(path).map_err(failed)?;
     let written = table.parquet(file, &[("title".to_owned(), table.title.clone())]);

@@ -119,7 +119,7 @@ pub fn run(
     let outcome = runner.everything(stop, watch);
     let results = runner.results(&power_domains, outcome.is_ok());
     folder.save(&folder.results(), &results)?;
-    folder.write(&folder.table(), &results.table().csv(&results.notes))?;
+    folder.write(&folder.table(), &results.table().csv())?;
     let cells = cells(loaded, plan, runner.computed);
     crate::results::values::write(
         folder,

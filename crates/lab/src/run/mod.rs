@@ -114,7 +114,7 @@ pub fn run(
 /// Writes the results of a folder: as JSON, as a table, the values of all runs, and the report.
 fn write(folder: &Folder, plan: &Plan, results: &Results, finished: &Finished) -> Result<(), FolderError> {
     folder.save(&folder.results(), results)?;
-    folder.write(&folder.table(), &results.table().csv(&results.notes))?;
+    folder.write(&folder.table(), &results.table().csv())?;
     let about = about(plan, &folder.load::<Environment>(&folder.environment())?.host);
     values::write(folder, &about, BTreeMap::new(), (plan, finished, &results.power_domains))?;
     crate::report::write(folder.root())

@@ -117,7 +117,7 @@ pub fn draws(variants: &[Variant]) -> Option<String> {
     let rows = drawn.iter().flat_map(|variant| variant.changes.iter().map(move |change| row(&variant.name, change)));
     let columns = ["variant", "constant", "value"].map(Column::text).to_vec();
     let table = Table { columns, rows: rows.collect(), ..Table::default() };
-    (!drawn.is_empty()).then(|| table.csv(&[]))
+    (!drawn.is_empty()).then(|| table.csv())
 }
 
 fn families(calibration: &Calibration) -> impl Iterator<Item = Variant> + '_ {

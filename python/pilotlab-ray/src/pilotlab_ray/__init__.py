@@ -8,8 +8,9 @@ table = pilotlab_ray.read("fig3")
 ```
 """
 
+from pilotlab import read_table as read
+
 from .driver import run
 from .errors import PilotlabError, RefusedError, ShareError
-from .table import read
 
 __all__ = ["PilotlabError", "RefusedError", "ShareError", "read", "run"]

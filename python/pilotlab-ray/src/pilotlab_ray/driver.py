@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pilotlab import read_table
 
 from . import inputs as experiments
 from . import worker
 from .errors import PilotlabError, RefusedError, ShareError
 from .progress import Progress
-from .table import read
 
 if TYPE_CHECKING:
     from .cluster import Cluster
@@ -132,7 +132,7 @@ class Job:
                 plan = self._plan(cluster.cpus())
                 self._compute(cluster, plan, progress)
             summary = self._merge(plan)
-        return read(self._out / "results" / self.name), summary
+        return read_table(self._out / "results" / self.name), summary
 
     def _busy(self) -> RefusedError:
         return RefusedError(f"another process writes to {self._out}: wait for its end, or specify another folder")

@@ -1,12 +1,8 @@
 """Errors; each message says what to do."""
 
+from pilotlab import PilotlabError, RefusedError
 
-class PilotlabError(Exception):
-    """Base of the errors of this package."""
-
-
-class RefusedError(PilotlabError):
-    """An argument, the experiment or the folder was refused; nothing was run."""
+__all__ = ["PilotlabError", "RefusedError", "ShareError"]
 
 
 class ShareError(PilotlabError):

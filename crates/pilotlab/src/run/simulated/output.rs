@@ -45,7 +45,7 @@ pub(super) fn save_all(
         let notes = notes.map(|(key, value)| (key.to_owned(), value.clone()));
         files::write(&folder.table().with_extension("parquet"), &table.parquet(Vec::new(), &notes)?)?;
     } else {
-        files::write(&folder.table(), table.csv(&results.notes).as_bytes())?;
+        files::write(&folder.table(), table.csv().as_bytes())?;
     }
     Ok(read.results)
 }

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from .errors import RefusedError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PACKED, PLAIN = "values.csv.zst", "values.csv"
 SCHEMA = "2"
@@ -17,19 +22,45 @@ HEADER = "experiment,point,variant,policy,replication,seed,metric,unit,value"
 KEYS = ("variant", "policy", "replication", "seed")
 # A simulated run without this metric was interrupted.
 SATURATED = "saturated"
+# Start of the frame with the comment lines, which decompressors skip; its length follows, then the compressed lines.
+SKIPPED = struct.pack("<I", 0x184D2A50)
 
 Key = tuple[str, str, str, int, int]
 Column = tuple[pa.Field, Sequence[str | float | None]]
 
 
-def read(folder: str | os.PathLike[str]) -> pa.Table:
-    """Reads the results of an experiment, simulated or measured.
+def read(folder: str | os.PathLike[str]) -> pd.DataFrame | pa.Table:
+    """Reads the results of an experiment, simulated or measured, as a `pandas` data frame; as `read_table` without `pandas`.
+
+    Columns are those of `read_table`; `attrs` has the table's metadata and, as `units`, the unit of each metric.
+
+    ```python
+    frame = pilotlab.read("results/fig3")
+    frame.groupby(["rate", "policy"]).cpu_power_w.mean()
+    ```
+
+    Raises:
+        RefusedError: as `read_table`.
+    """
+    table = read_table(folder)
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        return table
+    frame = table.to_pandas()
+    frame.attrs = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+    frame.attrs["units"] = {field.name: field.metadata[b"unit"].decode() for field in table.schema if field.metadata}
+    return frame
+
+
+def read_table(folder: str | os.PathLike[str]) -> pa.Table:
+    """Reads the results of an experiment, simulated or measured, as a `pyarrow` table with a row per run.
 
     Columns: the parameters; `variant` (of the machine), `policy`, `replication`, `seed`; the metrics. Names of metrics end with the unit,
     which is also in the metadata of the column, with the title. The metadata of the table has experiment, profile or host, and their hash.
 
     ```python
-    table = pilotlab_ray.read("fig3/results")
+    table = pilotlab.read_table("results/fig3")
     table.group_by(["rate", "policy"]).aggregate([("cpu_power_w", "mean")])
     ```
 
@@ -78,10 +109,22 @@ def _lines(place: Path) -> Iterator[str]:
     for name, compression in ((PACKED, "zstd"), (PLAIN, None)):
         path = place / name
         if path.is_file():
+            if compression:
+                yield from _comments(path.read_bytes())
             with pa.input_stream(path, compression=compression) as stream:
                 text = stream.read().decode()
             # The last line can be incomplete.
             yield from text[: text.rfind("\n") + 1].splitlines()
+
+
+def _comments(packed: bytes) -> list[str]:
+    """Comment lines at the end of a compressed file; earlier files have them between the rows."""
+    at = packed.rfind(SKIPPED)
+    skipped = packed[at + 8 :] if at >= 0 else b""
+    if not skipped or struct.pack("<I", len(skipped)) != packed[at + 4 : at + 8]:
+        return []
+    with pa.input_stream(pa.py_buffer(skipped), compression="zstd") as stream:
+        return str(stream.read().decode()).splitlines()
 
 
 def _runs(place: Path) -> tuple[dict[str, str], dict[Key, dict[str, float]], dict[str, str]]:
