@@ -66,6 +66,8 @@ pub(super) struct Traits {
     /// Each write is a sync as well (`mount -o sync`, `chattr +S`).
     pub(super) synchronous: bool,
     pub(super) deallocation: Deallocation,
+    /// A device that cannot be written.
+    pub(super) is_read_only: bool,
 }
 
 /// An open file or device.
@@ -115,6 +117,7 @@ impl Medium {
             blocks: self.blocks(),
             volatile_write_cache: self.traits.volatile_write_cache,
             deallocated_reads_zero: self.traits.deallocation == Deallocation::Punch,
+            is_read_only: self.traits.is_read_only,
         }
     }
 
