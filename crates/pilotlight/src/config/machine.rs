@@ -88,8 +88,11 @@ fn usable_memory(root: &Path) -> Option<u64> {
     memory_total(&meminfo).into_iter().chain(memory_limits(root, &groups)).min()
 }
 
+/// Limits of version 1 from here on are none: the highest is `i64::MAX`, rounded down to a page.
+const UNLIMITED: u64 = 1 << 62;
+
 /// Limits of the control groups of /proc/self/cgroup and of those above them, in version 1 and 2. In a container the group may be mounted
-/// as the uppermost one. A group without a limit has none in version 2, and a large one in version 1.
+/// as the uppermost one.
 fn memory_limits(root: &Path, groups: &str) -> Vec<u64> {
     let parts = |line: &'_ str| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -105,7 +108,7 @@ fn memory_limits(root: &Path, groups: &str) -> Vec<u64> {
         };
         for above in Path::new(&group).ancestors() {
             let text = fs::read_to_string(root.join(base).join(above).join(file)).unwrap_or_default();
-            limits.extend(text.trim().parse::<u64>());
+            limits.extend(text.trim().parse::<u64>().ok().filter(|limit| *limit < UNLIMITED));
         }
     }
     limits
@@ -140,7 +143,7 @@ mod tests {
     #[test]
     fn the_memory_of_a_container_is_its_limit() {
         const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 16777216 kB\n");
-        const UNLIMITED: &str = "9223372036854771712\n";
+        const NO_LIMIT: &str = "9223372036854771712\n";
         let (v1, v2) = ("sys/fs/cgroup/memory", "sys/fs/cgroup");
         let limit = |base: &str, group: &str, text: &'static str| {
             let file = if base == v1 { "memory.limit_in_bytes" } else { "memory.max" };
@@ -150,11 +153,12 @@ mod tests {
         let meminfo = || (MEMINFO.0.to_owned(), MEMINFO.1);
         for (files, expected) in [
             (vec![], None),
+            (vec![limit(v1, "", NO_LIMIT)], None),
             (vec![meminfo()], Some(16 << 30)),
             (vec![meminfo(), limit(v2, "", "209715200\n")], Some(200 << 20)),
             (vec![meminfo(), limit(v1, "", "209715200\n")], Some(200 << 20)),
             (vec![limit(v1, "", "209715200\n")], Some(200 << 20)),
-            (vec![meminfo(), limit(v1, "", UNLIMITED), limit(v2, "", "max\n")], Some(16 << 30)),
+            (vec![meminfo(), limit(v1, "", NO_LIMIT), limit(v2, "", "max\n")], Some(16 << 30)),
             (vec![meminfo(), groups("0::/a.slice/b\n"), limit(v2, "a.slice/", "4096\n")], Some(4096)),
             (vec![meminfo(), groups("0::/a/b\n"), limit(v2, "a/b/", "8192\n"), limit(v2, "a/", "max\n")], Some(8192)),
             (vec![meminfo(), groups("4:cpu,memory:/a\n2:pids:/\n"), limit(v1, "a/", "4096\n")], Some(4096)),
