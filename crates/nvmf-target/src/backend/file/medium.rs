@@ -458,7 +458,7 @@ fn discard(file: &File, bytes: &Range<u64>) -> rustix::io::Result<()> {
 }
 
 /// What to do about a refused AIO context.
-fn aio_remedy(error: &io::Error) -> &'static str {
+pub(super) fn aio_remedy(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOSYS | libc::EPERM) => {
             "there is no AIO here: use a kernel with CONFIG_AIO, or allow io_setup, io_submit, io_getevents and io_destroy in the container"
