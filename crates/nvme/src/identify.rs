@@ -214,8 +214,12 @@ pub struct IdentifyNamespace {
     pub npda: U16,
     /// Optimal write size, in blocks less one.
     pub nows: U16,
-    /// Copy limits, ANA group, attributes, set and endurance group.
-    pub reserved74: [u8; 30],
+    /// Copy limits and ANA group.
+    pub reserved74: [u8; 25],
+    /// Attributes: bit 0 if it is write protected.
+    pub nsattr: u8,
+    /// Set and endurance group.
+    pub reserved100: [u8; 4],
     /// Namespace globally unique identifier.
     pub nguid: [u8; 16],
     /// IEEE extended unique identifier; 0 for none.
@@ -277,7 +281,7 @@ pub struct IdentifyNamespaceIndependent {
     pub fpi: u8,
     /// ANA group.
     pub anagrpid: U32,
-    /// Attributes.
+    /// Attributes, as [`IdentifyNamespace::nsattr`].
     pub nsattr: u8,
     /// Reserved.
     pub reserved9: u8,

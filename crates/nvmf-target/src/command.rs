@@ -20,6 +20,9 @@ pub const DSM_BLOCKS: u32 = 1 << 24;
 /// Maximum bytes of a Write Zeroes or Verify command (WZSL, VSL): 65,536 blocks of 512 bytes.
 pub const MAX_ZEROES: u32 = 32 << 20;
 
+/// Attribute of Dataset Management (NVM 3.3.3): the ranges may be deallocated.
+const DEALLOCATE: u32 = 1 << 2;
+
 /// A range of logical blocks of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -192,6 +195,10 @@ pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &Namespaces) -> Result<Pla
         return Ok(Plan::without_data(Work::FlushAll { next: 0, failed: Status::SUCCESS }));
     }
     let namespace = namespaces.index_of(view, nsid).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    let deallocates = sqe.opcode == DATASET_MANAGEMENT && sqe.cdw11() & DEALLOCATE != 0;
+    if (deallocates || matches!(sqe.opcode, WRITE | WRITE_ZEROES)) && namespaces.geometry(namespace).is_read_only {
+        return Err(Status::WRITE_PROTECTED.dnr());
+    }
     match sqe.opcode {
         FLUSH => Ok(Plan::without_data(Work::Flush { namespace })),
         DATASET_MANAGEMENT => decode_dsm(sqe, namespace),
@@ -200,7 +207,6 @@ pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &Namespaces) -> Result<Pla
 }
 
 fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
-    const DEALLOCATE: u32 = 1 << 2;
     const MAX_RANGES: u32 = 256;
     const ENTRY: u32 = size_of::<DsmRange>() as u32;
     let ranges = (sqe.cdw10() & 0xff) + 1;
@@ -299,14 +305,46 @@ mod tests {
     use super::*;
     use crate::backend::{Backend, NullBackend};
 
+    /// Hints without deallocation change nothing.
+    #[test]
+    fn a_read_only_namespace_refuses_changes() {
+        use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+        for is_read_only in [false, true] {
+            let namespaces = namespaces_of(4096, is_read_only);
+            for (opcode, cdw11, changes) in [
+                (WRITE, 0, true),
+                (WRITE_ZEROES, 0, true),
+                (DATASET_MANAGEMENT, DEALLOCATE, true),
+                (DATASET_MANAGEMENT, 1, false),
+                (READ, 0, false),
+                (COMPARE, 0, false),
+                (VERIFY, 0, false),
+                (FLUSH, 0, false),
+            ] {
+                let mut sqe = Sqe::block_io(opcode, 1, 0, 1);
+                if opcode == DATASET_MANAGEMENT {
+                    (sqe.cdw[0], sqe.cdw[1]) = (0.into(), cdw11.into());
+                    sqe.sgl.length = 16.into();
+                }
+                let result = decode_io(&sqe, ViewId::whole(0), &namespaces).map(drop);
+                let expected = if changes && is_read_only { Err(Status::WRITE_PROTECTED.dnr()) } else { Ok(()) };
+                assert_eq!(result, expected, "{opcode:#x} {cdw11}");
+            }
+        }
+    }
+
     fn namespaces(block_size: u32) -> Namespaces {
+        namespaces_of(block_size, false)
+    }
+
+    fn namespaces_of(block_size: u32, is_read_only: bool) -> Namespaces {
         let backend = NullBackend::new(block_size, 1 << 20).expect("a backend");
         let channel = backend.open_channel(1).expect("a channel");
         let mut namespaces = Namespaces::new().expect("a descriptor");
         namespaces.add(
             0,
             1,
-            backend.geometry(),
+            crate::backend::Geometry { is_read_only, ..backend.geometry() },
             crate::lease::Leased { channel, lease: crate::lease::Lease::default() },
         );
         namespaces

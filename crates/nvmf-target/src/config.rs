@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::authentication::AuthenticationConfig;
 use crate::backend::BackendSpec;
 use crate::background::control::BackgroundConfig;
-use crate::directory::Advertised;
+use crate::directory::{Advertised, Security};
 
 /// The highest NSID; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
@@ -38,6 +38,8 @@ pub struct ServerConfig {
     pub advertise: Option<(String, u16)>,
     /// Ditto for connections with TLS.
     pub tls_advertise: Option<(String, u16)>,
+    /// Another port for the discovery service, beside each address; [`DISCOVERY_PORT`] is the one that hosts ask by default.
+    pub discovery_port: Option<u16>,
     /// Other discovery services (address or name, and port) that the discovery log refers to.
     pub referrals: Vec<(String, u16)>,
     /// The subsystems.
@@ -64,9 +66,50 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Addresses of all kinds.
-    pub fn all_listeners(&self) -> impl Iterator<Item = &SocketAddr> {
-        self.listeners.iter().chain(&self.tls_listeners).chain(&self.concatenation_listeners)
+    /// Configured addresses of all kinds.
+    pub(crate) fn listeners_with_security(&self) -> impl Iterator<Item = (SocketAddr, Security)> {
+        let kinds = [
+            (&self.listeners, Security::Plain),
+            (&self.tls_listeners, Security::Tls),
+            (&self.concatenation_listeners, Security::Concatenation),
+        ];
+        kinds.into_iter().flat_map(|(addresses, security)| addresses.iter().map(move |address| (*address, security)))
+    }
+
+    /// An address for `discovery_port` beside each configured one, unless that port is served there already. Where an IP address has several
+    /// kinds of connections, the first is used.
+    pub(crate) fn discovery_listeners(&self) -> Vec<(SocketAddr, Security)> {
+        let Some(port) = self.discovery_port else { return Vec::new() };
+        let configured: Vec<_> = self.listeners_with_security().collect();
+        let covers = |one: &SocketAddr, other: &SocketAddr| {
+            let is_wildcard = one.ip().is_unspecified() && one.is_ipv4() == other.is_ipv4();
+            one == other || (is_wildcard && one.port() == other.port())
+        };
+        let mut added: Vec<(SocketAddr, Security)> = Vec::new();
+        for (mut address, security) in configured.iter().copied() {
+            address.set_port(port);
+            if !configured.iter().chain(&added).any(|(other, _)| covers(other, &address)) {
+                added.retain(|(other, _)| !covers(&address, other));
+                added.push((address, security));
+            }
+        }
+        added
+    }
+
+    /// All addresses that the server listens on.
+    #[must_use]
+    pub fn all_listeners(&self) -> Vec<SocketAddr> {
+        self.listeners_with_security().chain(self.discovery_listeners()).map(|(address, _)| address).collect()
+    }
+
+    /// Whether `address` leaves connections over IPv4 to another listener with its port.
+    #[must_use]
+    pub fn is_v6_only(&self, address: SocketAddr) -> bool {
+        let shares = |other: &SocketAddr| other.is_ipv4() && other.port() == address.port();
+        address.is_ipv6()
+            && address.ip().is_unspecified()
+            && address.port() != 0
+            && self.all_listeners().iter().any(shares)
     }
 
     /// The advertised addresses.
@@ -85,6 +128,7 @@ impl Default for ServerConfig {
             concatenation_listeners: Vec::new(),
             advertise: None,
             tls_advertise: None,
+            discovery_port: None,
             referrals: Vec::new(),
             subsystems: Vec::new(),
             cores: vec![0],
@@ -232,6 +276,45 @@ mod tests {
         assert!(allows(&list(&["", "a"]), "a") && !allows(&list(&["", "a"]), "b"));
         for names in [&["a"][..], &[""], &["", "a"]] {
             assert!(!allows(&list(names), ""), "{names:?}");
+        }
+    }
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().expect("an address")).collect()
+    }
+
+    #[test]
+    fn the_discovery_port_is_beside_each_address_once() {
+        for (plain, tls, expected) in [
+            (&["192.0.2.7:4420", "192.0.2.7:4421", "[::1]:4420"][..], &[][..], &["192.0.2.7:8009", "[::1]:8009"][..]),
+            (&["192.0.2.7:4420"], &["192.0.2.7:4421", "192.0.2.8:4421"], &["192.0.2.7:8009", "192.0.2.8:8009"]),
+            (&["192.0.2.7:8009", "192.0.2.8:4420"], &["192.0.2.7:4420"], &["192.0.2.8:8009"]),
+            (&["192.0.2.7:4420", "0.0.0.0:4421", "192.0.2.8:4420"], &[], &["0.0.0.0:8009"]),
+            (&["192.0.2.7:4420", "0.0.0.0:8009"], &[], &[]),
+            (&["[::]:4420"], &["0.0.0.0:4420"], &["[::]:8009", "0.0.0.0:8009"]),
+        ] {
+            let (listeners, tls_listeners) = (addresses(plain), addresses(tls));
+            let discovery_port = Some(DISCOVERY_PORT);
+            let config = ServerConfig { listeners, tls_listeners, discovery_port, ..ServerConfig::default() };
+            let added: Vec<SocketAddr> = config.discovery_listeners().into_iter().map(|(address, _)| address).collect();
+            assert_eq!(added, addresses(expected), "{plain:?} {tls:?}");
+            let none = ServerConfig { discovery_port: None, ..config };
+            assert_eq!(none.discovery_listeners(), []);
+        }
+    }
+
+    #[test]
+    fn a_wildcard_leaves_ipv4_to_an_address_with_its_port() {
+        for (listeners, expected) in [
+            (&["[::]:4420", "0.0.0.0:4420"][..], true),
+            (&["[::]:4420", "192.0.2.7:4420"], true),
+            (&["[::]:4420", "0.0.0.0:4421"], false),
+            (&["[::]:4420", "[::1]:4421"], false),
+            (&["[::]:0", "0.0.0.0:0"], false),
+            (&["[::1]:4420", "0.0.0.0:4420"], false),
+        ] {
+            let config = ServerConfig { listeners: addresses(listeners), ..ServerConfig::default() };
+            assert_eq!(config.is_v6_only(config.listeners[0]), expected, "{listeners:?}");
         }
     }
 }

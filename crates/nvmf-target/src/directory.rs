@@ -62,6 +62,8 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// How connections are encrypted.
     pub security: Security,
+    /// It is `[::]` without connections over IPv4.
+    pub is_v6_only: bool,
 }
 
 /// How the connections of a listener are encrypted.
@@ -241,8 +243,11 @@ mod tests {
         let subsystems: Vec<_> = nqns.iter().map(|nqn| subsystem(nqn)).collect();
         let identities: Vec<_> = subsystems.iter().map(|config| Arc::new(Subsystem::new(config))).collect();
         let config = ServerConfig { subsystems, ..ServerConfig::default() };
-        let endpoints: Vec<_> =
-            config.listeners.iter().map(|&address| Endpoint { address, security: Security::Plain }).collect();
+        let endpoints: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|&address| Endpoint { address, security: Security::Plain, is_v6_only: false })
+            .collect();
         Directory::new(&config, &identities, &endpoints)
     }
 

@@ -1,7 +1,7 @@
 //! The discovery log: the subsystems of a host and their addresses (Base 5.16.1.23).
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use pilotlight_nvme::fabrics::{DISCOVERY_NQN, nqn_field};
 use pilotlight_nvme::le::{U16, U64};
@@ -38,8 +38,36 @@ pub struct DiscoveryLog {
 struct Record {
     entry: DiscoveryEntry,
     /// The listener's address is a wildcard: the entry has the address that the host connected to.
-    wildcard: bool,
+    wildcard: Option<Wildcard>,
     allowed_hosts: Vec<String>,
+}
+
+/// The addresses of which a wildcard accepts connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wildcard {
+    V4,
+    V6,
+    /// `[::]` accepts connections over IPv4 too.
+    Both,
+}
+
+impl Wildcard {
+    fn of(endpoint: &Endpoint) -> Option<Self> {
+        let family = match endpoint.address {
+            SocketAddr::V4(_) => Self::V4,
+            SocketAddr::V6(_) if endpoint.is_v6_only => Self::V6,
+            SocketAddr::V6(_) => Self::Both,
+        };
+        endpoint.address.ip().is_unspecified().then_some(family)
+    }
+
+    fn accepts(self, local: IpAddr) -> bool {
+        match self {
+            Self::V4 => local.is_ipv4(),
+            Self::V6 => local.is_ipv6(),
+            Self::Both => true,
+        }
+    }
 }
 
 impl DiscoveryLog {
@@ -47,7 +75,7 @@ impl DiscoveryLog {
     pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], endpoint: Endpoint, advertise: Option<&(String, u16)>) {
         let address = endpoint.address;
         let (traddr, family, port) = match advertise {
-            Some((host, port)) => (host.clone(), host.parse().unwrap_or(address.ip()), *port),
+            Some((host, port)) => (host.clone(), ip_of(host).unwrap_or(address.ip()), *port),
             None => (address.ip().to_string(), address.ip(), address.port()),
         };
         let mut entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
@@ -59,16 +87,16 @@ impl DiscoveryLog {
         if self.records.iter().any(known) {
             return; // several listeners behind one advertised address
         }
-        let wildcard = advertise.is_none() && address.ip().is_unspecified();
+        let wildcard = Wildcard::of(&endpoint).filter(|_| advertise.is_none());
         self.records.push(Record { entry, wildcard, allowed_hosts: allowed_hosts.to_vec() });
     }
 
     /// Adds another discovery service (address or name, and port) for every host. The address family of a name is unknown;
     /// hosts that resolve names use that of the resolved address.
     pub fn add_referral(&mut self, (host, port): &(String, u16)) {
-        let family = host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let family = ip_of(host).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let entry = entry(SUBTYPE_REFERRAL, DISCOVERY_NQN, (host, family, *port));
-        self.records.push(Record { entry, wildcard: false, allowed_hosts: Vec::new() });
+        self.records.push(Record { entry, wildcard: None, allowed_hosts: Vec::new() });
     }
 
     /// This log as the successor of `before`: of the same generation if the records are equal, otherwise of the next.
@@ -85,10 +113,12 @@ impl DiscoveryLog {
         !seen_by(hostnqn, &self.removed).map(Record::content).eq(seen_by(hostnqn, &self.added).map(Record::content))
     }
 
-    /// The log page of `hostnqn`, connected to the local address `local`.
+    /// The log page of `hostnqn`, connected to the local address `local`, without wildcards that refuse connections to it.
     #[must_use]
     pub fn page(&self, hostnqn: &str, local: Option<IpAddr>) -> Vec<u8> {
-        let records: Vec<&Record> = seen_by(hostnqn, &self.records).collect();
+        let local = local.map(|address| address.to_canonical());
+        let records: Vec<&Record> =
+            seen_by(hostnqn, &self.records).filter(|record| record.is_reachable_from(local)).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),
             numrec: U64::new(records.len() as u64),
@@ -131,23 +161,31 @@ fn entry(subtype: u8, nqn: &str, (traddr, family, port): (&str, IpAddr, u16)) ->
 
 impl Record {
     /// The visible content.
-    fn content(&self) -> (&[u8], bool) {
+    fn content(&self) -> (&[u8], Option<Wildcard>) {
         (self.entry.as_bytes(), self.wildcard)
     }
 
-    fn whole(&self) -> (&[u8], bool, &[String]) {
+    fn whole(&self) -> (&[u8], Option<Wildcard>, &[String]) {
         (self.entry.as_bytes(), self.wildcard, &self.allowed_hosts)
+    }
+
+    fn is_reachable_from(&self, local: Option<IpAddr>) -> bool {
+        self.wildcard.zip(local).is_none_or(|(wildcard, local)| wildcard.accepts(local))
     }
 
     fn entry_for(&self, local: Option<IpAddr>) -> DiscoveryEntry {
         let mut entry = self.entry.clone();
-        if let Some(address) = local.filter(|_| self.wildcard) {
-            let address = address.to_canonical();
+        if let Some(address) = local.filter(|_| self.wildcard.is_some()) {
             entry.traddr = padded(&address.to_string());
             entry.adrfam = adrfam(address);
         }
         entry
     }
+}
+
+/// The IP address of an advertised host, if it has no name. An interface may follow it (`fe80::1%eth0`).
+fn ip_of(host: &str) -> Option<IpAddr> {
+    host.split('%').next()?.parse().ok()
 }
 
 fn adrfam(address: IpAddr) -> u8 {
@@ -166,7 +204,7 @@ mod tests {
     use super::*;
 
     fn plain(address: &str) -> Endpoint {
-        Endpoint { address: address.parse().expect("an address"), security: Security::Plain }
+        Endpoint { address: address.parse().expect("an address"), security: Security::Plain, is_v6_only: false }
     }
 
     fn log() -> DiscoveryLog {
@@ -205,6 +243,35 @@ mod tests {
         assert_eq!(&page[1024 + 512..1024 + 522], b"192.0.2.9\0");
     }
 
+    /// Ports of the records of these listeners for a host that has connected to `local`.
+    fn ports(listeners: &[(&str, bool)], advertise: Option<&(String, u16)>, local: &str) -> Vec<String> {
+        let mut log = DiscoveryLog::default();
+        for (address, is_v6_only) in listeners {
+            let endpoint = Endpoint { is_v6_only: *is_v6_only, ..plain(address) };
+            log.add("nqn.2014-08.org.example:a", &[], endpoint, advertise);
+        }
+        let page = log.page("h", Some(local.parse().expect("an address")));
+        let port = |record: &[u8]| String::from_utf8_lossy(&record[32..36]).trim_matches('\0').to_owned();
+        page[1024..].chunks(1024).map(port).collect()
+    }
+
+    #[test]
+    fn a_wildcard_is_listed_only_for_addresses_that_it_accepts() {
+        let both = [("[::]:4420", false), ("0.0.0.0:4421", false)];
+        let one_port = [("[::]:4420", true), ("0.0.0.0:4420", false), ("192.0.2.7:4421", false)];
+        let behind = ("storage.example".to_owned(), 4430);
+        for (listeners, advertise, local, expected) in [
+            (&both[..], None, "::1", &["4420"][..]),
+            (&both, None, "192.0.2.7", &["4420", "4421"]),
+            (&both, None, "::ffff:192.0.2.7", &["4420", "4421"]),
+            (&both, Some(&behind), "::1", &["4430", "4430"]),
+            (&one_port, None, "2001:db8::1", &["4420", "4421"]),
+            (&one_port, None, "192.0.2.7", &["4420", "4421"]),
+        ] {
+            assert_eq!(ports(listeners, advertise, local), expected, "{listeners:?} {local}");
+        }
+    }
+
     #[test]
     fn the_advertised_address_replaces_the_real_one() {
         let mut log = log();
@@ -221,11 +288,11 @@ mod tests {
         let mut log = DiscoveryLog::default();
         for listener in ["10.0.0.1:4420", "10.0.0.2:4420"] {
             let address = plain(listener);
-            log.add("nqn.2014-08.org.example:a", &[], address, Some(&("2001:db8::1".into(), 4420)));
+            log.add("nqn.2014-08.org.example:a", &[], address, Some(&("fe80::1%eth0".into(), 4420)));
         }
         let page = log.page("h", None);
         assert_eq!(page.len(), 2048);
-        assert_eq!(page[1024 + 1], 2, "IPv6");
+        assert_eq!((page[1024 + 1], &page[1536..1549]), (2, &b"fe80::1%eth0\0"[..]), "IPv6");
     }
 
     /// TREQ and the security type at offset 768 (TCP 3.1).

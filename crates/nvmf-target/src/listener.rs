@@ -15,7 +15,7 @@ use std::time::Duration;
 use pilotlight_reactor::Sender;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::directory::{Endpoint, Security};
 use crate::handshakes::Handshakes;
@@ -23,6 +23,25 @@ use crate::message::Message;
 use crate::refusals::RefusalReason;
 use crate::shared::Shared;
 use crate::stream::Accepted;
+
+/// Listen backlog; the kernel limits it to `net.core.somaxconn`. With the 128 of the standard library the kernel drops connection
+/// attempts of many hosts at once, and they retry after a second.
+const BACKLOG: i32 = 4096;
+
+/// A socket bound as that of a listener, without listening; `is_v6_only`: leaves the IPv4 connections of `[::]` to other listeners.
+///
+/// # Errors
+/// The system's.
+pub fn bind(address: SocketAddr, is_v6_only: bool) -> rustix::io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if is_v6_only {
+        sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    rustix::net::bind(&socket, &address)?;
+    Ok(socket)
+}
 
 /// A listening socket.
 #[derive(Debug)]
@@ -34,9 +53,21 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Listens on `address`.
+    ///
+    /// # Errors
+    /// As of [`bind`].
+    pub(crate) fn open(address: SocketAddr, is_v6_only: bool, security: Security) -> io::Result<Self> {
+        let socket = TcpListener::from(bind(address, is_v6_only)?);
+        rustix::net::listen(&socket, BACKLOG)?;
+        Ok(Self { socket, security })
+    }
+
     /// Its address.
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
-        Ok(Endpoint { address: self.socket.local_addr()?, security: self.security })
+        let address = self.socket.local_addr()?;
+        let is_v6_only = address.is_ipv6() && sockopt::ipv6_v6only(&self.socket)?;
+        Ok(Endpoint { address, security: self.security, is_v6_only })
     }
 }
 
@@ -207,6 +238,19 @@ impl Distributor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_wildcards_can_have_one_port() {
+        let listen = |address: SocketAddr, is_v6_only| Listener::open(address, is_v6_only, Security::Plain);
+        let both = |_| {
+            let v6 = listen("[::]:0".parse().expect("an address"), true).expect("a port").endpoint().expect("open");
+            let v6 = listen(v6.address, true).ok()?;
+            let v4 = listen(SocketAddr::from(([0; 4], v6.endpoint().expect("open").address.port())), false).ok()?;
+            Some([v6, v4].map(|listener| listener.endpoint().expect("open").is_v6_only))
+        };
+        // another process may have the port
+        assert_eq!((0..100).find_map(both), Some([true, false]));
+    }
 
     #[test]
     fn the_kernel_probes_silent_peers() {

@@ -62,8 +62,13 @@ mod tests {
     use crate::wait::Wait;
 
     const TIMEOUT: Duration = Duration::from_secs(60);
-    const GEOMETRY: Geometry =
-        Geometry { block_size: 4096, blocks: 1, volatile_write_cache: false, deallocated_reads_zero: true };
+    const GEOMETRY: Geometry = Geometry {
+        block_size: 4096,
+        blocks: 1,
+        volatile_write_cache: false,
+        deallocated_reads_zero: true,
+        is_read_only: false,
+    };
 
     /// A channel that blocks while closing until the test allows it, and reports the thread.
     struct Slow {

@@ -117,8 +117,13 @@ mod tests {
     fn info(nqn: &str, nsid: u32, uuid: Option<[u8; 16]>) -> NamespaceInfo {
         let backend = "mem:1MiB".parse().expect("a valid backend");
         let config = NamespaceConfig { nsid, backend, block_size: 512, uuid, hosts: Vec::new() };
-        let geometry =
-            Geometry { block_size: 512, blocks: 2048, volatile_write_cache: false, deallocated_reads_zero: true };
+        let geometry = Geometry {
+            block_size: 512,
+            blocks: 2048,
+            volatile_write_cache: false,
+            deallocated_reads_zero: true,
+            is_read_only: false,
+        };
         NamespaceInfo::new(&subsystem(nqn), &config, geometry)
     }
 

@@ -3,6 +3,7 @@
 // These macros panic when the reader has closed the pipe or the disk is full; `console` returns an error.
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod address;
 mod admin;
 mod cli;
 mod config;

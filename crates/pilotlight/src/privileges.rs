@@ -124,8 +124,8 @@ fn can_change_user() -> bool {
 fn check_ports(loaded: &Loaded) -> anyhow::Result<()> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     let first: u16 = text.trim().parse().unwrap_or(1024);
-    let ports = loaded.config.all_listeners().map(std::net::SocketAddr::port);
-    match ports.into_iter().find(|port| *port != 0 && *port < first) {
+    let mut ports = loaded.config.all_listeners().into_iter().map(|address| address.port());
+    match ports.find(|port| *port != 0 && *port < first) {
         Some(port) => {
             bail!(
                 "port {port} needs a privilege that the server gives up (`user` in [security]): listen on {first} or above"

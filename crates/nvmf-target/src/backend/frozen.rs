@@ -246,6 +246,7 @@ impl Backend for FrozenBackend {
             blocks: medium.durable.blocks,
             volatile_write_cache: true,
             deallocated_reads_zero: true,
+            is_read_only: false,
         }
     }
 

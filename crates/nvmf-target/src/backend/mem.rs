@@ -105,6 +105,7 @@ impl Backend for MemoryBackend {
             blocks: self.store.blocks.load(Ordering::Acquire),
             volatile_write_cache: false,
             deallocated_reads_zero: true,
+            is_read_only: false,
         }
     }
 

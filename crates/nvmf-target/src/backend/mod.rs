@@ -76,6 +76,8 @@ pub struct Geometry {
     pub volatile_write_cache: bool,
     /// Whether deallocated blocks read as zeroes.
     pub deallocated_reads_zero: bool,
+    /// Whether writes are refused.
+    pub is_read_only: bool,
 }
 
 /// How the requests of a namespace reach its medium.

@@ -33,6 +33,7 @@ impl Backend for NullBackend {
             blocks: self.blocks.load(Ordering::Acquire),
             volatile_write_cache: false,
             deallocated_reads_zero: true,
+            is_read_only: false,
         }
     }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is opened, always for reading and writing.
+/// What is opened, always for reading and writing, except for a device whose driver refuses that (`EROFS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// An existing file.
@@ -45,6 +45,11 @@ impl FileOpener for DirectOpener {
         open.read(true).write(true).mode(0o600).create_new(opened == Opened::NewFile);
         // Without O_CREAT, O_EXCL on a device excludes other exclusive users, mounted file systems included.
         open.custom_flags(if opened == Opened::Device { libc::O_EXCL } else { 0 });
-        open.open(path)
+        match open.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem && opened == Opened::Device => {
+                open.write(false).open(path)
+            }
+            result => result,
+        }
     }
 }

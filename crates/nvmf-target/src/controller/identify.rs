@@ -163,6 +163,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
         nmic: 1,
         dlfeat: u8::from(geometry.deallocated_reads_zero) | 1 << 3,
         nvmcap: U128::new(u128::from(geometry.blocks) * u128::from(geometry.block_size)),
+        nsattr: u8::from(geometry.is_read_only),
         nguid: info.nguid,
         ..IdentifyNamespace::default()
     };
@@ -174,7 +175,8 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
 
 fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     let thin = info.allocated_bytes.get().is_some();
-    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nstat: 1, ..Default::default() }
+    let nsattr = u8::from(info.geometry.is_read_only);
+    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nsattr, nstat: 1, ..Default::default() }
 }
 
 /// Limits (NVM 4.1.5.2). Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit in bytes not to exceed the block

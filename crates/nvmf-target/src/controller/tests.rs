@@ -50,8 +50,13 @@ fn enable(controller: &mut Controller) {
 }
 
 fn namespaces() -> Vec<(u32, NamespaceInfo)> {
-    let geometry =
-        Geometry { block_size: 4096, blocks: 1000, volatile_write_cache: true, deallocated_reads_zero: true };
+    let geometry = Geometry {
+        block_size: 4096,
+        blocks: 1000,
+        volatile_write_cache: true,
+        deallocated_reads_zero: true,
+        is_read_only: false,
+    };
     let info = NamespaceInfo {
         geometry,
         uuid: [1; 16],
@@ -61,7 +66,8 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
         upkeep: Arc::default(),
         limit: Default::default(),
     };
-    vec![(1, info.clone()), (3, info)]
+    let read_only = NamespaceInfo { geometry: Geometry { is_read_only: true, ..geometry }, ..info.clone() };
+    vec![(1, info), (3, read_only)]
 }
 
 fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
@@ -215,6 +221,9 @@ fn identify_namespace_by_offsets() {
     assert_eq!(id[..8], 1000u64.to_le_bytes());
     assert_eq!(id[16..24], 2u64.to_le_bytes(), "NUSE: two blocks");
     assert_eq!(id[33], 9, "deallocated blocks read zero, DEAC is honoured");
+    assert_eq!(id[99], 1, "NSATTR: write protected");
+    assert_eq!(identify(&mut controller, 0, 1).1[99], 0, "writable");
+    assert_eq!([1, 3].map(|nsid| identify(&mut controller, 8, nsid).1[8]), [0, 1], "NSATTR of CNS 08h");
     assert_eq!(id[104..120], [2; 16]);
     assert_eq!(id[130], 12, "4 KiB blocks");
     let (outcome, id) = identify(&mut controller, 0, 2);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use pilotlight_reactor::{Inbox, Sender};
@@ -11,7 +10,7 @@ use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
 use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::directory::{Endpoint, Security};
+use crate::directory::Endpoint;
 use crate::latency::batch::Clock;
 use crate::listener::Listener;
 use crate::message::{Message, Outbox};
@@ -20,8 +19,6 @@ use crate::thread::{TargetThread, ThreadParts};
 
 /// Capacity of an I/O thread's inbox.
 const INBOX: usize = 16_384;
-/// Listen backlog; the kernel limits it to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
 
 /// The parts of a server that is not running yet.
 pub(crate) struct Assembled {
@@ -35,14 +32,16 @@ pub(crate) struct Assembled {
 impl Assembled {
     /// Opens the configured addresses and namespaces, and creates the I/O threads.
     pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let kinds = [
-            (&config.listeners, Security::Plain),
-            (&config.tls_listeners, Security::Tls),
-            (&config.concatenation_listeners, Security::Concatenation),
-        ];
-        let all = kinds.iter().flat_map(|(addresses, security)| addresses.iter().map(|address| (*address, *security)));
-        let listeners = all.map(|(address, security)| listen(address, security)).collect::<Result<Vec<_>, _>>()?;
+        let listen = |(address, security)| {
+            let listener = Listener::open(address, config.is_v6_only(address), security);
+            listener.map_err(|source| StartError::Listen { address, source })
+        };
+        let mut listeners = config.listeners_with_security().map(listen).collect::<Result<Vec<_>, _>>()?;
         let endpoints = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
+        // these are not in the discovery log, which would list each subsystem twice
+        for (address, security) in config.discovery_listeners() {
+            listeners.push(listen((address, security)).map_err(StartError::of_discovery_port)?);
+        }
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
@@ -105,15 +104,6 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
         shared.announcements()?.into_iter().for_each(|message| send(inbox, message));
     }
     Ok(())
-}
-
-fn listen(address: SocketAddr, security: Security) -> Result<Listener, StartError> {
-    let socket = TcpListener::bind(address).map_err(|source| StartError::Listen { address, source })?;
-    // The standard library uses a backlog of 128. Beyond it the kernel drops connection attempts, and a host retries after a
-    // second.
-    let widened = rustix::net::listen(&socket, BACKLOG).map_err(io::Error::from);
-    widened.map_err(|source| StartError::Listen { address, source })?;
-    Ok(Listener { socket, security })
 }
 
 /// The shared state, with classes and the limits of namespaces.

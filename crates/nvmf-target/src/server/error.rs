@@ -18,6 +18,14 @@ pub enum StartError {
         /// The system's error.
         r#source: io::Error,
     },
+    /// An address for the port of the discovery service cannot be listened on.
+    #[error("cannot listen on {address} for discovery: {source}; change or remove `port` in [discovery]")]
+    ListenForDiscovery {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        r#source: io::Error,
+    },
     /// A namespace cannot be opened.
     #[error("cannot open namespace {nsid} of {nqn}: {source}")]
     Namespace {
@@ -34,6 +42,16 @@ pub enum StartError {
     /// The system refused memory, a thread or a descriptor.
     #[error("cannot allocate memory, a thread or a descriptor: {0}")]
     Resources(io::Error),
+}
+
+impl StartError {
+    /// The same of an address for the port of the discovery service.
+    pub(crate) fn of_discovery_port(self) -> Self {
+        match self {
+            Self::Listen { address, source } => Self::ListenForDiscovery { address, source },
+            other => other,
+        }
+    }
 }
 
 impl From<io::Error> for StartError {

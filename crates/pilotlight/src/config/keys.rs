@@ -257,6 +257,8 @@ section! {
     Discovery "discovery" {
         /// Whether it is announced by multicast DNS (`_nvme-disc._tcp`).
         mdns: switch, "--mdns", "`false`", Reload;
+        /// Port of the discovery service beside each address; hosts ask 8009 by default.
+        port: number, "", "none", Restart;
         list referral: Referral;
     }
 }

@@ -16,8 +16,8 @@ pub(crate) struct Machine {
     pub(crate) online: usize,
     /// Logical cores that share a physical core with others: each list is one physical core.
     pub(crate) siblings: Vec<Vec<u32>>,
-    /// Bytes of memory that this process may use.
-    pub(crate) memory: u64,
+    /// Bytes of memory that this process may use; `None`: not known.
+    pub(crate) memory: Option<u64>,
     /// Identifies the machine, the same after every restart.
     pub(crate) id: String,
     /// Default path of the control socket; `None`: no socket.
@@ -36,7 +36,7 @@ impl Machine {
             siblings: siblings(Path::new("/sys"), &cores),
             online: online(Path::new("/sys")).unwrap_or(cores.len()),
             cores,
-            memory: usable_memory(),
+            memory: usable_memory(Path::new("/")),
             id: machine_id(),
             socket: crate::admin::default_path(),
             state_file: state_file(std::env::var_os("STATE_DIRECTORY").as_deref()),
@@ -81,12 +81,37 @@ fn siblings(sys: &Path, cores: &[u32]) -> Vec<Vec<u32>> {
     groups
 }
 
-/// The machine's memory, or the control group's limit where that is lower.
-fn usable_memory() -> u64 {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
-    let total = memory_total(&meminfo).unwrap_or(u64::MAX);
-    limit.trim().parse().map_or(total, |limit: u64| limit.min(total))
+/// The machine's memory, or the limit of a control group where that is lower. `None` where neither can be read.
+fn usable_memory(root: &Path) -> Option<u64> {
+    let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    memory_total(&meminfo).into_iter().chain(memory_limits(root, &groups)).min()
+}
+
+/// Limits of version 1 from here on are none: the highest is `i64::MAX`, rounded down to a page.
+const UNLIMITED: u64 = 1 << 62;
+
+/// Limits of the control groups of /proc/self/cgroup and of those above them, in version 1 and 2. In a container the group may be mounted
+/// as the uppermost one.
+fn memory_limits(root: &Path, groups: &str) -> Vec<u64> {
+    let parts = |line: &'_ str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        Some((fields.next()?.to_owned(), fields.next()?.trim_start_matches('/').to_owned()))
+    };
+    let uppermost = [String::new(), "memory".to_owned()].map(|controllers| (controllers, String::new()));
+    let mut limits = Vec::new();
+    for (controllers, group) in groups.lines().filter_map(parts).chain(uppermost) {
+        let (base, file) = match &*controllers {
+            "" => ("sys/fs/cgroup", "memory.max"),
+            list if list.split(',').any(|one| one == "memory") => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+            _ => continue,
+        };
+        for above in Path::new(&group).ancestors() {
+            let text = fs::read_to_string(root.join(base).join(above).join(file)).unwrap_or_default();
+            limits.extend(text.trim().parse::<u64>().ok().filter(|limit| *limit < UNLIMITED));
+        }
+    }
+    limits
 }
 
 /// `MemTotal` of /proc/meminfo in bytes.
@@ -116,6 +141,40 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_of_a_container_is_its_limit() {
+        const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 16777216 kB\n");
+        const NO_LIMIT: &str = "9223372036854771712\n";
+        let (v1, v2) = ("sys/fs/cgroup/memory", "sys/fs/cgroup");
+        let limit = |base: &str, group: &str, text: &'static str| {
+            let file = if base == v1 { "memory.limit_in_bytes" } else { "memory.max" };
+            (format!("{base}/{group}{file}"), text)
+        };
+        let groups = |text: &'static str| ("proc/self/cgroup".to_owned(), text);
+        let meminfo = || (MEMINFO.0.to_owned(), MEMINFO.1);
+        for (files, expected) in [
+            (vec![], None),
+            (vec![limit(v1, "", NO_LIMIT)], None),
+            (vec![meminfo()], Some(16 << 30)),
+            (vec![meminfo(), limit(v2, "", "209715200\n")], Some(200 << 20)),
+            (vec![meminfo(), limit(v1, "", "209715200\n")], Some(200 << 20)),
+            (vec![limit(v1, "", "209715200\n")], Some(200 << 20)),
+            (vec![meminfo(), limit(v1, "", NO_LIMIT), limit(v2, "", "max\n")], Some(16 << 30)),
+            (vec![meminfo(), groups("0::/a.slice/b\n"), limit(v2, "a.slice/", "4096\n")], Some(4096)),
+            (vec![meminfo(), groups("0::/a/b\n"), limit(v2, "a/b/", "8192\n"), limit(v2, "a/", "max\n")], Some(8192)),
+            (vec![meminfo(), groups("4:cpu,memory:/a\n2:pids:/\n"), limit(v1, "a/", "4096\n")], Some(4096)),
+            (vec![meminfo(), groups("4:memory:/docker/1\n"), limit(v1, "", "4096\n")], Some(4096)),
+        ] {
+            let root = tempfile::tempdir().unwrap();
+            for (file, text) in &files {
+                let path = root.path().join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            assert_eq!(usable_memory(root.path()), expected, "{files:?}");
+        }
+    }
+
+    #[test]
     fn siblings_are_what_the_kernel_says() {
         let sys = tempfile::tempdir().unwrap();
         let write = |core: u32, name: &str, text: &str| {
@@ -133,6 +192,6 @@ mod tests {
     #[test]
     fn this_machine_has_cores_memory_and_a_name() {
         let machine = Machine::this();
-        assert!(!machine.cores.is_empty() && machine.memory > 1 << 20 && !machine.id.is_empty(), "{machine:?}");
+        assert!(!machine.cores.is_empty() && machine.memory > Some(1 << 20) && !machine.id.is_empty(), "{machine:?}");
     }
 }

@@ -44,19 +44,19 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     let mut checker = Checker { machine, base, problems: Vec::new() };
     let Listeners { plain: listeners, tls: tls_listeners, concat: concatenation_listeners } =
         checker.listeners(&draft.server);
-    let all = [&listeners[..], &tls_listeners, &concatenation_listeners].concat();
-    let first = all.first().copied();
+    let first = [&listeners, &tls_listeners, &concatenation_listeners].into_iter().flatten().next().copied();
     let authentication = checker.authentication(&draft.security);
     checker.note_tls(draft, &authentication);
     checker.note_open_subsystems(draft);
     let (reactors, main_core) = checker.reactors(draft);
     let io_threads = checker.io_threads(draft.server.io_threads.as_ref(), reactors.len());
-    let config = ServerConfig {
+    let mut config = ServerConfig {
         named_hosts: Vec::new(),
         advertise: checker.advertise(draft.server.advertise.as_ref()),
         tls_advertise: checker.advertise(draft.server.tls_advertise.as_ref()),
         kernel_tls: draft.security.kernel_tls,
-        referrals: checker.referrals(&draft.discovery.referral, &all),
+        discovery_port: checker.discovery_port(draft.discovery.port.as_ref()),
+        referrals: Vec::new(),
         subsystems: checker.subsystems(&draft.subsystems, first),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
@@ -69,6 +69,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         io_threads,
         power_states: draft.server.power_states,
     };
+    config.referrals = checker.referrals(&draft.discovery.referral, &config.all_listeners());
     checker.note_overcommitment(draft, &config);
     let operation = checker.operation(draft, reactors, &config.subsystems);
     Checked { config, operation, may_shrink: may_shrink(draft), problems: checker.problems }

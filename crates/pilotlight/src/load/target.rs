@@ -11,6 +11,7 @@ use pilotlight_host::{ConnectOptions, Key, TlsOptions, discover};
 use pilotlight_nvme::pdu::Digests;
 
 use super::LoadArgs;
+use crate::address::{self, AddressError, INTERFACE_HELP};
 
 impl LoadArgs {
     pub(super) fn connect_options(&self) -> anyhow::Result<ConnectOptions> {
@@ -65,6 +66,11 @@ fn authentication(host_secret: Secret, controller_secret: Option<Secret>, hostnq
 }
 
 fn resolve(target: &str) -> anyhow::Result<SocketAddr> {
+    match address::parse(target) {
+        Ok(address) => return Ok(address),
+        Err(AddressError::Format(_)) => {} // perhaps a name
+        Err(error) => bail!("--target: {error}; {INTERFACE_HELP}"),
+    }
     let mut addrs = target
         .to_socket_addrs()
         .with_context(|| format!("--target '{target}' is not ADDR:PORT, such as 127.0.0.1:4420"))?;

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use pilotlight_nvmf_target::backend::{DirectOpener, FileOpener, Opened, logical_block_size};
+use pilotlight_nvmf_target::backend::{DirectOpener, FileOpener, Opened, logical_block_size, names_device};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
@@ -93,12 +93,18 @@ pub(crate) fn open_text_with(path: &Path, direct: impl FnOnce() -> io::Result<Ow
     or_by_root(direct, path, Purpose::Text, |file| Ok(file.into()))
 }
 
-/// Storage for reading and writing, not exclusively.
+/// Storage for reading and writing, not exclusively; a device that cannot be written for reading.
 ///
 /// # Errors
 /// As of open(2).
 pub(crate) fn look(path: &Path) -> io::Result<File> {
-    or_by_root(|| options().read(true).write(true).open(path), path, Purpose::Look, Ok)
+    let direct = || match options().read(true).write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && names_device(path) => {
+            options().read(true).open(path)
+        }
+        result => result,
+    };
+    or_by_root(direct, path, Purpose::Look, Ok)
 }
 
 /// The metadata of storage.

@@ -76,7 +76,12 @@ pub(super) fn open(path: &Path, flags: OFlags) -> Result<File, WalkError> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile | FileType::BlockDevice if flags.contains(OFlags::CREATE) => Err(Errno::EXIST.into()),
         FileType::RegularFile | FileType::BlockDevice => {
-            Ok(openat(&folder, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?.into())
+            let open = |flags| openat(&folder, &name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+            let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
+            match open(flags) {
+                Err(Errno::ROFS) if is_device => Ok(open(flags - OFlags::RDWR)?.into()), // a device that cannot be written
+                result => Ok(result?.into()),
+            }
         }
         _ => Err(Errno::INVAL.into()),
     }

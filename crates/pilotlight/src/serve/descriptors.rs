@@ -37,7 +37,7 @@ fn needed(config: &ServerConfig, reactors: usize) -> u64 {
     let namespaces: usize = config.subsystems.iter().map(|subsystem| subsystem.namespaces.len()).sum();
     let storage = namespaces as u64 * (u64::from(config.io_threads) + 1);
     u64::from(config.limits.max_connections)
-        + config.all_listeners().count() as u64
+        + config.all_listeners().len() as u64
         + threads * PER_THREAD
         + storage
         + OWN

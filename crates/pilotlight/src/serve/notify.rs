@@ -4,6 +4,9 @@
 //! loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
 
 use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -37,9 +40,21 @@ pub(super) fn stopping(within: Duration) {
 }
 
 fn send(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
+    let socket = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    let sent = match socket.as_bytes().strip_prefix(b"@") {
+        Some(name) => send_to_abstract(name, state),
+        None => sd_notify::notify(state),
+    };
+    if let Err(error) = sent {
         debug!("cannot notify systemd: {error}");
     }
+}
+
+/// To a socket in the abstract namespace, whose name `sd_notify` takes for a path.
+fn send_to_abstract(name: &[u8], state: &[NotifyState<'_>]) -> io::Result<()> {
+    let message: String = state.iter().map(|one| format!("{one}\n")).collect();
+    let address = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 
 /// Keep-alives until the end of this.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use pilotlight_nvmf_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_nvmf_target::listener::bind;
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::budget::{self, Configured, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;
@@ -26,7 +26,11 @@ use crate::policies::{BudgetDomain, PolicyChoice};
 
 /// Problems of this machine with a configuration.
 pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
-    let mut problems: Vec<Problem> = config.all_listeners().filter_map(address).collect();
+    let mut problems: Vec<Problem> = config
+        .all_listeners()
+        .into_iter()
+        .filter_map(|listener| address(listener, config.is_v6_only(listener)))
+        .collect();
     let (options, reach) = (options(operation), KnobAccess::of(operation));
     let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),
@@ -59,7 +63,7 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
 /// Whether the page can be served.
 fn page(page: &Page) -> Vec<Problem> {
     let place = match &page.listen {
-        PageAddress::Tcp(listen) => address(listen),
+        PageAddress::Tcp(listen) => address(*listen, false),
         PageAddress::Unix(path) => ControlSocket::check(path).err().map(|error| {
             let problem = Problem::of_machine(format!("{:#}", unix_error(&error, path)));
             if matches!(error, BindError::Live { .. }) { problem.into_warning() } else { problem }
@@ -85,8 +89,8 @@ fn control_socket(wanted: &AdminSocket) -> Option<Problem> {
 }
 
 /// Whether an address can be listened on.
-fn address(address: &SocketAddr) -> Option<Problem> {
-    let error = bind_only(address).err()?;
+fn address(address: SocketAddr, is_v6_only: bool) -> Option<Problem> {
+    let error = bind(address, is_v6_only).err()?;
     let cannot = |why: &str| Problem::of_machine(format!("cannot listen on {address}: {why}"));
     Some(match error {
         Errno::ADDRINUSE => cannot("the address is in use").into_warning().help(
@@ -99,14 +103,6 @@ fn address(address: &SocketAddr) -> Option<Problem> {
         }
         other => cannot(&io::Error::from(other).to_string()),
     })
-}
-
-/// Binds a socket as the start does, without listening: no host can connect to it.
-fn bind_only(address: &SocketAddr) -> Result<(), Errno> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    sockopt::set_socket_reuseaddr(&socket, true)?;
-    bind(&socket, address)
 }
 
 /// Whether the policy would take charge of these reactors.
@@ -252,10 +248,10 @@ mod tests {
     #[test]
     fn foreign_addresses_are_refused_and_used_ones_reported() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let problem = address(&taken.local_addr().unwrap()).unwrap();
+        let problem = address(taken.local_addr().unwrap(), false).unwrap();
         assert!(!problem.is_error() && problem.what.contains("in use"), "{problem:?}");
-        let problem = address(&"192.0.2.7:4420".parse().unwrap()).unwrap();
+        let problem = address("192.0.2.7:4420".parse().unwrap(), false).unwrap();
         assert!(problem.is_error() && problem.what.contains("not one of this machine"), "{problem:?}");
-        assert!(address(&"127.0.0.1:0".parse().unwrap()).is_none());
+        assert!(address("127.0.0.1:0".parse().unwrap(), false).is_none());
     }
 }

@@ -81,6 +81,23 @@ fn sighup_changes_the_discovery_log_and_sends_events() {
     assert_eq!(server.exit_code(), Some(0));
 }
 
+/// `nvme discover` without a port asks 8009. The subsystem is listed once, with the port of `listen`.
+#[test]
+fn the_discovery_service_has_another_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.toml");
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ip = std::net::IpAddr::from([127, 90, high, low]); // of this process alone
+    let port = std::net::TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap().port();
+    write(&path, "", &format!("[discovery]\nport = {port}"), &[(A, "")]);
+    let text = fs::read_to_string(&path).unwrap().replace("127.0.0.1:0", &format!("{ip}:0"));
+    fs::write(&path, text).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let entries = discover(&ConnectOptions::new((ip, port).into(), DISCOVERY_NQN)).unwrap();
+    let listed: Vec<_> = entries.iter().map(|entry| format!("{}:{}", entry.traddr, entry.trsvcid)).collect();
+    assert_eq!(listed, [server.address().to_string()]);
+}
+
 /// Prints the services that python3-zeroconf finds at a port, until it appears or disappears.
 const BROWSER: &str = "
 import sys, time

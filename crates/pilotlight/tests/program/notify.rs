@@ -1,6 +1,7 @@
 //! Notifications to systemd, received by a test socket.
 
-use std::os::unix::net::UnixDatagram;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use super::process::Server;
@@ -21,16 +22,23 @@ fn until(socket: &UnixDatagram, line: &str) -> String {
 fn systemd_is_notified_of_start_watchdog_reload_and_stop() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify.sock");
-    let socket = UnixDatagram::bind(&path).unwrap();
+    follow(&UnixDatagram::bind(&path).unwrap(), path.to_str().unwrap());
+    let name = format!("pilotlight-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    follow(&UnixDatagram::bind_addr(&address).unwrap(), &format!("@{name}"));
+}
+
+/// Runs a server with this `NOTIFY_SOCKET`.
+fn follow(socket: &UnixDatagram, name: &str) {
     socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-    let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "100000")];
+    let environment = [("NOTIFY_SOCKET", name), ("WATCHDOG_USEC", "100000")];
     let mut server = Server::start_in(&["--listen", "127.0.0.1:0", "--drain-timeout", "3s"], &environment);
-    until(&socket, "READY=1");
-    until(&socket, "WATCHDOG=1");
+    until(socket, "READY=1");
+    until(socket, "WATCHDOG=1");
     server.signal("HUP");
-    assert!(until(&socket, "RELOADING=1").contains("MONOTONIC_USEC="));
-    until(&socket, "READY=1");
+    assert!(until(socket, "RELOADING=1").contains("MONOTONIC_USEC="));
+    until(socket, "READY=1");
     server.signal("TERM");
-    assert!(until(&socket, "STOPPING=1").contains("EXTEND_TIMEOUT_USEC=9000000"), "three seconds and six more");
+    assert!(until(socket, "STOPPING=1").contains("EXTEND_TIMEOUT_USEC=9000000"), "three seconds and six more");
     assert_eq!(server.exit_code(), Some(0));
 }

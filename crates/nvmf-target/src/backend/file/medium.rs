@@ -66,6 +66,8 @@ pub(super) struct Traits {
     /// Each write is a sync as well (`mount -o sync`, `chattr +S`).
     pub(super) synchronous: bool,
     pub(super) deallocation: Deallocation,
+    /// A device that cannot be written.
+    pub(super) is_read_only: bool,
 }
 
 /// An open file or device.
@@ -115,6 +117,7 @@ impl Medium {
             blocks: self.blocks(),
             volatile_write_cache: self.traits.volatile_write_cache,
             deallocated_reads_zero: self.traits.deallocation == Deallocation::Punch,
+            is_read_only: self.traits.is_read_only,
         }
     }
 
@@ -136,8 +139,8 @@ impl Medium {
     pub(super) fn note_limited(&self, error: &io::Error) {
         if !self.limited.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                "no more asynchronous requests for files ({error}): threads serve some I/O threads; raise fs.aio-max-nr \
-                 (sysctl -w fs.aio-max-nr=1048576) or max_memory, and restart"
+                "no more asynchronous requests for files ({error}): threads serve some I/O threads; {}",
+                aio_remedy(error)
             );
         }
     }
@@ -451,6 +454,16 @@ fn discard(file: &File, bytes: &Range<u64>) -> rustix::io::Result<()> {
     unsafe {
         let range = rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([bytes.start, bytes.end - bytes.start]);
         rustix::ioctl::ioctl(file, range)
+    }
+}
+
+/// What to do about a refused AIO context.
+pub(super) fn aio_remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EPERM) => {
+            "there is no AIO here: use a kernel with CONFIG_AIO, or allow io_setup, io_submit, io_getevents and io_destroy in the container"
+        }
+        _ => "raise fs.aio-max-nr (sysctl -w fs.aio-max-nr=1048576) or max_memory, and restart",
     }
 }
 

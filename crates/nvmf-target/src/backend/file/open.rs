@@ -13,7 +13,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 use super::FileOptions;
 use super::medium::{Deallocation, Medium, Traits, Way};
-use super::queue::{executes_force_unit_access, queue_attribute};
+use super::queue::{executes_force_unit_access, is_read_only, queue_attribute};
 use crate::backend::MemoryBudget;
 use crate::backend::opener::{FileOpener, Opened};
 use crate::buffer::{BufferPool, MIN_BUFFER};
@@ -170,9 +170,19 @@ pub(super) fn open(
         force_unit_access: false,
         synchronous: !block_device && is_synchronous(&file),
         deallocation: Deallocation::Nothing,
+        is_read_only: block_device && (!is_writable(&file).map_err(system)? || is_read_only(&file)),
     };
+    if traits.is_read_only {
+        let path = path.display();
+        tracing::warn!(
+            "{path}: the device is read-only, and so is its namespace: `blockdev --setrw {path}` and a restart change that"
+        );
+    }
     let traits = find_way(&file, path, traits, limits)?;
-    let traits = find_deallocation(&file, traits, limits).map_err(system)?;
+    let traits = match traits.is_read_only {
+        true => Traits { volatile_write_cache: false, ..traits },
+        false => find_deallocation(&file, traits, limits).map_err(system)?,
+    };
     let medium = Medium::new(file, traits, budget).map_err(system)?;
     check_size(options, &medium)?;
     Ok(medium)
@@ -215,11 +225,17 @@ fn open_alone(options: &FileOptions, opener: &dyn FileOpener) -> Result<(File, b
     Ok((file, block_device))
 }
 
-/// Takes a write lock on the whole file for this open file description. `false` if it is locked already.
+/// Whether the file was opened for writing.
+fn is_writable(file: &File) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_getfl(file)? & OFlags::ACCMODE == OFlags::RDWR)
+}
+
+/// Takes a write lock on the whole file for this open file description, or a read lock if it cannot be written. `false` if it is locked
+/// already.
 fn lock(file: &File) -> io::Result<bool> {
     // SAFETY: zeroes are a valid `flock`: from the start to the end, however long the file gets.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as _;
+    lock.l_type = if is_writable(file)? { libc::F_WRLCK } else { libc::F_RDLCK } as _;
     lock.l_whence = libc::SEEK_SET as _;
     // SAFETY: the kernel reads one `flock`.
     if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } == 0 {

@@ -28,6 +28,15 @@ pub(super) fn queue_attribute(file: &File, name: &str) -> String {
     attribute(Path::new("/sys"), metadata.rdev(), name)
 }
 
+/// Whether the system refuses writes to a block device.
+pub(super) fn is_read_only(file: &File) -> bool {
+    file.metadata().is_ok_and(|metadata| is_read_only_by(Path::new("/sys"), metadata.rdev()))
+}
+
+fn is_read_only_by(sys: &Path, device: u64) -> bool {
+    fs::read_to_string(directory_of(sys, device).join("ro")).is_ok_and(|text| text.trim() == "1")
+}
+
 /// Whether a block device executes Force Unit Access itself. Below a stacked driver (device-mapper, md, loop) a device may
 /// emulate it by a write and a flush, whose failures are indistinguishable; so only a device with its own hardware counts.
 pub(super) fn executes_force_unit_access(file: &File) -> bool {

@@ -210,6 +210,19 @@ fn system_errors_are_classified() {
     assert_eq!(classify(libc::EIO), IoError::Medium(libc::EIO));
 }
 
+#[test]
+fn the_remedy_of_a_refused_aio_context_follows_its_error() {
+    for (number, remedy) in [
+        (libc::ENOSYS, "CONFIG_AIO"),
+        (libc::EPERM, "allow io_setup"),
+        (libc::EAGAIN, "aio-max-nr"),
+        (libc::ENOMEM, "max_memory"),
+    ] {
+        let found = medium::aio_remedy(&io::Error::from_raw_os_error(number));
+        assert!(found.contains(remedy), "{number}: {found}");
+    }
+}
+
 /// Submits reads and drops the channel without collecting them.
 fn abandon(backend: &FileBackend) {
     let mut pool = crate::buffer::BufferPool::new(1 << 20).expect("memory");

@@ -131,7 +131,13 @@ impl Storage for Shared {
 
 impl Backend for Shared {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: BLOCK as u32, blocks: LBAS, volatile_write_cache: true, deallocated_reads_zero: true }
+        Geometry {
+            block_size: BLOCK as u32,
+            blocks: LBAS,
+            volatile_write_cache: true,
+            deallocated_reads_zero: true,
+            is_read_only: false,
+        }
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {

@@ -29,7 +29,13 @@ impl Recording {
 
 impl Backend for Recording {
     fn geometry(&self) -> Geometry {
-        Geometry { block_size: BLOCK as u32, blocks: 16, volatile_write_cache: false, deallocated_reads_zero: true }
+        Geometry {
+            block_size: BLOCK as u32,
+            blocks: 16,
+            volatile_write_cache: false,
+            deallocated_reads_zero: true,
+            is_read_only: false,
+        }
     }
 
     fn allocated_bytes(&self) -> io::Result<u64> {

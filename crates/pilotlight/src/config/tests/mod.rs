@@ -35,7 +35,7 @@ pub(crate) fn machine() -> Machine {
         cores: vec![0, 1, 2, 3, 6],
         online: 8,
         siblings: vec![vec![0, 2], vec![1, 3], vec![6, 7]],
-        memory: 8 << 30,
+        memory: Some(8 << 30),
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         socket: Some("/run/pilotlight/pilotlight.sock".into()),
         state_file: Some("/var/lib/pilotlight/goals.json".into()),

@@ -222,6 +222,32 @@ fn limits_of_the_machine() {
 }
 
 #[test]
+fn where_the_memory_is_unknown_it_is_configured() {
+    let load = |line: &[&str]| {
+        let args = Line::parse_from([&["serve"], line].concat()).args;
+        load(&args, &Machine { memory: None, ..machine() })
+    };
+    let refused = load(&[]).unwrap_err().render(false);
+    assert!(refused.contains("mount /proc, or set `max_memory`") && refused.matches("error").count() == 1, "{refused}");
+    assert_eq!(load(&["--max-memory=1GiB"]).unwrap().config.limits.max_memory, 1 << 30);
+}
+
+#[test]
+fn the_discovery_port_is_a_port_and_no_referral() {
+    let of = |port: &str| {
+        format!(
+            "[server]\nlisten = \"192.0.2.7:4420\"\n[discovery]\nport = {port}\n[[discovery.referral]]\naddress = \"192.0.2.7\"\n"
+        )
+    };
+    for (port, expected) in [("0", "0 is not a port"), ("65536", "use 1 to 65535"), ("8009", "is this server itself")] {
+        let refused = ConfigDir::new().load(&with_subsystem(&of(port))).unwrap_err().render(false);
+        assert!(refused.contains(expected), "{port}: {refused}");
+    }
+    let loaded = ConfigDir::new().load(&with_subsystem(&of("8010"))).unwrap();
+    assert_eq!(loaded.config.all_listeners().len(), 2);
+}
+
+#[test]
 fn all_cpus_of_the_machine_leave_none_to_other_programs() {
     let warnings = |online, line: &[&str]| {
         let machine = Machine { cores: vec![0, 1], online, ..machine() };

@@ -69,6 +69,7 @@ fn flags_say_everything_that_they_can() {
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         tls_advertise: None,
         kernel_tls: false,
+        discovery_port: None,
         referrals: Vec::new(),
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
@@ -146,6 +147,7 @@ listen = "9808"
 
 [discovery]
 mdns = true
+port = 8009
 
 [[discovery.referral]]
 address = "192.0.2.8:8009"
@@ -292,6 +294,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
         advertise: Some(("nvme.example.com".to_owned(), 4420)),
         tls_advertise: Some(("nvme.example.com".to_owned(), 4421)),
         kernel_tls: true,
+        discovery_port: Some(8009),
         referrals: vec![("192.0.2.8".to_owned(), 8009)],
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),

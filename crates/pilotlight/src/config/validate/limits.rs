@@ -82,7 +82,12 @@ impl Checker<'_> {
     /// The memory limit, by default three quarters of the memory of the machine, or of its container.
     fn max_memory(&mut self, written: Option<&Text>) -> u64 {
         let mebibytes = |bytes: u64| bytes & !((1 << 20) - 1);
-        let most = self.machine.memory;
+        if self.machine.memory.is_none() && written.is_none() {
+            let help = "mount /proc, or set `max_memory` in [limits] (--max-memory)";
+            let what = "the memory of this machine is not known: /proc/meminfo cannot be read";
+            self.problem(Problem::error(&Origin::Default, what).help(help));
+        }
+        let most = self.machine.memory.unwrap_or(u64::MAX);
         let default = mebibytes(most / 4 * 3).max(MIN_MEMORY);
         let range = MIN_MEMORY..=mebibytes(most).max(MIN_MEMORY);
         self.size(written, &range, default, "of memory", "the memory of this machine or container")

@@ -1,12 +1,13 @@
 //! Addresses to listen on and to advertise.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
 
 use super::Checker;
+use crate::address::{self, AddressError, INTERFACE_HELP};
 use crate::config::keys::{Referral, Server};
-use crate::config::problem::{Located, Problem, Text};
+use crate::config::problem::{Located, Number, Problem, Text};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
 const MAX_TRADDR: usize = 256;
@@ -82,6 +83,11 @@ impl Checker<'_> {
         Some(address)
     }
 
+    /// The port of the discovery service.
+    pub(super) fn discovery_port(&mut self, written: Option<&Number>) -> Option<u16> {
+        written.map(|port| self.number(Some(port), 1..=u16::MAX, DISCOVERY_PORT, "is not a port"))
+    }
+
     /// Referrals to other discovery services. A referral to this server would be a loop.
     pub(super) fn referrals(&mut self, written: &[Referral], listeners: &[SocketAddr]) -> Vec<(String, u16)> {
         let mut referrals: Vec<(String, u16)> = Vec::new();
@@ -131,17 +137,18 @@ impl Checker<'_> {
 /// A port of 127.0.0.1, or an IP address and a port.
 pub(super) fn port_or_address(text: &str) -> Option<SocketAddr> {
     let port = text.parse().ok().map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-    port.or_else(|| text.parse().ok())
+    port.or_else(|| address::parse(text).ok())
 }
 
 /// An IP address and a port; otherwise what is wrong and what to write.
 fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        return Ok(address);
+    match address::parse(text) {
+        Ok(address) => return Ok(address),
+        Err(AddressError::Format(_)) => {}
+        Err(error) => return Err((error.to_string(), INTERFACE_HELP.to_owned())),
     }
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        let with_port = SocketAddr::new(ip, DEFAULT_PORT);
-        return Err((format!("`{text}` has no port"), format!("write {with_port}")));
+    if address::ip(text).is_some() {
+        return Err((format!("`{text}` has no port"), format!("write {}", with_port(text, DEFAULT_PORT))));
     }
     let wrong = format!("`{text}` is not an address to listen on");
     let name = text.rsplit_once(':').map_or(text, |(name, _)| name);
@@ -155,22 +162,28 @@ fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
 /// Address or name, and a port that is not needed.
 fn parse_referral(text: &str) -> Result<(String, u16), String> {
     let wrong = |_| format!("`{text}` is not the address of a discovery service");
-    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
-        return parse_advertised(&SocketAddr::new(ip, DISCOVERY_PORT).to_string()).map_err(wrong);
-    }
-    let has_port = text.contains(':');
-    let text = if has_port { text.to_owned() } else { format!("{text}:{DISCOVERY_PORT}") };
+    let has_port = address::ip(text).is_none() && text.contains(':');
+    let text = if has_port { text.to_owned() } else { with_port(text, DISCOVERY_PORT) };
     parse_advertised(&text).map_err(wrong)
 }
 
-/// Address or name, and port.
+/// An address or name with this port.
+fn with_port(text: &str, port: u16) -> String {
+    let bare = text.trim_matches(['[', ']']);
+    if bare.contains(':') { format!("[{bare}]:{port}") } else { format!("{bare}:{port}") }
+}
+
+/// Address or name, and port. An interface is the host's.
 fn parse_advertised(text: &str) -> Result<(String, u16), String> {
     let wrong = || format!("`{text}` is not an address to advertise");
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        if address.ip().is_unspecified() || address.port() == 0 {
+    let (bare, interface) = address::without_interface(text);
+    if let Ok(address) = bare.parse::<SocketAddr>() {
+        let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() && c != '%');
+        if address.ip().is_unspecified() || address.port() == 0 || !interface.is_none_or(is_name) {
             return Err(wrong());
         }
-        return Ok((address.ip().to_string(), address.port()));
+        let interface = interface.map(|name| format!("%{name}")).unwrap_or_default();
+        return Ok((format!("{}{interface}", address.ip()), address.port()));
     }
     let (name, port) = text.rsplit_once(':').ok_or_else(wrong)?;
     let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
@@ -189,13 +202,16 @@ mod tests {
 
     #[test]
     fn listeners_are_addresses_with_ports() {
-        for text in ["127.0.0.1:4420", "0.0.0.0:0", "[::]:4420", "[fe80::1%2]:4420"] {
+        for text in ["127.0.0.1:4420", "0.0.0.0:0", "[::]:4420", "[fe80::1%2]:4420", "[fe80::1%lo]:4420"] {
             assert!(parse_listener(text).is_ok(), "{text}");
         }
         for (text, help) in [
             ("192.0.2.1", "write 192.0.2.1:4420"),
             ("::1", "write [::1]:4420"),
             ("[::1]", "write [::1]:4420"),
+            ("fe80::1%lo", "write [fe80::1%lo]:4420"),
+            ("[fe80::1]:4420", "write its name or index"),
+            ("[fe80::1%none]:4420", "write its name or index"),
             ("localhost:4420", "names are not looked up"),
             ("127.0.0.1:99999", "write an IP address and a port"),
             ("", "write an IP address and a port"),
@@ -210,7 +226,19 @@ mod tests {
     fn advertised_addresses_are_validated_and_can_be_names() {
         assert_eq!(parse_advertised("nvme.example.com:4420"), Ok(("nvme.example.com".to_owned(), 4420)));
         assert_eq!(parse_advertised("[2001:db8::1]:1"), Ok(("2001:db8::1".to_owned(), 1)));
-        for text in ["0.0.0.0:4420", "192.0.2.1:0", "192.0.2.1", "name", "name:0", "na me:1", "300.0.2.1:1", ":4420"] {
+        assert_eq!(parse_advertised("[fe80::1%eth9]:1"), Ok(("fe80::1%eth9".to_owned(), 1)), "the host's interface");
+        for text in [
+            "[fe80::1%]:1",
+            "[fe80::1%a b]:1",
+            "0.0.0.0:4420",
+            "192.0.2.1:0",
+            "192.0.2.1",
+            "name",
+            "name:0",
+            "na me:1",
+            "300.0.2.1:1",
+            ":4420",
+        ] {
             assert!(parse_advertised(text).is_err(), "{text}");
         }
     }
@@ -222,6 +250,7 @@ mod tests {
             ("10.0.0.2", "10.0.0.2", 8009),
             ("2001:db8::2", "2001:db8::2", 8009),
             ("[2001:db8::2]", "2001:db8::2", 8009),
+            ("fe80::1%eth0", "fe80::1%eth0", 8009),
             ("[2001:db8::2]:4420", "2001:db8::2", 4420),
             ("discovery.example.com", "discovery.example.com", 8009),
             ("discovery.example.com:4420", "discovery.example.com", 4420),

@@ -133,6 +133,7 @@ pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<Stri
         ("server.listen", running.listeners != wanted.listeners),
         ("server.tls_listen", running.tls_listeners != wanted.tls_listeners),
         ("server.concat_listen", running.concatenation_listeners != wanted.concatenation_listeners),
+        ("discovery.port", running.discovery_port != wanted.discovery_port),
         ("security.kernel_tls", running.kernel_tls != wanted.kernel_tls),
         ("server.cores", cores),
         ("server.main_core", !cores && running.main_core != wanted.main_core),

@@ -10,10 +10,16 @@ struct Loop(String);
 impl Loop {
     /// `None` and a message if no loop device is available.
     fn attach(dir: &TempDir, block_size: u32, blocks: u64) -> Option<Self> {
+        Self::attach_as(dir, block_size, blocks, &[])
+    }
+
+    /// The same with more options of `losetup`.
+    fn attach_as(dir: &TempDir, block_size: u32, blocks: u64, options: &[&str]) -> Option<Self> {
         let file = tempfile::NamedTempFile::new_in(dir).expect("a file");
         file.as_file().set_len(blocks * u64::from(block_size)).expect("a size");
         let path = file.into_temp_path().keep().expect("a file");
-        let output = Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&path).output();
+        let output =
+            Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).args(options).arg(&path).output();
         let reason = match output {
             Ok(output) if output.status.success() => {
                 let device = Self(String::from_utf8_lossy(&output.stdout).trim().to_owned());
@@ -123,6 +129,23 @@ fn a_block_device_is_opened_exclusively_and_not_resized() {
     assert_eq!(first.resize(None).expect("as it is").blocks, 100);
     drop(first);
     drop(open_freed(&options, Limits::default()));
+}
+
+/// The driver of loop devices lets such a device be opened for writing and refuses the writes.
+#[test]
+fn a_read_only_device_is_read_and_not_written() {
+    let dir = on_disk();
+    for (arguments, expected) in [(&[][..], false), (&["--read-only"], true)] {
+        let Some(device) = Loop::attach_as(&dir, 4096, 100, arguments) else { return };
+        let backend = open_freed(&options(device.path(), 4096, None), Limits::default());
+        let geometry = backend.geometry();
+        assert_eq!((geometry.is_read_only, geometry.blocks), (expected, 100));
+        assert!(
+            !expected || !geometry.volatile_write_cache && !geometry.deallocated_reads_zero,
+            "nothing to flush or deallocate"
+        );
+        drop(backend);
+    }
 }
 
 /// Flushes of a block device: the 16th field of its statistics.
