@@ -164,9 +164,10 @@ impl SensorSet {
     fn open_those(&self, roots: &Roots, wanted: impl Fn(&Config) -> bool) -> Result<Vec<Planned>, Missing> {
         let mut planned = Vec::new();
         for (spec, name) in self.specs.iter().zip(&self.names).filter(|(spec, _)| wanted(&spec.config)) {
-            // It was read when the run began: one failure, as of a BMC, does not end it.
+            // It was read when the run began: one failure, as of a BMC, does not end it, and a gap is enough where it is optional.
             let open = || spec.config.open(roots);
-            match open().or_else(|_| open()).or_else(|_| open()) {
+            let again = |missing| if spec.optional { Err(missing) } else { open() };
+            match open().or_else(again).or_else(again) {
                 Ok(sensor) => {
                     let sensor = Box::new(Named::new(name, sensor));
                     let interval_ns = spec.interval.map(|interval| interval.0);

@@ -76,24 +76,28 @@ impl ServerConfig {
         kinds.into_iter().flat_map(|(addresses, security)| addresses.iter().map(move |address| (*address, security)))
     }
 
-    /// An address for `discovery_port` beside each configured one, unless that port is served there already. Where an IP address has several
-    /// kinds of connections, the first is used.
+    /// An address for `discovery_port` beside each configured one, unless that port is served there already. Of an IP address with several kinds of
+    /// connections the first is used, or that of a later address which includes it.
     pub(crate) fn discovery_listeners(&self) -> Vec<(SocketAddr, Security)> {
         let Some(port) = self.discovery_port else { return Vec::new() };
-        let configured: Vec<_> = self.listeners_with_security().collect();
-        let covers = |one: &SocketAddr, other: &SocketAddr| {
-            let is_wildcard = one.ip().is_unspecified() && one.is_ipv4() == other.is_ipv4();
-            one == other || (is_wildcard && one.port() == other.port())
+        let has_ipv4 = |port| self.listeners_with_security().any(|(other, _)| other.is_ipv4() && other.port() == port);
+        // Whether `[::]` accepts IPv4 too: it does not beside an address with its port ([`ServerConfig::is_v6_only`]).
+        let with_both = |(address, security): (SocketAddr, Security)| (address, security, !has_ipv4(address.port()));
+        let configured: Vec<_> = self.listeners_with_security().map(with_both).collect();
+        let covers = |(one, _, both): &(SocketAddr, Security, bool), other: &SocketAddr| {
+            let is_of_family = one.is_ipv4() == other.is_ipv4() || one.is_ipv6() && *both;
+            one == other || (one.ip().is_unspecified() && is_of_family && one.port() == other.port())
         };
-        let mut added: Vec<(SocketAddr, Security)> = Vec::new();
-        for (mut address, security) in configured.iter().copied() {
+        let mut added: Vec<(SocketAddr, Security, bool)> = Vec::new();
+        for (mut address, security, both) in configured.iter().copied() {
             address.set_port(port);
-            if !configured.iter().chain(&added).any(|(other, _)| covers(other, &address)) {
-                added.retain(|(other, _)| !covers(&address, other));
-                added.push((address, security));
+            if !configured.iter().chain(&added).any(|other| covers(other, &address)) {
+                let new = (address, security, both && !has_ipv4(port));
+                added.retain(|(other, ..)| !covers(&new, other));
+                added.push(new);
             }
         }
-        added
+        added.into_iter().map(|(address, security, _)| (address, security)).collect()
     }
 
     /// All addresses that the server listens on.
@@ -292,6 +296,10 @@ mod tests {
             (&["192.0.2.7:4420", "0.0.0.0:4421", "192.0.2.8:4420"], &[], &["0.0.0.0:8009"]),
             (&["192.0.2.7:4420", "0.0.0.0:8009"], &[], &[]),
             (&["[::]:4420"], &["0.0.0.0:4420"], &["[::]:8009", "0.0.0.0:8009"]),
+            (&["[::]:8009", "192.0.2.8:4421"], &[], &[]),
+            (&["[::]:4420", "192.0.2.7:4421"], &[], &["[::]:8009"]),
+            (&["192.0.2.7:4421", "[::]:4420"], &[], &["[::]:8009"]),
+            (&["[::]:4420", "192.0.2.7:8009", "192.0.2.8:4421"], &[], &["[::]:8009", "192.0.2.8:8009"]),
         ] {
             let (listeners, tls_listeners) = (addresses(plain), addresses(tls));
             let discovery_port = Some(DISCOVERY_PORT);

@@ -243,11 +243,14 @@ mod tests {
     fn both_wildcards_can_have_one_port() {
         let listen = |address: SocketAddr, is_v6_only| Listener::open(address, is_v6_only, Security::Plain);
         let both = |_| {
-            let v6 = listen("[::]:0".parse().expect("an address"), true).expect("a port").endpoint().expect("open");
+            let v6 = listen("[::]:0".parse().expect("an address"), true).ok()?.endpoint().expect("open");
             let v6 = listen(v6.address, true).ok()?;
             let v4 = listen(SocketAddr::from(([0; 4], v6.endpoint().expect("open").address.port())), false).ok()?;
             Some([v6, v4].map(|listener| listener.endpoint().expect("open").is_v6_only))
         };
+        if std::net::TcpListener::bind("[::]:0").is_err() {
+            return eprintln!("SKIPPED: this machine has no IPv6");
+        }
         // another process may have the port
         assert_eq!((0..100).find_map(both), Some([true, false]));
     }

@@ -2,7 +2,7 @@
 
 use std::net::{AddrParseError, IpAddr, SocketAddr};
 
-use rustix::net::netdevice::name_to_index;
+use rustix::net::netdevice::{index_to_name, name_to_index};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// Why a text is not an address of this machine or of another one.
@@ -50,13 +50,11 @@ pub(crate) fn ip(text: &str) -> Option<IpAddr> {
     without_interface(text).0.trim_matches(['[', ']']).parse().ok()
 }
 
-/// The index of an interface; an index is accepted as it is.
+/// The index of an interface by its name, or by its index.
 fn index(interface: &str) -> Option<u32> {
-    if let Ok(index) = interface.parse::<u32>() {
-        return Some(index).filter(|index| *index != 0);
-    }
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).ok()?;
-    name_to_index(socket, interface).ok()
+    let by_index = || interface.parse::<u32>().ok().filter(|index| index_to_name(&socket, *index).is_ok());
+    name_to_index(&socket, interface).ok().or_else(by_index)
 }
 
 #[cfg(test)]

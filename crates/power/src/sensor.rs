@@ -8,6 +8,7 @@ use std::io;
 use std::path::Path;
 
 use pilotlight_drive::Roots;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::timing::Timing;
@@ -410,9 +411,16 @@ impl Missing {
         match error.kind() {
             io::ErrorKind::NotFound => Self::new(sensor, Why::Absent, what, absent),
             io::ErrorKind::PermissionDenied => Self::new(sensor, Why::Denied, what, denied),
-            _ => Self::new(sensor, Why::Broken, what, SEE_LOG),
+            _ if is_of_device(error) => Self::new(sensor, Why::Broken, what, SEE_LOG),
+            _ => Self::new(sensor, Why::Broken, what, absent),
         }
     }
+}
+
+/// Whether the device or its driver has failed.
+fn is_of_device(error: &io::Error) -> bool {
+    let failures = [Errno::IO, Errno::NXIO, Errno::NODATA, Errno::BUSY, Errno::TIMEDOUT, Errno::NODEV];
+    Errno::from_io_error(error).is_some_and(|errno| failures.contains(&errno))
 }
 
 /// A reading that failed.

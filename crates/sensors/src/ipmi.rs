@@ -38,6 +38,7 @@ const ABSENT: &str = "load the kernel modules ipmi_si and ipmi_devintf, or confi
 const DENIED: &str = "run as root, or with a udev rule: KERNEL==\"ipmi*\", GROUP=\"power\", MODE=\"0660\"";
 /// phosphor-host-ipmid 167.
 const INACTIVE: &str = "the BMC says that its power measurement is deactivated, as OpenBMC does; its readings are used";
+const SLOW: &str = "try again; if it stays so, reset the BMC (`ipmitool mc reset cold`)";
 const UNSUPPORTED: &str = "the BMC may lack DCMI power management, or it may be disabled; try redfish, or install ipmitool, which finds \
     sensors in watts";
 
@@ -97,6 +98,8 @@ impl Open for Ipmi {
                 ipmi.about.notes.extend((!active).then(|| INACTIVE.to_owned()));
                 Ok(ipmi)
             }
+            // a BMC that does not answer in time may have DCMI
+            Err(error) if is_timeout(&error) => Err(Missing::new(NAME, Why::Broken, error.to_string(), SLOW)),
             Err(error) => ipmi.with_sensors(with(sdr::ARGUMENTS)).map_err(|other| {
                 Missing::new(NAME, Why::Broken, format!("{error}; without DCMI: {other}"), UNSUPPORTED)
             }),
@@ -153,7 +156,7 @@ impl Ipmi {
             Access::Sensors(arguments, chosen) => {
                 let text = output(arguments, SENSORS_TIMEOUT, &mut self.helpers_cpu_ns)?;
                 let uw = sdr::sum(chosen, &text);
-                let uw = uw.map_err(|name| ReadError::Content(format!("the BMC's sensor {name} has no reading")))?;
+                let uw = uw.map_err(ReadError::Content)?;
                 validated(uw, true)
             }
         }

@@ -5,7 +5,8 @@
 //!
 //! A reading that fails is a gap with a reason, until the next that does not. A sensor that fails lastingly ends the run, unless it is
 //! optional: for at least three readings in a row, ten intervals and one second. That is not less than the time over which power is
-//! interpolated, so a BMC that misses a few requests ends nothing, and short enough that no run goes on for long without what it requires.
+//! interpolated, so a BMC that misses a few requests ends nothing, and short enough that no run goes on for long without what it requires. A part
+//! of a sensor that fails is a gap of that part, and ends no run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

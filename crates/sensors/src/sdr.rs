@@ -59,12 +59,16 @@ pub(crate) fn choose(text: &str) -> Vec<Watts> {
     if inputs.is_empty() { supplies } else { inputs }
 }
 
-/// The sum of the chosen sensors in a later output, in microwatts, or the name of one without a reading.
+/// The sum of the chosen sensors in a later output, in microwatts, or why there is none.
 pub(crate) fn sum(chosen: &[Watts], text: &str) -> Result<i64, String> {
     let now = sensors(text);
+    let is_chosen = |sensor: &Watts| chosen.iter().any(|one| one.name == sensor.name && one.number == sensor.number);
+    if let Some(new) = choose(text).into_iter().find(|sensor| !is_chosen(sensor)) {
+        return Err(format!("the BMC's sensor {} has a reading that it had not at first; start again", new.name)); // as a supply that is switched on
+    }
     let uw = |sensor: &Watts| {
         let same = now.iter().find(|other| other.name == sensor.name && other.number == sensor.number);
-        same.map(|same| same.uw).ok_or_else(|| sensor.name.clone())
+        same.map(|same| same.uw).ok_or_else(|| format!("the BMC's sensor {} has no reading", sensor.name))
     };
     chosen.iter().map(uw).sum()
 }
@@ -109,7 +113,11 @@ mod tests {
             assert_eq!((found.as_slice(), sum(&chosen, text)), (names, Ok(watts * 1_000_000)), "{text}");
         }
         let without = intel.replace("168 Watts", "No Reading");
-        assert_eq!(sum(&choose(intel), &without), Err("PS1 Input Power".to_owned()), "no part of a sum");
+        assert_eq!(sum(&choose(intel), &without), Err("the BMC's sensor PS1 Input Power has no reading".to_owned()));
+        assert!(
+            sum(&choose(&without), intel).unwrap_err().contains("PS1 Input Power has a reading"),
+            "no half of a sum"
+        );
     }
 
     #[test]

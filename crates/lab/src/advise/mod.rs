@@ -184,7 +184,7 @@ pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
 
 /// The reason why a measure says nothing about settings, whatever its intervals.
 fn doubt(result_set: &ResultSet, by: &Basis) -> Option<&'static str> {
-    if result_set.results.not_idle.is_some() {
+    if by.scope.is_some() && result_set.results.not_idle.is_some() {
         return Some("the machine was not idle in its idle baselines");
     }
     let indistinct = by.scope.and_then(|scope| idle::indistinct(&result_set.results, scope));

@@ -24,16 +24,17 @@ pub(super) fn lines(read: &Read) -> Vec<String> {
     lines
 }
 
-/// Date, duration and machine: `2026-11-30 05:19 UTC, for 12 min; host a, CPU B`.
+/// Date, duration and machine: `2026-11-30 05:19 UTC, measured for 12 min; host a, CPU B`.
 fn circumstances(read: &Read) -> String {
     let Environment { at_unix_s, host, cpu, .. } = &read.environment;
     let second = i64::try_from(*at_unix_s).ok().filter(|second| *second > 0);
     let at = second.and_then(|second| jiff::Timestamp::from_second(second).ok());
     let at = at.map(|at| at.strftime("%Y-%m-%d %H:%M UTC").to_string());
-    let began = read.finished.runs.values().map(|run| run.began_wall_ns).min();
-    let ended = read.finished.runs.values().map(|run| run.began_wall_ns + run.span.length_ns()).max();
-    let took_s = began.zip(ended).map(|(began, ended)| ended.saturating_sub(began) as f64 / 1e9);
-    let when: Vec<String> = at.into_iter().chain(took_s.map(|seconds| format!("for {}", time(seconds)))).collect();
+    // computed runs have no time, and between those of one that was continued it is not known what ran
+    let is_measured = read.finished.runs.values().all(|run| run.began_wall_ns > 0);
+    let took_ns = read.finished.runs.values().map(|run| run.span.length_ns()).sum::<u64>();
+    let took = (is_measured && took_ns > 0).then(|| format!("measured for {}", time(took_ns as f64 / 1e9)));
+    let when: Vec<String> = at.into_iter().chain(took).collect();
     let cpu = cpu.get("model").filter(|_| !host.starts_with("simulated")).map(|model| format!(", {model}"));
     let machine = format!("host {host}{}", cpu.unwrap_or_default());
     if when.is_empty() { machine } else { format!("{}; {machine}", when.join(", ")) }

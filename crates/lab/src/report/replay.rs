@@ -7,7 +7,8 @@ use crate::results::summary::PointResult;
 /// The reference policy of savings.
 pub const BASELINE: &str = "spdk-static";
 /// Seconds of the month to which energy is projected.
-const MONTH_S: f64 = 30.0 * 86_400.0;
+const MONTH_S: f64 = 30.0 * DAY_S;
+const DAY_S: f64 = 86_400.0;
 
 /// The trace with its length, the simulated part of it, and what is projected from it.
 #[must_use]
@@ -22,10 +23,10 @@ pub fn extent(source: &str, point: &PointResult) -> String {
         format!("{windows:.0} windows replayed, {:.2} % of it; intervals are of 95 %", 100.0 * share)
     };
     let length = short(length_s);
-    let beyond = if length_s < MONTH_S {
-        format!("; days and months are extrapolated: they assume that these {length} s repeat")
-    } else {
-        String::new()
+    let beyond = match length_s {
+        0.0..DAY_S => format!("; days and months are extrapolated: they assume that these {length} s repeat"),
+        DAY_S..MONTH_S => format!("; months are extrapolated: they assume that these {length} s repeat"),
+        _ => String::new(),
     };
     format!("{source}: {requests:.0} requests in {length} s, {iops:.1} IOPS; {how}{beyond}")
 }
@@ -39,13 +40,17 @@ pub fn saved(points: &[PointResult]) -> Vec<Option<f64>> {
     points.iter().map(of).collect()
 }
 
-/// Lines for the report; none without a replay.
+/// Lines for the report; none without a replay whose length is known. Savings only where nothing but the policy varies.
 pub(super) fn lines(source: &str, points: &[PointResult]) -> Vec<String> {
-    let Some(first) = points.iter().find(|point| value(point, "replayed_share").is_some()) else { return Vec::new() };
+    let known = |point: &&PointResult| {
+        ["replayed_share", "trace_requests", "trace_iops"].iter().all(|metric| value(point, metric).is_some())
+    };
+    let Some(first) = points.iter().find(known) else { return Vec::new() };
+    let one = points.iter().filter(|point| policy(point) == policy(first)).count() == 1;
     let of = |(point, percent): (&PointResult, Option<f64>)| {
         percent.filter(|_| policy(point) != BASELINE).map(|percent| format!("{} {percent:.1} %", policy(point)))
     };
-    let all: Vec<String> = points.iter().zip(saved(points)).filter_map(of).collect();
+    let all: Vec<String> = points.iter().zip(saved(points)).filter(|_| one).filter_map(of).collect();
     let saved = (!all.is_empty()).then(|| format!("Energy saved of that of {BASELINE}: {}", all.join(", ")));
     [format!("Trace {}", extent(source, first))].into_iter().chain(saved).collect()
 }
@@ -99,6 +104,12 @@ mod tests {
             "{sampled}"
         );
         assert!(!extent("a.csv", &points(100.0 * MONTH_S, 0.5)[0]).contains("extrapolated"));
+        assert!(extent("a.csv", &points(100.0 * DAY_S, 1.0)[0]).contains("; months are extrapolated"));
+        let twice = [points(8_400.0, 1.0), points(8_400.0, 1.0)].concat();
+        assert_eq!(lines("a.csv", &twice).len(), 1, "the baseline of a saving is not known");
+        let mut unknown = points(8_400.0, 1.0);
+        unknown.iter_mut().for_each(|point| drop(point.values.remove("trace_requests")));
+        assert_eq!(lines("a.csv", &unknown), [""; 0]);
         assert_eq!(lines("a.csv", &[PointResult::default()]), [""; 0]);
     }
 }

@@ -70,11 +70,16 @@ fn date_duration_machine_contents_and_energy_are_first() {
     let folder = tempfile::tempdir().unwrap();
     let mut read = rich(folder.path());
     read.environment.at_unix_s = 1_795_321_553;
+    let runs = &mut read.finished.runs;
+    runs.values_mut().for_each(|run| run.began_wall_ns += 1_795_321_553_000_000_000);
+    let took_s = runs.values().map(|run| run.span.length_ns()).sum::<u64>() / 1_000_000_000;
     let table = main_table(&read.results);
     let page = report(&read).html();
     let machine = "made-up, A processor with a long name @ 3.30 GHz, ten cores, hyper-threading off";
     assert!(
-        page.contains(&format!("</h1><p class=\"note\">2026-11-22 04:25 UTC, for 6 s; host {machine}</p>")),
+        page.contains(&format!(
+            "</h1><p class=\"note\">2026-11-22 04:25 UTC, measured for {took_s} s; host {machine}</p>"
+        )),
         "{page}"
     );
     assert!(page.contains("<nav") && page.contains("href=\"#section-1\"") && page.contains("id=\"section-1\""));

@@ -16,7 +16,7 @@ pub fn not_idle<'a>(baselines: impl Iterator<Item = &'a Sensed>) -> Option<Strin
     let above = || busy.iter().filter(|(busy, cpus)| *busy > MOST_BUSY * *cpus as f64);
     let (most, cpus) = above().max_by(|a, b| a.0.total_cmp(&b.0))?;
     Some(format!(
-        "the machine was not idle: other programs kept up to {most:.1} of {cpus} CPUs busy in {} of {} idle baselines; end them and measure again",
+        "the machine was not idle: other programs kept up to {most:.1} of {cpus} CPUs busy in {} of {} idle baselines; end them (a server that is measured is named by a sensor `target`) and measure again",
         above().count(),
         busy.len()
     ))

@@ -73,6 +73,7 @@ impl Meter {
         for name in FOUND {
             let Some(config) = Config::by_name(name) else { continue };
             match config.open(roots) {
+                Ok(sensor) if !sensor.failed().is_empty() => missing.push(format!("{name}: a part cannot be read")),
                 Ok(sensor) => match Self::of(sensor, rank) {
                     Some(meter) => return Ok(meter),
                     None => missing.push(format!("{name}: it does not measure {what}")),

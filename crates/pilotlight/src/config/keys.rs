@@ -257,7 +257,7 @@ section! {
     Discovery "discovery" {
         /// Whether it is announced by multicast DNS (`_nvme-disc._tcp`).
         mdns: switch, "--mdns", "`false`", Reload;
-        /// Port of the discovery service beside each address; hosts ask 8009 by default.
+        /// Port of one more listener beside each address: hosts ask for the discovery service on 8009 by default. It serves subsystems too.
         port: number, "", "none", Restart;
         list referral: Referral;
     }

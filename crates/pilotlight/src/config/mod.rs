@@ -171,8 +171,8 @@ fn directory_of(path: &Path) -> PathBuf {
     path.parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// Checks a draft. Of what could be read, only values in sections without errors of reading are checked, so that an unknown `nqm` is not
-/// followed by a missing `nqn`.
+/// Checks a draft. Of what could be read, only values are checked that do not depend on one that could not, so that an unknown `nqm` is not
+/// followed by a missing `nqn`; and none if it is not known whose files the server may open.
 fn check(
     draft: &keys::Draft,
     unreadable: Vec<Problem>,
@@ -180,13 +180,17 @@ fn check(
     base: &Path,
     source: Option<Source>,
 ) -> Result<Loaded, ConfigError> {
+    if unreadable.iter().any(Problem::hides_user) {
+        return Err(ConfigError { problems: unreadable, source });
+    }
     let _limit = draft.security.user.as_ref().map(|user| {
         let group = draft.security.group.as_ref().map(|group| group.value.as_str());
         files::as_user(Account::find(&user.value, group).ok())
     });
     let validate::Checked { config, operation, may_shrink, problems } = validate::validate(draft, machine, base);
     if !unreadable.is_empty() {
-        let follow = |problem: &Problem| unreadable.iter().any(|unread| problem.may_follow(unread));
+        let follow =
+            |problem: &Problem| !problem.is_error() || unreadable.iter().any(|unread| problem.may_follow(unread));
         let own: Vec<Problem> = problems.into_iter().filter(|problem| !follow(problem)).collect();
         return Err(ConfigError { problems: [unreadable, own].concat(), source });
     }

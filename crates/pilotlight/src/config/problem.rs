@@ -43,6 +43,10 @@ pub(crate) type Text = Located<String>;
 /// An integer and where it was written.
 pub(crate) type Number = Located<i64>;
 
+/// Sections whose checks use another one.
+const FOLLOWS: [(&str, &str); 4] =
+    [("limits", "server"), ("fleet", "goals"), ("security", "server"), ("page", "admin")];
+
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Severity {
@@ -95,12 +99,18 @@ impl Problem {
         }
     }
 
+    /// Whether the user of the server may not have been read, whose rights limit which files are opened.
+    pub(crate) fn hides_user(&self) -> bool {
+        matches!(&self.at, Origin::File { key, .. } if !key.contains('.') || key.starts_with("security."))
+    }
+
     /// Whether it may be a consequence of a value that was not read: it has no place, or is in the same section, or about this or one around it.
     pub(crate) fn may_follow(&self, unread: &Self) -> bool {
         match (&self.at, &unread.at) {
             (Origin::File { key, .. }, Origin::File { key: unread, .. }) => match unread.rsplit_once('.') {
                 Some((section, _)) => {
-                    section.starts_with(key) || key.rsplit_once('.').is_some_and(|(own, _)| own == section)
+                    let own = key.rsplit_once('.').map_or("", |(own, _)| own);
+                    section.starts_with(key) || own == section || FOLLOWS.contains(&(own, section))
                 }
                 None => !key.contains('.'),
             },

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 use std::{fs, io, thread};
 
 use serde_json::Value;
@@ -11,6 +13,8 @@ use serde_json::Value;
 /// The end of the recorded hour, in seconds since 1970.
 const NOW: u64 = 1_700_000_000;
 const HOUR: u64 = 3600;
+/// Longer than any start: a server that never says that it is ready fails the test instead of stopping it.
+const LONGEST_START: Duration = Duration::from_secs(120);
 /// A change before that end: longer than Prometheus shows a series that has ended.
 const CHANGE: u64 = 600;
 
@@ -79,22 +83,23 @@ impl Prometheus {
             .args(["--web.listen-address=127.0.0.1:0", "--log.level=info"])
             .stderr(Stdio::piped())
             .spawn()?;
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let (said, lines) = mpsc::channel();
+        thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|line| drop(said.send(line)))); // a full pipe would stop it
         let mut server = Self { child, address: String::new() };
         let mut log = Vec::new();
-        for line in &mut lines {
+        while let Ok(line) = lines.recv_timeout(LONGEST_START) {
             if let Some((_, address)) = line.split_once("\"Listening on\" address=") {
                 address.trim().clone_into(&mut server.address);
             }
             let is_ready = line.contains("Server is ready to receive web requests");
             log.push(line);
             if is_ready {
-                thread::spawn(move || lines.for_each(drop)); // a full pipe would stop it
                 assert!(!server.address.is_empty(), "no address in {log:#?}");
                 return Ok(server);
             }
         }
-        panic!("prometheus ended: {log:#?}");
+        panic!("prometheus ended, or is not ready: {log:#?}");
     }
 
     /// The legends that a target of a panel shows, sorted: of all series in the hour, or with an instant query of those at its end.

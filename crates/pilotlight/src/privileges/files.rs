@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::fs::{self, File, FileType, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use pilotlight_nvmf_target::backend::{DirectOpener, FileOpener, Opened, logical_block_size, names_device};
@@ -99,12 +99,19 @@ pub(crate) fn open_text_with(path: &Path, direct: impl FnOnce() -> io::Result<Ow
 /// As of open(2).
 pub(crate) fn look(path: &Path) -> io::Result<File> {
     let direct = || match options().read(true).write(true).open(path) {
-        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && names_device(path) => {
+        Err(error)
+            if error.kind() == ErrorKind::ReadOnlyFilesystem && (names_device(path) || is_block_device(path)) =>
+        {
             options().read(true).open(path)
         }
         result => result,
     };
     or_by_root(direct, path, Purpose::Look, Ok)
+}
+
+/// Whether it is one, also through a link.
+fn is_block_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
 }
 
 /// The metadata of storage.

@@ -307,6 +307,7 @@ impl Wall {
         (self.since_ns, self.read_ns, self.is_stale) = (now_ns, now_ns, false);
         self.due_ns = now_ns;
         (self.carried, self.unexplained_uw, self.busy_since_ns) = (usize::MAX, 0.0, None);
+        (self.response, self.excess) = (Response::default(), 1.0);
         self.one_more.clear();
         self.meter.reset();
         self.packages.reset();

@@ -60,7 +60,9 @@ impl LineParser for Fio {
                 self.waited_ns = waited_ns.ok_or(Reason::TooLarge { field: "offset" })?;
                 return Ok(None);
             }
-            b"add" | b"open" | b"close" | b"wait" | b"sync" | b"datasync" | b"trim" => return Ok(None),
+            b"add" | b"open" | b"close" | b"wait" | b"sync" | b"datasync" | b"sync_file_range" | b"trim" => {
+                return Ok(None);
+            }
             _ => {
                 let expected = "read, write, or another action of fio's iolog";
                 return Err(Reason::Operation { field: "action", expected });

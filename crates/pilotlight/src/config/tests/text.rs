@@ -92,6 +92,28 @@ fn an_unknown_key_hides_only_what_may_follow_from_it() {
 }
 
 #[test]
+fn what_follows_from_another_section_is_not_said() {
+    let said = |text: &str| ConfigDir::new().output(&with_subsystem(text)).matches("error: ").count();
+    for text in [
+        "[server]\nio_threads = \"4\"\n[limits]\nbuffer_memory = \"1KiB\"",
+        "[goals]\nprofile = 5\n[fleet]\netcd = \"http://127.0.0.1:2379\"\nrack = \"a\"\nname = \"b\"\nfloor = \"100W\"",
+        "[policy]\nname = 5\n[goals]\ntolerance = \"20%\"",
+    ] {
+        assert_eq!(said(text), 1, "{}", ConfigDir::new().output(&with_subsystem(text)));
+    }
+}
+
+/// Whose rights limit which files root opens is not known.
+#[test]
+fn no_file_is_opened_where_the_user_may_not_have_been_read() {
+    for wrong in ["[security]\nusr = \"nobody\"", "[security]\nuser = 65532", "[securty]\nuser = \"nobody\""] {
+        let text = format!("[goals]\nschedule = \"budgets.tx\"\n{wrong}\n");
+        let output = ConfigDir::new().output(&with_subsystem(&text));
+        assert!(!output.contains("budgets.tx") && output.matches("error: ").count() == 1, "{output}");
+    }
+}
+
+#[test]
 fn unknown_keys() {
     refused(
         "[server]\nlisten_on = [\"127.0.0.1:4420\"]\n",

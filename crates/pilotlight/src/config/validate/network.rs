@@ -59,6 +59,17 @@ impl Checker<'_> {
                 let what = format!("{} is already part of {}", other.value, one.value);
                 self.problem(Problem::error(&other.at, what).help("remove one of them"));
             }
+            let takes_ipv4 =
+                |other: &&Located<SocketAddr>| other.value.is_ipv4() && other.value.port() == one.value.port();
+            let ipv4 = listeners
+                .iter()
+                .find(takes_ipv4)
+                .filter(|other| one.value.is_ipv6() && !other.value.ip().is_unspecified());
+            if let Some(other) = ipv4 {
+                let what = format!("{} accepts IPv6 only, as {} has its port", one.value, other.value);
+                let help = "other addresses of IPv4 are not served; 0.0.0.0 instead of it has all of them";
+                self.problem(Problem::warning(&one.at, what).help(help));
+            }
         }
     }
 
@@ -106,7 +117,7 @@ impl Checker<'_> {
                     self.error(&text.at, format!("{} is a duplicate", text.value));
                 }
                 Ok((host, port))
-                    if listeners.iter().any(|own| (own.ip().to_string(), own.port()) == (host.clone(), port)) =>
+                    if listeners.iter().any(|own| address::ip(&host) == Some(own.ip()) && own.port() == port) =>
                 {
                     let what = format!("{} is this server itself", text.value);
                     let help =

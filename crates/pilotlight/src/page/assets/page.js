@@ -283,7 +283,7 @@ function decades(least, most) {
 // At least 15 % of the value, so that noise does not fill the chart; up to three times as much if that includes the limits.
 function around(least, most, limits) {
   const middle = (least + most) / 2;
-  const half = 0.75 * Math.max(most - least, 0.1 * most);
+  const half = Math.max(0.75 * Math.max(most - least, 0.1 * most), 1e5); // of 0 W too
   const near = limits.filter((limit) => Math.abs(limit - middle) < 3 * half);
   const bottom = Math.min(middle - half, ...near.map((limit) => limit - half / 4));
   return [Math.max(bottom, 0), Math.max(middle + half, ...near.map((limit) => limit + half / 4))];
