@@ -69,11 +69,11 @@ mod tests {
             other => Err(other),
         };
         for (text, ip, index) in
-            [("[fe80::1%lo]:4420", "fe80::1", 1), ("[fe80::1%7]:4420", "fe80::1", 7), ("[::1]:4420", "::1", 0)]
+            [("[fe80::1%lo]:4420", "fe80::1", 1), ("[fe80::1%1]:4420", "fe80::1", 1), ("[::1]:4420", "::1", 0)]
         {
             assert_eq!(scope(text), Ok((ip.to_owned(), index, 4420)), "{text}");
         }
-        for name in ["no such one", "", "0", "a-name-longer-than-the-kernel-has"] {
+        for name in ["no such one", "", "0", "4000000000", "a-name-longer-than-the-kernel-has"] {
             assert_eq!(parse(&format!("[fe80::1%{name}]:1")), Err(AddressError::NoInterface(name.to_owned())));
         }
         assert!(matches!(parse("[fe80::1]:4420"), Err(AddressError::InterfaceMissing(_))));

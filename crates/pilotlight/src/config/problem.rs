@@ -110,7 +110,8 @@ impl Problem {
             (Origin::File { key, .. }, Origin::File { key: unread, .. }) => match unread.rsplit_once('.') {
                 Some((section, _)) => {
                     let own = key.rsplit_once('.').map_or("", |(own, _)| own);
-                    section.starts_with(key) || own == section || FOLLOWS.contains(&(own, section))
+                    let follows = [own, key].iter().any(|own| FOLLOWS.contains(&(own, section)));
+                    section.starts_with(key) || own == section || follows
                 }
                 None => !key.contains('.'),
             },

@@ -158,7 +158,7 @@ fn a_save_keeps_settings_that_wait_for_a_restart() {
     let edited = configuration(dir.path()) + "\n[limits]\nmax_connections = 7\n";
     fs::write(&file, &edited).unwrap();
     server.signal("HUP");
-    server.expect_log("limits has changed; it takes effect at a restart");
+    server.expect_log("limits.max_connections has changed; it takes effect at a restart");
     server.expect_log("configuration read again");
     server.request(&["host", "add", B]);
     server.request(&["config", "save"]);
