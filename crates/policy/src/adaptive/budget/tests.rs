@@ -226,7 +226,8 @@ fn a_budget_is_met_once_it_limits_what_is_drawn_and_until_it_is_another() {
     for profile in [None, Some("pass-xeon-gold-6430")] {
         let mut bench = Bench::new(profile);
         bench.run(20, VALLEY);
-        assert!(!bench.wall.is_met(), "{profile:?}");
+        // with a profile the first load meets limits that are armed at the start
+        assert_eq!(bench.wall.is_met(), profile.is_some(), "{profile:?}");
         bench.run(5, BURST);
         assert!(bench.wall.is_met(), "{profile:?}");
         bench.run(20, VALLEY);
