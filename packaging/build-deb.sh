@@ -8,8 +8,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 profile=${1:-release}
-compression=(--compress-type xz)
-[[ $profile == release ]] || compression=(--compress-type gz --fast) # for tests: unpacking xz on an emulated machine is slow
+compression=(--compress-type xz --compress-system) # cargo-deb itself is built without optimization
+[[ $profile == release ]] || compression=(--compress-type gz --fast --compress-system) # for tests: unpacking xz on an emulated machine is slow
 tools=$PWD/target/tools
 package=target/package
 
