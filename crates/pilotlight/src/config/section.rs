@@ -207,8 +207,7 @@ impl<'a> Section<'a> {
     fn unknown(&self, key: &str, at: &Origin) -> Problem {
         let mut problem = Problem::error(at, "unknown key");
         let keys = self.keys();
-        let similar = keys.iter().map(|known| (strsim::jaro(key, known), known)).filter(|(score, _)| *score > 0.75);
-        if let Some((_, known)) = similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
+        if let Some(known) = pilotlight_input::file::nearest(key, &keys) {
             problem = problem.help(format!("did you mean `{known}`?"));
         } else if let Some(schema) = self.schemas.iter().find(|schema| schema.names().any(|known| known == key)) {
             problem = problem.help(format!("`{key}` belongs in {}", schema.heading()));
