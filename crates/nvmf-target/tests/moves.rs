@@ -243,6 +243,7 @@ impl Drop for Stop<'_> {
 
 /// `pg` parks and unparks cores of a server that is idle in turns.
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn pg_parks_and_unparks_cores_without_an_error() {
     let _alone = MACHINE.lock();
     let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
@@ -292,6 +293,7 @@ fn pacer() -> Box<dyn Policy> {
 
 /// The tolerance changes between 0 and the maximum under verified load: cores sleep, and all wake up again.
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn pacer_parks_and_unparks_cores_under_load_without_an_error() {
     const ROUNDS: u64 = 20;
     let _alone = MACHINE.lock();

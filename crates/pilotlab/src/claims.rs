@@ -157,11 +157,13 @@ struct Output {
 
 /// Runs the command.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
-    let files = Files::read(args)?;
-    if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &files.claims)) {
+    // before the results, whose reading takes seconds
+    let claims = read_claims(args, &root(args)?)?;
+    if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &claims)) {
         crate::exit::report_error(&refusal);
         return Ok(Exit::Refused);
     }
+    let files = Files::read(args)?;
     let short = Files::short(args, &files.root)?;
     let shifts = short.as_ref().map(|short| short.judged(None, constants::shifts));
     console::print(files.judged(shifts.as_ref(), |lab| told(args, &files, short.as_ref(), lab))?)?;
@@ -277,7 +279,7 @@ impl Files {
 
     fn read(args: &ClaimsArgs) -> anyhow::Result<Self> {
         let root = root(args)?;
-        let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
+        let claims = read_claims(args, &root)?;
         let map = map::parse(&texts(&maps(args, &root))?)?;
         check::check(&map, &claims)?;
         let (mut store, mut stale) = (Store::default(), Vec::new());
@@ -321,6 +323,10 @@ impl Files {
             constants,
         })
     }
+}
+
+fn read_claims(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<Claim>> {
+    Ok(claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?)
 }
 
 /// The root of paths in maps.

@@ -93,7 +93,8 @@ fn explain(error: &ureq::Error) -> String {
 fn tls(endpoint: &Endpoint) -> Result<ureq::tls::TlsConfig, String> {
     use ureq::tls::{Certificate, RootCerts, TlsConfig};
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = TlsConfig::builder().unversioned_rustls_crypto_provider(provider).disable_verification(endpoint.insecure);
+    let config =
+        TlsConfig::builder().unversioned_rustls_crypto_provider(provider).disable_verification(endpoint.insecure);
     let Some(path) = &endpoint.ca_file else { return Ok(config.build()) };
     let pem = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
     let certificate = Certificate::from_pem(&pem).map_err(|error| format!("{}: {error}", path.display()))?;

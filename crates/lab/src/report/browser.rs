@@ -24,6 +24,8 @@ struct Rendered {
     misplaced: Vec<String>,
     /// Width of the page's content, in pixels.
     wide: f64,
+    /// Headings of columns about energy, and where each ends, in pixels from the left.
+    energy: Vec<(String, f64)>,
     /// Fetched resources.
     fetched: Vec<String>,
 }
@@ -52,7 +54,8 @@ function measure() {
     }));
   }
   const fetched = page.contentWindow.performance.getEntriesByType('resource').map((entry) => entry.name);
-  const rendered = {plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
+  const energy = [...inner.querySelectorAll('th')].filter((th) => /power|energy/i.test(th.textContent));
+  const rendered = {energy: energy.map((th) => [th.textContent, box(th).right]), plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
     min_text: least, misplaced: misplaced, wide: inner.documentElement.scrollWidth, fetched: fetched};
   document.getElementById('seen').textContent = JSON.stringify(rendered);
 }
@@ -150,6 +153,12 @@ fn check(page: &Report, folder: &Path, keeps: bool) {
         assert!(rendered.min_text >= 9.0, "at {wide} px: text of {} px", rendered.min_text);
         assert!(rendered.wide <= f64::from(wide), "at {wide} px: content of {} px", rendered.wide);
         assert_eq!(rendered.misplaced, Vec::<String>::new(), "at {wide} px");
+        assert!(
+            wide < 1280
+                || !rendered.energy.is_empty() && rendered.energy.iter().all(|(_, end)| *end <= f64::from(wide)),
+            "energy is not visible at {wide} px: {:?}",
+            rendered.energy
+        );
         assert_eq!(rendered.fetched, Vec::<String>::new(), "at {wide} px");
         if keeps {
             let size = format!("--window-size={},9000", wide.max(500));

@@ -81,6 +81,7 @@ fn profiled(machine: Machine, path: &Path) -> (Vec<Measured>, Axes) {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn a_cpu_s_constants_are_recovered_within_their_intervals() {
     for (poll_uw, loop_ns, thread_ns) in [(300_000_000, 200, 300), (500_000_000, 900, 120)] {
         let folder = tempfile::tempdir().unwrap();
@@ -103,6 +104,7 @@ fn a_cpu_s_constants_are_recovered_within_their_intervals() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn the_policy_loads_the_profile_and_finds_the_best_configuration_of_each_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("sim.toml");

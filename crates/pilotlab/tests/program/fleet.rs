@@ -160,6 +160,7 @@ fn floors_are_reserved_and_forgotten() {
 
 /// It waits for half a minute; that others need longer changes nothing here.
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn a_reservation_reports_power_that_others_do_not_give_back() {
     const MOST_UW: u64 = 280 * W;
     let Some(cluster) = Cluster::start() else { return };
@@ -183,6 +184,7 @@ fn a_reservation_reports_power_that_others_do_not_give_back() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn without_etcd_the_message_says_what_to_check() {
     let Some(cluster) = Cluster::start() else { return };
     drop(rack(&cluster));

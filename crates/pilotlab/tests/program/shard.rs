@@ -113,6 +113,7 @@ fn merged_shares_have_the_bytes_of_one_run() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn warm_ups_variants_and_bounds_are_those_of_one_run() {
     let root = tempfile::tempdir().unwrap();
     let (file, whole) = (experiment("fig3"), root.path().join("whole"));
@@ -126,6 +127,7 @@ fn warm_ups_variants_and_bounds_are_those_of_one_run() {
 
 /// A day is divided by the windows that are simulated of it.
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn windows_of_a_replay_are_divided() {
     let root = tempfile::tempdir().unwrap();
     let settings = ["exact_requests=1", "windows=12", "around_bursts=3"].map(|key| format!("--set=trace.sample.{key}"));

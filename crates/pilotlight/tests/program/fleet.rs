@@ -239,6 +239,7 @@ fn documented_metrics() -> Vec<String> {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn three_servers_share_a_budget_under_load() {
     let Some(cluster) = Cluster::start() else { return };
     let mut rack = etcd::rack(&cluster);

@@ -387,6 +387,7 @@ fn long_requests_are_not_long_rounds() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn nothing_moves_to_and_fro_at_a_constant_load() {
     for rate in (40_000..400_000).step_by(31_000) {
         let mut bench = Bench::new(6, None);

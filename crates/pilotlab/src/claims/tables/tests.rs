@@ -43,6 +43,7 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn committed_tables_match_the_committed_results() {
     committed(|material| {
         for (file, text) in documents(&root(), material).unwrap() {
@@ -53,6 +54,7 @@ fn committed_tables_match_the_committed_results() {
 }
 
 #[test]
+#[ignore = "slow: .ci/run test runs it"]
 fn every_committed_miss_and_every_undecided_row_has_a_cause() {
     committed(|material| {
         let ids: Vec<&str> = material.report.without_cause().iter().map(|row| row.id.as_str()).collect();
