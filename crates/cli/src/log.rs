@@ -15,9 +15,10 @@ use std::time::Instant;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{ParseError, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
-use tracing_subscriber::{EnvFilter, Layer as _, registry};
+use tracing_subscriber::{Layer as _, registry};
 
 pub use format::Format;
 use format::{Layout, Lines};
@@ -42,11 +43,26 @@ pub fn start(verbose: u8) -> io::Result<()> {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let filter = EnvFilter::builder().with_default_directive(level.into()).with_env_var(VARIABLE).from_env_lossy();
+    let (filter, wrong) = levels(level, &std::env::var(VARIABLE).unwrap_or_default());
     let log = Log::start(io::stderr(), WINDOW_MS, Layout::of(io::stderr()))?;
     let _ = LOG.set(log.clone());
     let _ = tracing::subscriber::set_global_default(subscriber(log, colour()).with(filter));
+    if let Some(wrong) = wrong {
+        tracing::warn!(
+            "{VARIABLE} is ignored: {wrong}; write levels by module, such as warn,pilotlight_nvmf_target=debug"
+        );
+    }
     Ok(())
+}
+
+/// The level of each module: that of the variable, else `level`; and what is wrong with the variable.
+fn levels(level: LevelFilter, variable: &str) -> (Targets, Option<ParseError>) {
+    let (given, wrong) = match variable.trim() {
+        "" => (Targets::new(), None),
+        variable => variable.parse().map_or_else(|error| (Targets::new(), Some(error)), |given| (given, None)),
+    };
+    let level = given.default_level().unwrap_or(level);
+    (given.with_default(level), wrong)
 }
 
 /// Waits until the queued lines are written.
@@ -184,6 +200,23 @@ mod tests {
     /// The number of suppressed lines that a line reports.
     fn left_out(line: &str) -> Option<u64> {
         line.split_once(" more line")?.0.rsplit_once('(')?.1.parse().ok()
+    }
+
+    #[test]
+    fn modules_that_the_variable_does_not_name_keep_the_level_of_the_options() {
+        let shows = |variable: &str, module: &str, level: Level| {
+            let (filter, wrong) = levels(LevelFilter::INFO, variable);
+            (filter.would_enable(module, &level), wrong.is_some())
+        };
+        for variable in ["", " "] {
+            assert_eq!(shows(variable, "target::tcp", Level::INFO), (true, false), "{variable:?}");
+            assert_eq!(shows(variable, "target::tcp", Level::DEBUG), (false, false), "{variable:?}");
+        }
+        assert_eq!(shows("target=debug", "target::tcp", Level::DEBUG), (true, false));
+        assert_eq!(shows("target=debug", "other", Level::INFO), (true, false));
+        assert_eq!(shows("target=debug", "other", Level::DEBUG), (false, false));
+        assert_eq!(shows("warn,target=debug", "other", Level::INFO), (false, false));
+        assert_eq!(shows("target=loud", "other", Level::INFO), (true, true), "a wrong variable changes no level");
     }
 
     #[test]
