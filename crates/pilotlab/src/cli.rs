@@ -121,9 +121,13 @@ mod tests {
 
     #[test]
     fn every_command_has_examples() {
-        for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let help = command.clone().render_long_help().to_string();
-            assert!(help.contains("Examples:"), "{}", command.get_name());
+        fn check(command: &clap::Command) {
+            for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
+                let help = command.clone().render_long_help().to_string();
+                assert!(help.contains("Examples:"), "{}", command.get_name());
+                check(command);
+            }
         }
+        check(&Cli::command());
     }
 }

@@ -92,11 +92,13 @@ pub(crate) struct FleetArgs {
 #[derive(Clone, Debug, Subcommand)]
 enum Change {
     /// Set the budget of the rack
+    #[command(after_help = "Examples:\n  pilotlab fleet rack-7 budget 4kW --etcd http://192.0.2.11:2379")]
     Budget {
         /// Such as 4kW
         power: String,
     },
     /// Reserve the floor of a server before its first start
+    #[command(after_help = "Examples:\n  pilotlab fleet rack-7 reserve disks-9 120W --etcd http://192.0.2.11:2379")]
     Reserve {
         /// Name of the server
         name: String,
@@ -104,6 +106,7 @@ enum Change {
         floor: String,
     },
     /// Give the floor of a server that is off for good to others
+    #[command(after_help = "Examples:\n  pilotlab fleet rack-7 forget disks-9 --etcd http://192.0.2.11:2379")]
     Forget {
         /// Name of the server
         name: String,
