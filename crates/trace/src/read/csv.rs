@@ -208,8 +208,8 @@ impl LineParser for Csv {
             clock_ns: decimal(time, columns.unit_ns, "time")?,
             volume: 0,
             op: operation(op)?,
-            offset: times(offset, columns.offset_unit, "offset")?,
-            bytes: u32::try_from(times(bytes, columns.bytes_unit, "bytes")?)
+            offset: times(without_zeros(offset), columns.offset_unit, "offset")?,
+            bytes: u32::try_from(times(without_zeros(bytes), columns.bytes_unit, "bytes")?)
                 .map_err(|_| Reason::TooLarge { field: "bytes" })?,
         };
         let raw = raw.checked()?;
@@ -220,6 +220,13 @@ impl LineParser for Csv {
     fn volume_name(&self, volume: u32) -> Option<&str> {
         self.names.name(volume)
     }
+}
+
+/// The digits before decimals that are all zero: pandas writes a column of whole numbers as 4096.0 if one value is missing.
+fn without_zeros(field: &[u8]) -> &[u8] {
+    let point = field.iter().position(|&b| b == b'.').filter(|&at| at + 1 < field.len());
+    let zeros = point.filter(|&at| field[at + 1..].iter().all(|&b| b == b'0'));
+    &field[..zeros.unwrap_or(field.len())]
 }
 
 fn operation(field: &[u8]) -> Result<Op, Reason> {
@@ -264,6 +271,23 @@ mod tests {
             let all: Vec<_> = text.lines().filter_map(|line| csv.parse(line.as_bytes()).transpose()).collect();
             assert_eq!(all, [Ok(expected)], "{text}");
         }
+    }
+
+    #[test]
+    fn offsets_and_sizes_may_have_decimals_of_zero_and_volumes_may_not() {
+        let request = |offset: &str, bytes: &str| {
+            parse(&format!("time_us,op,offset,bytes\n1,R,{offset},{bytes}")).pop().unwrap().map(Option::unwrap)
+        };
+        let written = request("8192.000", "4096.0").unwrap();
+        assert_eq!((written.offset, written.bytes), (8192, 4096));
+        for wrong in ["4096.5", "4096.", ".0", "4096.0.0", "4096.0x"] {
+            assert!(request("0", wrong).is_err() && request(wrong, "512").is_err(), "{wrong}");
+        }
+        let mut csv = Csv::default();
+        for line in ["time_us,volume,op,offset,bytes", "1,6.0,R,0,512", "2,8.16,R,0,512"] {
+            assert!(csv.parse(line.as_bytes()).is_ok(), "{line}");
+        }
+        assert_eq!((csv.volume_name(0), csv.volume_name(1)), (Some("6.0"), Some("8.16")));
     }
 
     #[test]

@@ -85,11 +85,9 @@ fn whole_in(base: u64, text: &[u8], field: &'static str, expected: &'static str)
     })
 }
 
-/// A whole number, also with decimals that are all zero, as programs write a column in which a value is missing.
+/// A whole number.
 pub(super) fn whole(text: &[u8], field: &'static str) -> Result<u64, Reason> {
-    let point = text.iter().position(|&b| b == b'.').filter(|&at| at + 1 < text.len());
-    let zeros = point.filter(|&at| text[at + 1..].iter().all(|&b| b == b'0'));
-    whole_in(10, &text[..zeros.unwrap_or(text.len())], field, "a whole number")
+    whole_in(10, text, field, "a whole number")
 }
 
 /// A whole number in hexadecimal digits.
@@ -177,16 +175,6 @@ mod tests {
         assert_eq!(whole_u32(b"4294967296", "x"), Err(Reason::TooLarge { field: "x" }));
         assert_eq!(sectors_u32(b"8388608", "x"), Err(Reason::TooLarge { field: "x" }));
         assert_eq!(hexadecimal(b"2A", "x"), Ok(42));
-    }
-
-    #[test]
-    fn only_decimals_of_zero_are_whole() {
-        for (text, number) in [("4096.0", 4096), ("8192.000", 8192), ("0.0", 0)] {
-            assert_eq!(whole(text.as_bytes(), "x"), Ok(number), "{text}");
-        }
-        for text in ["4096.5", "4096.", ".0", "4096,0", "4096.0.0", "4096.0x"] {
-            assert!(whole(text.as_bytes(), "x").is_err(), "{text}");
-        }
     }
 
     proptest! {

@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn other_formats_of_lines_are_named_with_a_command() {
         for (text, expected) in [
-            ("0.551706 0 20941264 8 1\n0.7 0 8 8 0\n", "--format mqsim --time-unit ms"),
+            ("0.000000 0 20941264 8 1\n5.0 0 8 8 0\n0.7 0 8 8 0\n", "--format mqsim --time-unit ms"),
             ("89967404 4892 syslogd 904265560 8 W 6 0 531e779d\n", "time_ns,volume,op,lba,sectors"),
             (
                 "TIME(s)     COMM   PID  DISK  T SECTOR  BYTES  LAT(ms)\n0.004 jbd2 1950 sda W 13092560 4096 0.74\n",
