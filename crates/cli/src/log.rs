@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{ParseError, Targets};
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::{Layer as _, registry};
@@ -43,26 +43,44 @@ pub fn start(verbose: u8) -> io::Result<()> {
         1 => LevelFilter::DEBUG,
         _ => LevelFilter::TRACE,
     };
-    let (filter, wrong) = levels(level, &std::env::var(VARIABLE).unwrap_or_default());
+    let variable = std::env::var_os(VARIABLE).unwrap_or_default();
+    let variable = variable.to_string_lossy();
+    let (filter, wrong) = levels(level, &variable);
     let log = Log::start(io::stderr(), WINDOW_MS, Layout::of(io::stderr()))?;
     let _ = LOG.set(log.clone());
     let _ = tracing::subscriber::set_global_default(subscriber(log, colour()).with(filter));
-    if let Some(wrong) = wrong {
-        tracing::warn!(
-            "{VARIABLE} is ignored: {wrong}; write levels by module, such as warn,pilotlight_nvmf_target=debug"
-        );
+    for part in wrong {
+        tracing::warn!("{VARIABLE}: `{part}` is ignored: write levels by module, as in warn,pilotlight_reactor=debug");
     }
     Ok(())
 }
 
-/// The level of each module: that of the variable, else `level`; and what is wrong with the variable.
-fn levels(level: LevelFilter, variable: &str) -> (Targets, Option<ParseError>) {
-    let (given, wrong) = match variable.trim() {
-        "" => (Targets::new(), None),
-        variable => variable.parse().map_or_else(|error| (Targets::new(), Some(error)), |given| (given, None)),
+/// The level of each module: that of the variable, else `level`. Also the parts of the variable that are invalid.
+fn levels(level: LevelFilter, variable: &str) -> (Targets, Vec<&str>) {
+    let (mut levels, mut wrong) = (Targets::new().with_default(level), Vec::new());
+    for part in variable.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        levels = match directive(part) {
+            Some((Some(module), level)) => levels.with_target(module, level),
+            Some((None, level)) => levels.with_default(level),
+            None => {
+                wrong.push(part);
+                levels
+            }
+        };
+    }
+    (levels, wrong)
+}
+
+/// Parses `LEVEL` or `MODULE=LEVEL`.
+fn directive(part: &str) -> Option<(Option<&str>, LevelFilter)> {
+    let is_in_names = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b':');
+    let (module, level) = match part.split_once('=') {
+        None => (None, part),
+        Some((module, level)) if !module.is_empty() && module.bytes().all(is_in_names) => (Some(module), level),
+        Some(_) => return None,
     };
-    let level = given.default_level().unwrap_or(level);
-    (given.with_default(level), wrong)
+    let level = Some(level).filter(|level| !level.is_empty())?; // which would be read as `error`
+    Some((module, level.parse().ok()?))
 }
 
 /// Waits until the queued lines are written.
@@ -205,18 +223,29 @@ mod tests {
     #[test]
     fn modules_that_the_variable_does_not_name_keep_the_level_of_the_options() {
         let shows = |variable: &str, module: &str, level: Level| {
-            let (filter, wrong) = levels(LevelFilter::INFO, variable);
-            (filter.would_enable(module, &level), wrong.is_some())
+            levels(LevelFilter::INFO, variable).0.would_enable(module, &level)
         };
-        for variable in ["", " "] {
-            assert_eq!(shows(variable, "target::tcp", Level::INFO), (true, false), "{variable:?}");
-            assert_eq!(shows(variable, "target::tcp", Level::DEBUG), (false, false), "{variable:?}");
+        for variable in ["", " ", ",", "target=debug", "target=debug,", ", target=debug"] {
+            assert!(shows(variable, "other", Level::INFO) && !shows(variable, "other", Level::DEBUG), "{variable:?}");
+            assert_eq!(shows(variable, "target::tcp", Level::DEBUG), variable.contains("debug"), "{variable:?}");
+            assert_eq!(levels(LevelFilter::INFO, variable).1, [""; 0], "{variable:?}");
         }
-        assert_eq!(shows("target=debug", "target::tcp", Level::DEBUG), (true, false));
-        assert_eq!(shows("target=debug", "other", Level::INFO), (true, false));
-        assert_eq!(shows("target=debug", "other", Level::DEBUG), (false, false));
-        assert_eq!(shows("warn,target=debug", "other", Level::INFO), (false, false));
-        assert_eq!(shows("target=loud", "other", Level::INFO), (true, true), "a wrong variable changes no level");
+        assert!(!shows("warn, target=debug", "other", Level::INFO));
+        assert!(shows("warn, target=debug", "target", Level::DEBUG));
+    }
+
+    #[test]
+    fn invalid_parts_of_the_variable_change_nothing_and_are_named() {
+        for part in ["target=loud", "target=", "=debug", "target", "[span]=debug", "target[span]=debug"] {
+            let variable = format!("{part},good=debug");
+            let (filter, wrong) = levels(LevelFilter::INFO, &variable);
+            assert_eq!(wrong, [part]);
+            assert!(
+                filter.would_enable("target", &Level::INFO) && !filter.would_enable("target", &Level::DEBUG),
+                "{part}"
+            );
+            assert!(filter.would_enable("good", &Level::DEBUG), "{part}");
+        }
     }
 
     #[test]
