@@ -1,4 +1,4 @@
-//! Renders the page in a browser: plots are complete and readable, nothing overflows at widths of 390 and 1,280 pixels, and the
+//! Renders the page in a browser: plots are complete and readable, nothing overflows at widths of 390 and 1,280 pixels,
 //! columns about energy are visible at 1,280, and nothing is fetched from the network. Skipped with a message without chromium.
 //!
 //! A frame contains the page and a script beside it measures the rendered elements. `PILOTLIGHT_KEEP_REPORT=FOLDER` keeps the page and
@@ -55,7 +55,8 @@ function measure() {
   }
   const fetched = page.contentWindow.performance.getEntriesByType('resource').map((entry) => entry.name);
   const energy = [...inner.querySelectorAll('th')].filter((th) => /power|energy/i.test(th.textContent));
-  const rendered = {energy: energy.map((th) => [th.textContent, box(th).right]), plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
+  const rendered = {plots: plots.map((plot) => [plot.getAttribute('aria-label'), box(plot).width, box(plot).height]),
+    energy: energy.map((th) => [th.textContent, box(th).right]),
     min_text: least, misplaced: misplaced, wide: inner.documentElement.scrollWidth, fetched: fetched};
   document.getElementById('seen').textContent = JSON.stringify(rendered);
 }
