@@ -158,13 +158,13 @@ struct Output {
 /// Runs the command.
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     // before the results, whose reading takes seconds
-    let claims = read_claims(args, &root(args)?)?;
+    let (root, claims) = claims(args)?;
     if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &claims)) {
         crate::exit::report_error(&refusal);
         return Ok(Exit::Refused);
     }
-    let files = Files::read(args)?;
-    let short = Files::short(args, &files.root)?;
+    let files = Files::read(args, root, claims)?;
+    let short = files.short(args)?;
     let shifts = short.as_ref().map(|short| short.judged(None, constants::shifts));
     console::print(files.judged(shifts.as_ref(), |lab| told(args, &files, short.as_ref(), lab))?)?;
     Ok(Exit::Clean)
@@ -271,15 +271,14 @@ struct Files {
 
 impl Files {
     /// Variants of the machine in `results/short`, if it exists and no other results are named.
-    fn short(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Option<Self>> {
-        let short = root.join(SHORT);
+    fn short(&self, args: &ClaimsArgs) -> anyhow::Result<Option<Self>> {
+        let short = self.root.join(SHORT);
         let is_used = args.results.is_empty() && short.is_dir();
-        is_used.then(|| Self::read(&ClaimsArgs { results: vec![short], ..args.clone() })).transpose()
+        let args = ClaimsArgs { results: vec![short], ..args.clone() };
+        is_used.then(|| Self::read(&args, self.root.clone(), self.claims.clone())).transpose()
     }
 
-    fn read(args: &ClaimsArgs) -> anyhow::Result<Self> {
-        let root = root(args)?;
-        let claims = read_claims(args, &root)?;
+    fn read(args: &ClaimsArgs, root: PathBuf, claims: Vec<Claim>) -> anyhow::Result<Self> {
         let map = map::parse(&texts(&maps(args, &root))?)?;
         check::check(&map, &claims)?;
         let (mut store, mut stale) = (Store::default(), Vec::new());
@@ -325,8 +324,11 @@ impl Files {
     }
 }
 
-fn read_claims(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<Claim>> {
-    Ok(claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?)
+/// The root of paths in maps, and the claims.
+fn claims(args: &ClaimsArgs) -> anyhow::Result<(PathBuf, Vec<Claim>)> {
+    let root = root(args)?;
+    let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
+    Ok((root, claims))
 }
 
 /// The root of paths in maps.

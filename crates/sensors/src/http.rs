@@ -92,7 +92,7 @@ fn explain(error: &ureq::Error) -> String {
 #[cfg(feature = "tls")]
 fn tls(endpoint: &Endpoint) -> Result<ureq::tls::TlsConfig, String> {
     use ureq::tls::{Certificate, RootCerts, TlsConfig};
-    // named, because ureq finds one of its own only where it is built with ring
+    // ureq has a default provider only with ring
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         TlsConfig::builder().unversioned_rustls_crypto_provider(provider).disable_verification(endpoint.insecure);

@@ -67,7 +67,8 @@ fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
     let root = folder.display().to_string();
     let args = ["pilotlab", "claims", "--root", &root];
     let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
-    let files = Files::read(&args)?;
+    let (root, claims) = claims(&args)?;
+    let files = Files::read(&args, root, claims)?;
     files.judged(None, |lab| told(&args, &files, None, lab))
 }
 

@@ -28,12 +28,13 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
     let root = root();
     let arguments = ["pilotlab", "claims", "--root", &root.display().to_string()];
     let Command::Claims(args) = Cli::parse_from(arguments).command else { panic!("not claims") };
-    let files = super::super::Files::read(&args).unwrap();
+    let (root, claims) = super::super::claims(&args).unwrap();
+    let files = super::super::Files::read(&args, root.clone(), claims).unwrap();
     if files.store.is_empty() {
         eprintln!("skipped: no results are committed in {}", root.join("results").display());
         return None;
     }
-    let short = super::super::Files::short(&args, &root).unwrap();
+    let short = files.short(&args).unwrap();
     let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
     Some(files.judged(shifts.as_ref(), |lab| {
         let report = Report::new(lab, None);
