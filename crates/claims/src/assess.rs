@@ -3,18 +3,19 @@
 mod contradicts;
 mod crossover;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use pilotlight_stats::Estimate;
 
+use super::alike;
 use super::claim::{Claim, Printed};
 use super::discriminator::DiscriminatorSearch;
 use super::input::{self, Sources};
-use super::lab::{Alternative, Assessment, Lab, Scope};
+use super::lab::{Alternative, Assessment, Lab, Scope, Variants};
 use super::map::{Check, Row};
-use super::order::{Evaluation, Order};
+use super::order::{Evaluation, Finding, Order};
 use super::saturated::merge_runs;
-use super::verdict::{self, Holds, Verdict};
+use super::verdict::{Holds, Target, Tiers, Verdict};
 
 impl Lab<'_> {
     /// Every claim, in order.
@@ -54,8 +55,9 @@ impl Lab<'_> {
         if let Err(missing) = lab.evaluate(claim, row, scope, sources, &mut other) {
             (other.verdict, other.note) = (Verdict::NoResult, missing);
         }
-        let Assessment { ours, note, verdict, .. } = other;
-        Some(Box::new(Alternative { ours, note, verdict }))
+        let Assessment { ours, note, tiers, verdict, robust, .. } = other;
+        let robust = robust.map(|robust| robust.verdict);
+        Some(Box::new(Alternative { ours, note, tiers, verdict, robust }))
     }
 
     fn evaluate(
@@ -66,14 +68,18 @@ impl Lab<'_> {
         sources: &Sources<'_>,
         into: &mut Assessment,
     ) -> Result<(), String> {
+        let variants = |experiment: &str| self.variants((&claim.id, experiment), row.possible.as_deref(), scope);
         match &row.check {
-            Check::Quantity(quantity) => self.quantity(claim, quantity, scope, into),
-            Check::Order(order) => self.order(claim, order, scope, sources, into),
-            Check::Crossover(crossover) => self.crossover(claim, crossover, scope, into),
+            Check::Quantity(quantity) => self.quantity(claim, quantity, &variants(&quantity.of.experiment)?, into),
+            Check::Order(order) => self.order(claim, order, &variants(&order.from.experiment)?, sources, into),
+            Check::Crossover(crossover) => {
+                self.crossover(claim, crossover, &variants(&crossover.of[0].experiment)?, into)
+            }
             Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
             given => {
                 let found = self.used(given, input::check(claim, given, sources)?);
-                into.verdict = if claim.kind.is_result() { of_input(claim, &found) } else { found.verdict };
+                into.tiers = if claim.kind.is_result() { of_input(claim, &found) } else { Tiers::default() };
+                into.verdict = if into.tiers == Tiers::default() { found.verdict } else { into.tiers.verdict() };
                 (into.given, into.note) = (found.ours, found.note);
                 Ok(())
             }
@@ -86,29 +92,44 @@ impl Lab<'_> {
         &self,
         claim: &Claim,
         order: &Order,
-        scope: Scope<'_>,
+        variants: &Variants<'_>,
         sources: &Sources<'_>,
         into: &mut Assessment,
     ) -> Result<(), String> {
-        let variants = self.variants(&order.from.experiment, scope);
         let look_up = |name: super::formula::Name<'_>| sources.look_up(name);
-        let mut verdicts = BTreeSet::new();
-        for variant in &variants {
-            let findings = Evaluation { store: self.store, variant, look_up: &look_up }.of(order)?;
-            verdicts.insert(Holds::all(findings.iter().map(|finding| finding.holds)));
-            into.findings.extend(findings);
-        }
+        let margins = self.map.alike.get(&claim.seed).unwrap_or(&alike::NONE);
+        let findings = |variants: &[&str]| -> Result<Vec<Finding>, String> {
+            let each = variants
+                .iter()
+                .map(|variant| Evaluation { store: self.store, variant, look_up: &look_up, margins }.of(order));
+            Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+        };
+        let tiers =
+            |findings: &[Finding]| Tiers::of_pairs(findings.iter().map(|finding| (finding.holds, finding.is_reversed)));
+        let holding = |findings: &[Finding]| findings.iter().filter(|finding| finding.holds == Holds::Yes).count();
+        into.findings = findings(&variants.judged)?;
         into.saturated = merge_runs(into.findings.iter().flat_map(|finding| finding.saturated.clone()));
-        let first = verdicts.first().copied().unwrap_or(Verdict::Undecided);
-        into.verdict = if verdicts.len() == 1 { first } else { Verdict::Undecided };
-        self.shifted(&claim.id, scope, into);
-        into.family = variants.len() - 1;
-        let open = into.findings.iter().filter(|finding| finding.holds != Holds::Yes).count();
-        into.note = format!("{} of {} pairs hold", into.findings.len() - open, into.findings.len());
+        into.tiers = tiers(&into.findings);
+        into.verdict = into.tiers.verdict();
+        into.note = format!("{} of {} pairs hold", holding(&into.findings), into.findings.len());
+        if into.findings.iter().any(|finding| finding.is_reversed) {
+            into.note += &format!(", {} reversed", into.findings.iter().filter(|finding| finding.is_reversed).count());
+        }
         if into.verdict == Verdict::Reproduced && claim.kind.is_result() {
-            into.set_discriminators(
-                DiscriminatorSearch { store: self.store, variants: &variants, look_up: &look_up }.of_order(order),
-            );
+            let search = DiscriminatorSearch {
+                variants: &variants.judged,
+                look_up: &look_up,
+                margins,
+                ..DiscriminatorSearch::new(self.store)
+            };
+            into.set_discriminators(search.of_order(order));
+        }
+        if let Some(mut robust) = variants.robust() {
+            let all = findings(&variants.all)?;
+            let verdict = tiers(&all).verdict();
+            robust.verdict = variants.shift.map_or(verdict, |shift| shift.judge(verdict));
+            robust.pairs = Some((holding(&all), all.len()));
+            into.robust = Some(robust);
         }
         Ok(())
     }
@@ -119,9 +140,7 @@ impl Lab<'_> {
         if !claim.kind.is_result() || was == Verdict::NoResult {
             return;
         }
-        let fitted =
-            [Some(&claim.id), assessment.with.as_ref()].into_iter().flatten().any(|id| self.calibrated.contains(id));
-        let over = match fitted || assessment.given.is_some() {
+        let over = match self.calibrated.contains(&claim.id) || assessment.given.is_some() {
             _ if claim.needs_trace.is_some() => Verdict::Surrogate,
             true => Verdict::Calibrated,
             false => return,
@@ -130,18 +149,26 @@ impl Lab<'_> {
     }
 }
 
-/// Verdict of a result that was entered as an input; [`Lab::overrule`] marks it as no evidence.
-fn of_input(claim: &Claim, given: &input::InputCheck) -> Verdict {
+/// Tiers of a result that was entered as an input; [`Lab::overrule`] marks it as no evidence.
+fn of_input(claim: &Claim, given: &input::InputCheck) -> Tiers {
     let ours = given.ours.as_ref().and_then(Printed::number);
-    let judge = |(ours, paper)| verdict::numeric(claim.relation?, paper, claim.null, Estimate::exact(ours));
-    ours.zip(claim.value.number()).and_then(judge).unwrap_or(given.verdict)
+    let judge = |(ours, paper)| {
+        let target = Target { relation: claim.relation?, paper, null: claim.null };
+        Tiers::of_number(&target, None, Estimate::exact(ours))
+    };
+    ours.zip(claim.value.number()).and_then(judge).unwrap_or_default()
 }
 
 /// Verdict of a derived row: agrees or differs.
 fn as_given(verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Reproduced | Verdict::Agrees => Verdict::Agrees,
-        Verdict::Near | Verdict::Misses | Verdict::Undecided | Verdict::Vacuous | Verdict::Differs => Verdict::Differs,
+        Verdict::Size
+        | Verdict::Direction
+        | Verdict::Misses
+        | Verdict::Undecided
+        | Verdict::Vacuous
+        | Verdict::Differs => Verdict::Differs,
         other => other,
     }
 }

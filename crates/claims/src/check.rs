@@ -49,10 +49,10 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
 
 /// Whether a row takes the maximum for a lower bound, or the minimum for an upper bound.
 fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
-    let Check::Quantity(Quantity { over: Some(over), range: None, .. }) = &row.check else { return false };
+    let Check::Quantity(Quantity { over: Some(over), .. }) = &row.check else { return false };
     let lenient = match claim.relation {
-        Some(Relation::Ge | Relation::RangeLo) => Over::Max,
-        Some(Relation::Le | Relation::RangeHi) => Over::Min,
+        Some(Relation::Ge) => Over::Max,
+        Some(Relation::Le) => Over::Min,
         _ => return false,
     };
     *over == lenient

@@ -108,9 +108,9 @@ pub enum Relation {
     Le,
     /// Not below a printed bound.
     Ge,
-    /// Not below the lower end of a printed range.
+    /// The lower end of a printed range: our least value is the same.
     RangeLo,
-    /// Not above the upper end of a printed range.
+    /// The upper end: our greatest value is the same.
     RangeHi,
     /// Systems stand in this order.
     Order,
@@ -124,7 +124,7 @@ impl Relation {
     /// Whether it says "not above" or "not below" a number.
     #[must_use]
     pub const fn is_bound(self) -> bool {
-        matches!(self, Self::Le | Self::Ge | Self::RangeLo | Self::RangeHi)
+        matches!(self, Self::Le | Self::Ge)
     }
 }
 
@@ -133,8 +133,10 @@ impl fmt::Display for Relation {
         f.pad(match self {
             Self::Eq => "=",
             Self::About => "about",
-            Self::Le | Self::RangeHi => "<=",
-            Self::Ge | Self::RangeLo => ">=",
+            Self::Le => "<=",
+            Self::Ge => ">=",
+            Self::RangeLo => "from",
+            Self::RangeHi => "to",
             Self::Order => "order",
             Self::Equivalent => "same",
             Self::Monotone => "trend",

@@ -5,7 +5,7 @@
 //! ([`Shift`]), and widen the interval of the full runs by that. A statement without a number is undecided if a draw decides it differently
 //! from the nominal run. *Property.* An interval only grows, and a verdict only becomes undecided.
 
-use super::lab::{Assessment, Lab, Scope};
+use super::lab::{Assessment, Lab};
 use super::perturb::assess;
 use super::results::DEFAULT;
 use super::shift::{Shift, Shifts};
@@ -30,7 +30,7 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
     let by = |row: &Assessment| Some(value(row)? - base_value?); // unbounded for a saturated draw
     let mut by: Vec<f64> = drawn().filter_map(by).collect();
     by.sort_by(f64::total_cmp);
-    let holds = |row: &Assessment| matches!(row.verdict, Verdict::Reproduced | Verdict::Vacuous);
+    let holds = |row: &Assessment| row.verdict.is_reproduced();
     let misses = |row: &Assessment| row.verdict == Verdict::Misses;
     Shift {
         draws: drawn().count(),
@@ -38,20 +38,6 @@ fn shift(base: &Assessment, drawn: &[(&str, Assessment)]) -> Shift {
         above: at_share(&by, 0.975).unwrap_or(0.0).max(0.0),
         reproduced: drawn().any(holds) && !holds(base),
         misses: drawn().any(misses) && !misses(base),
-    }
-}
-
-impl Lab<'_> {
-    /// The shift of a row; none for a single variant.
-    pub(super) fn shift(&self, id: &str, scope: Scope<'_>) -> Option<&Shift> {
-        self.constants.filter(|_| matches!(scope, Scope::Family))?.get(id)
-    }
-
-    /// Applies the shift to the verdict of a statement without a number.
-    pub(super) fn shifted(&self, id: &str, scope: Scope<'_>, into: &mut Assessment) {
-        if let Some(shift) = self.shift(id, scope) {
-            (into.verdict, into.draws) = (shift.judge(into.verdict), shift.draws);
-        }
     }
 }
 
@@ -88,8 +74,11 @@ mod tests {
         let shifts = with_lab(&store(short), None, shifts);
         with_lab(&whole, Some(&shifts), |lab| {
             let rows: Vec<_> =
-                lab.claims.iter().map(|claim| lab.assess(claim, Scope::Family, &lab.printed())).collect();
-            (rows.iter().map(|row| row.verdict).collect(), rows[0].ours.unwrap())
+                lab.claims.iter().map(|claim| lab.assess(claim, crate::lab::Scope::Family, &lab.printed())).collect();
+            assert!(rows.iter().all(|row| row.verdict == Verdict::Reproduced), "of what is printed they say nothing");
+            let robust = rows.iter().map(|row| row.robust.as_ref());
+            let verdicts = robust.map(|robust| robust.map_or(Verdict::Reproduced, |robust| robust.verdict)).collect();
+            (verdicts, rows[0].robust.as_ref().map_or(rows[0].ours, |robust| robust.ours).unwrap())
         })
     }
 
@@ -107,7 +96,7 @@ mod tests {
     #[test]
     fn a_draw_with_another_verdict_makes_it_undecided() {
         let drawn = ["e,,lhs:1/1,p,w,W,65,65", "e,,lhs:1/1,q,w,W,60,60"];
-        assert_eq!(verdicts(&[&SHORT[..], &drawn[..]].concat()).0, [Verdict::Undecided; 2]);
+        assert_eq!(verdicts(&[&SHORT[..], &drawn[..]].concat()).0, [Verdict::Size, Verdict::Undecided]);
         assert_eq!(verdicts(&SHORT).0, [Verdict::Reproduced; 2], "nothing was drawn");
     }
 }

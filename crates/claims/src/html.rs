@@ -10,7 +10,7 @@ use super::lab::Assessment;
 use super::leave_out::LeftOut;
 use super::order::Finding;
 use super::perturb::{Change, Sensitivity};
-use super::report::{Counts, Report};
+use super::report::{Counts, Report, TierCount, TierRow};
 use super::saturated::SaturatedRuns;
 use super::uncertainty::Spread;
 use super::verdict::{Holds, Verdict};
@@ -65,13 +65,13 @@ pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
         section #claims {
             h1 { "Values of the papers beside results here" }
             p {
-                "Intervals are 95 %. A value is reproduced under 10 % of |paper − trivial|, is near under 25 %; it is undecided where its \
-                 interval straddles a boundary. Watts are modelled."
+                "Intervals are 95 %. A number has the value under an error of 10 % of |paper − trivial|, the size under 25 %, the direction on \
+                 the printed side of no effect; an order has its direction where 90 % of its pairs hold and none is reversed. Watts are modelled."
             }
+            (tiers(report))
             (counts("Results: evidence if they agree", &report.results, &Verdict::OF_RESULTS))
             (counts("Bounds that a trivial policy also meets: no evidence", &report.no_evidence, &Verdict::OF_RESULTS))
             (counts("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN))
-            @if let Some(words) = report.ranges_words() { p { (words) } }
             (listed("Verdicts before overriding", &report.overruled_words()))
             (listed("Inputs without a reader: copies of printed values that neither simulator, lab nor policies read", &report.unread()))
             (listed("Stale results, to be repeated", more.stale))
@@ -145,7 +145,17 @@ fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -
 }
 
 fn rows_of(title: &str, rows: &[&Assessment]) -> Markup {
-    let heads = ["row", "measured", "paper", "here", "95 % interval", "error", "verdict", "note"];
+    let heads = [
+        "row",
+        "measured",
+        "paper",
+        "here",
+        "95 % interval",
+        "error",
+        "verdict",
+        "over all that is not printed",
+        "note",
+    ];
     table(title, &heads, &rows.iter().map(|row| one(row)).collect::<Vec<_>>())
 }
 
@@ -163,7 +173,7 @@ fn one(row: &Assessment) -> Row {
     let error = row.error_percent.filter(|error| error.is_finite()).map(|error| format!("{} %", short(error)));
     let paper = format!("{relation} {} {unit}{trivial}", row.paper);
     let error = error.unwrap_or_default();
-    let cells = [&row.id, &row.metric, &paper, &value, &interval, &error, &verdict_words(row)];
+    let cells = [&row.id, &row.metric, &paper, &value, &interval, &error, &verdict_words(row), &robust_words(row)];
     let mut one = Row::new(format!("row verdict-{}", row.verdict.words().replace(' ', "-")), cells);
     one.cells.push(html! { (note(row)) (findings(&row.findings)) });
     one
@@ -177,6 +187,44 @@ pub fn verdict_words(row: &Assessment) -> String {
         Some(otherwise) => format!("{} ({}){evidence}", row.verdict.words(), otherwise.words()),
         None => format!("{}{evidence}", row.verdict.words()),
     }
+}
+
+/// Interval and verdict over the family and the assumed constants; empty without any.
+#[must_use]
+pub fn robust_words(row: &Assessment) -> String {
+    let Some(robust) = &row.robust else { return String::new() };
+    let ours = robust.ours.map(|ours| format!("{} to {}: ", short(ours.low), short(ours.high)));
+    let pairs = robust.pairs.map(|(holding, all)| format!("{holding} of {all}: "));
+    format!("{}{}", ours.or(pairs).unwrap_or_default(), robust.verdict.words())
+}
+
+/// A count of a tier: how many hold, of how many; how many are open; how many hold over all that is not printed too, where not all do.
+#[must_use]
+pub fn tier_words(count: &TierCount) -> String {
+    match count.of {
+        0 => "-".to_owned(),
+        of => {
+            let open = if count.open > 0 { format!(", {} open", count.open) } else { String::new() };
+            let fragile = count.robust < count.holds;
+            let robust = if fragile { format!("; {} robust", count.robust) } else { String::new() };
+            format!("{} of {of}{open}{robust}", count.holds)
+        }
+    }
+}
+
+/// The cells of a row of the counts by tier.
+#[must_use]
+pub fn tier_cells(row: &TierRow) -> [String; 6] {
+    let [direction, size, value] = [&row.direction, &row.size, &row.value].map(tier_words);
+    [row.seed.clone(), row.of.words().to_owned(), row.rows.to_string(), direction, size, value]
+}
+
+/// The head of [`tier_cells`].
+pub const TIER_HEADS: [&str; 6] = ["paper", "results", "rows", "direction", "size (25 %)", "value (10 %)"];
+
+fn tiers(report: &Report) -> Markup {
+    let rows: Vec<Row> = report.tiers.iter().map(|row| Row::new("counts", tier_cells(row))).collect();
+    table("What holds", &TIER_HEADS, &rows)
 }
 
 /// The discriminators of a row; `None` without any.
@@ -212,13 +260,11 @@ fn place(experiment: &str, policy: &str, at: &[&SaturatedRuns]) -> String {
 }
 
 fn note(row: &Assessment) -> String {
-    let family = (row.family > 0).then(|| format!("also over {} of the family", row.family));
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
     let (fitted, contradiction) = (fitted_words(row), row.contradiction.clone());
     let (apart, saturated) = (apart_words(row), saturated_words(row));
-    let draws = (row.draws > 0).then(|| format!("with {} draws of the assumed constants", row.draws));
-    let parts = [Some(row.note.clone()), family, draws, apart, saturated, reading, fitted, contradiction, cause];
+    let parts = [Some(row.note.clone()), apart, saturated, reading, fitted, contradiction, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
 }
@@ -250,10 +296,11 @@ fn findings(findings: &[Finding]) -> Markup {
 /// A finding as one line.
 #[must_use]
 pub fn finding_words(finding: &Finding) -> String {
-    let Finding { pair, metric, point, variant, difference, margin, holds, saturated } = finding;
+    let Finding { pair, metric, point, variant, difference, margin, holds, is_reversed, saturated } = finding;
     let holds = match holds {
         Holds::Yes => "holds",
         Holds::Open => "open",
+        Holds::No if *is_reversed => "is reversed",
         Holds::No => "does not hold",
     };
     let place = if point.is_empty() { String::new() } else { format!(" at {point}") };

@@ -10,8 +10,9 @@ use super::map::Map;
 use super::order::Finding;
 use super::results::{DEFAULT, Store};
 use super::saturated::SaturatedRuns;
-use super::shift::Shifts;
-use super::verdict::{self, Verdict};
+use super::shift::{Shift, Shifts};
+use super::verdict::{self, Tiers, Verdict};
+use pilotlight_lab::simulated::variant::MEMBER;
 
 /// Everything needed to assess claims.
 pub struct Lab<'a> {
@@ -40,6 +41,8 @@ pub struct Assessment {
     pub seed: String,
     /// The figure, table or section.
     pub figure: String,
+    /// Whether it is a result of the abstract.
+    pub is_headline: bool,
     /// The kind of statement.
     pub kind: Kind,
     /// The metric.
@@ -52,30 +55,29 @@ pub struct Assessment {
     pub null: Option<f64>,
     /// The unit of numbers.
     pub unit: String,
-    /// Our value with its 95 % interval, over the family if there is one.
+    /// Our value with its 95 % interval, over the operating points at which the statement is possible.
     pub ours: Option<Estimate>,
     /// Our value if it is not from results.
     pub given: Option<Printed>,
     /// Error of our value in percent of `|paper - null|`.
     pub error_percent: Option<f64>,
-    /// Findings of each statement of an order.
+    /// Findings of each statement of an order, at the same points.
     pub findings: Vec<Finding>,
     /// Saturated runs among its data: their latency counts as unbounded, their power as measured.
     pub saturated: Vec<SaturatedRuns>,
+    /// Which tiers hold.
+    pub tiers: Tiers,
     /// The verdict.
     pub verdict: Verdict,
+    /// The same over all operating points, the family and the assumed constants; `None` if there are no others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robust: Option<Robust>,
     /// The verdict before it was overridden (`contradicts`, `calibrated`, `surrogate`).
     pub otherwise: Option<Verdict>,
     /// Whether meeting it is evidence; false if the trivial policy meets the bound too.
     pub evidence: bool,
     /// Policies or settings that fail the statement in place of its subject, for equivalences and bounds.
     pub discriminators: Vec<String>,
-    /// The row of the other end of the same printed range; both have one verdict.
-    pub with: Option<String>,
-    /// Number of family members in the interval; 0 without a family.
-    pub family: usize,
-    /// Number of draws of the assumed constants in the interval.
-    pub draws: usize,
     /// Where the value was found, or what is missing.
     pub note: String,
     /// Interpretation of the paper.
@@ -93,6 +95,21 @@ pub struct Assessment {
     pub contradiction: Option<String>,
 }
 
+/// A row over everything that the paper does not print.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Robust {
+    /// Our value with an interval over all of it, if it is a number.
+    pub ours: Option<Estimate>,
+    /// Pairs that hold, and all pairs, if it is an order.
+    pub pairs: Option<(usize, usize)>,
+    /// Its verdict.
+    pub verdict: Verdict,
+    /// Number of other operating points and family members.
+    pub family: usize,
+    /// Number of draws of the assumed constants.
+    pub draws: usize,
+}
+
 /// A row evaluated with another policy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Alternative {
@@ -100,8 +117,33 @@ pub struct Alternative {
     pub ours: Option<Estimate>,
     /// Result of its statements.
     pub note: String,
+    /// Which tiers hold.
+    pub tiers: Tiers,
     /// Its verdict.
     pub verdict: Verdict,
+    /// The verdict over everything that the paper does not print.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub robust: Option<Verdict>,
+}
+
+/// The variants for which a row is evaluated.
+#[derive(Debug)]
+pub(super) struct Variants<'a> {
+    /// Those of the text: the default power model, at each operating point at which the statement is possible. The default is first.
+    pub judged: Vec<&'a str>,
+    /// All of them.
+    pub all: Vec<&'a str>,
+    /// The effect of assumed constants.
+    pub shift: Option<&'a Shift>,
+}
+
+impl Variants<'_> {
+    /// What is to be filled in; `None` if nothing is beside the judged variants.
+    pub(super) fn robust(&self) -> Option<Robust> {
+        let draws = self.shift.map_or(0, |shift| shift.draws);
+        let family = self.all.len() - self.judged.len();
+        (family > 0 || draws > 0).then(|| Robust { family, draws, ..Robust::default() })
+    }
 }
 
 impl Assessment {
@@ -133,12 +175,33 @@ impl Lab<'_> {
         self.claims.iter().filter_map(|claim| Some((claim.id.as_str(), claim.value.number()?))).collect()
     }
 
-    /// The variants of a scope, the default (where there is one) first.
-    pub(super) fn variants<'b>(&'b self, experiment: &str, scope: Scope<'b>) -> Vec<&'b str> {
-        let Scope::Variant(variant) = scope else {
-            return [DEFAULT].into_iter().chain(self.store.variants("family:", Some(experiment))).collect();
+    /// The variants of a scope. `possible` are the values of a family at which the statement is possible.
+    pub(super) fn variants<'b>(
+        &'b self,
+        (id, experiment): (&str, &str),
+        possible: Option<&[String]>,
+        scope: Scope<'b>,
+    ) -> Result<Variants<'b>, String> {
+        if let Scope::Variant(variant) = scope {
+            return Ok(Variants { judged: vec![variant], all: vec![variant], shift: None });
+        }
+        let others = self.store.variants(MEMBER, Some(experiment));
+        let all: Vec<&str> = [DEFAULT].into_iter().chain(others).collect();
+        let points = all.iter().copied().filter(|name| *name == DEFAULT || self.store.is_folded(name));
+        let value = |name: &str| name.strip_prefix(MEMBER).map(str::to_owned);
+        let of_default = |wanted: &String| self.map.families.values().any(|default| default == wanted);
+        let is = |name: &str, wanted: &String| value(name).map_or_else(|| of_default(wanted), |value| value == *wanted);
+        let judged: Vec<&str> = match possible {
+            None => points.collect(),
+            Some(possible) => {
+                let points: Vec<&str> = points.collect();
+                if let Some(unknown) = possible.iter().find(|wanted| !points.iter().any(|name| is(name, wanted))) {
+                    return Err(format!("{experiment} has no operating point {unknown}"));
+                }
+                points.into_iter().filter(|name| possible.iter().any(|wanted| is(name, wanted))).collect()
+            }
         };
-        vec![variant]
+        Ok(Variants { judged, all, shift: self.constants.and_then(|shifts| shifts.get(id)) })
     }
 }
 
@@ -151,6 +214,7 @@ impl Assessment {
             id: claim.id.clone(),
             seed: claim.seed.clone(),
             figure: claim.figure(),
+            is_headline: claim.place.contains("Abstract"),
             kind: claim.kind,
             metric: claim.metric.clone(),
             relation: claim.relation,
@@ -162,13 +226,12 @@ impl Assessment {
             error_percent: None,
             findings: Vec::new(),
             saturated: Vec::new(),
+            tiers: Tiers::default(),
             verdict: Verdict::NotMapped,
+            robust: None,
             otherwise: None,
             evidence: !claim.relation.is_some_and(trivial),
             discriminators: Vec::new(),
-            with: None,
-            family: 0,
-            draws: 0,
             note: String::new(),
             reading: None,
             cause: None,

@@ -11,15 +11,17 @@
 //! relation and the interval. A *variant* is a member of the model family or a draw of its constants.
 //!
 //! # The algorithm
-//! For each claim ([`assess`]): evaluate its map row for the default variant and every member of the family, take the hull, and derive the
-//! verdict. Fitted rows are overridden by `calibrated`, rows that need an unavailable trace by `surrogate`. A statement that nothing in the
-//! same results fails is `vacuous` ([`discriminator`]). Both ends of a printed range get one verdict ([`range`]); crossings of curves are
-//! interpolated ([`crossover`]).
+//! For each claim ([`assess`]): evaluate its map row at the settings that the text prints or that make the statement possible, and derive
+//! which of three tiers hold (direction, size, value) and from them the verdict; then the same over the family and the assumed constants,
+//! shown beside it. Fitted rows are overridden by `calibrated`, rows that need an unavailable trace by `surrogate`. A statement that
+//! nothing in the same results fails is `vacuous` ([`discriminator`]). What is alike follows from the paper's words ([`alike`]); crossings of
+//! curves are interpolated ([`crossover`]).
 //!
 //! # The properties
 //! Every claim has exactly one verdict, independent of its identity. An interval that straddles a boundary is undecided, and so is a single
 //! replication. A bound that the trivial policy meets is no evidence, and is counted separately.
 
+pub mod alike;
 mod alternative;
 pub mod assess;
 pub mod check;
@@ -40,7 +42,6 @@ pub mod perturb;
 pub mod point;
 mod problem;
 pub mod quantity;
-pub mod range;
 pub mod readers;
 pub mod report;
 pub mod results;

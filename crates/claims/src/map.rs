@@ -6,13 +6,14 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::alike::{self, Margins};
 use super::alternative;
 use super::contradicts::{self, Contradiction};
 use super::crossover::Crossover;
 use super::order::{Order, Statement, Term};
 use super::point::Pattern;
 use super::problem::Problem;
-use super::quantity::{Compare, OtherEnd, Over, Quantity, Selection};
+use super::quantity::{Compare, Over, Quantity, Selection};
 
 /// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
@@ -33,6 +34,8 @@ pub struct Map {
     pub contradicts: BTreeMap<String, Contradiction>,
     /// Workload parameters that the paper does not specify: their values form a family. Maps the parameter to its default value.
     pub families: BTreeMap<String, String>,
+    /// Margins within which two values are alike, by paper.
+    pub alike: BTreeMap<String, Margins>,
     /// Rows with alternative policies, by the claim's id.
     pub alternatives: BTreeMap<String, Row>,
 }
@@ -42,6 +45,8 @@ pub struct Map {
 pub struct Row {
     /// The check.
     pub check: Check,
+    /// Values of a family at which the printed statement is possible at all; `None`: every one.
+    pub possible: Option<Vec<String>>,
     /// Interpretation of the paper, if ambiguous.
     pub reading: Option<String>,
     /// Known cause of a deviation.
@@ -111,6 +116,7 @@ struct RawFile {
     not_modelled: Vec<toml::Table>,
     contradicts: Vec<toml::Table>,
     family: Vec<toml::Table>,
+    alike: Vec<alike::Raw>,
     alternatives: BTreeMap<String, String>,
 }
 
@@ -129,6 +135,7 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
         put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
         put(file, raw.family, &mut map.families, |raw: RawFamily| Ok(raw.default))?;
+        alike::add(raw.alike, &mut map.alike).map_err(|problem| MapError::File { file: file.clone(), problem })?;
         if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
             return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
         }
@@ -203,7 +210,6 @@ struct RawRow {
     versus: Option<RawTerm>,
     compare: Option<Compare>,
     over: Option<Over>,
-    range: Option<OtherEnd>,
     also: Option<Vec<RawSelection>>,
     unit: Option<String>,
     factor: Option<f64>,
@@ -219,6 +225,7 @@ struct RawRow {
     expect: Option<toml::Value>,
     formula: Option<String>,
     test: Option<String>,
+    possible: Option<Vec<String>>,
     reading: Option<String>,
     cause: Option<String>,
 }
@@ -257,11 +264,14 @@ const SHAPES: [(&str, &[&str]); 6] = [
     ("formula", &[]),
     ("test", &[]),
     ("file", &["key", "factor", "expect"]),
-    ("experiment", &["metric", "policy", "point", "versus", "compare", "over", "range", "also", "unit", "factor"]),
+    ("experiment", &["metric", "policy", "point", "versus", "compare", "over", "also", "unit", "factor"]),
 ];
 
 fn row(mut raw: RawRow) -> Result<Row, Problem> {
-    let (reading, cause) = (raw.reading.take(), raw.cause.take());
+    let (possible, reading, cause) = (raw.possible.take(), raw.reading.take(), raw.cause.take());
+    if possible.as_ref().is_some_and(Vec::is_empty) || (possible.is_some() && reading.is_none()) {
+        return Err(("possible", "names operating points, and `reading` says by which words of the paper".to_owned()));
+    }
     let set = raw.keys();
     let Some((shape, others)) = SHAPES.iter().find(|(shape, _)| set.contains(shape)) else {
         let shapes = SHAPES.map(|(shape, _)| shape).join(", ");
@@ -278,7 +288,7 @@ fn row(mut raw: RawRow) -> Result<Row, Problem> {
         "file" => value(raw)?,
         _ => Check::Quantity(quantity(raw)?),
     };
-    Ok(Row { check, reading, cause })
+    Ok(Row { check, possible, reading, cause })
 }
 
 impl RawRow {
@@ -292,7 +302,6 @@ impl RawRow {
             ("versus", self.versus.is_some()),
             ("compare", self.compare.is_some()),
             ("over", self.over.is_some()),
-            ("range", self.range.is_some()),
             ("also", self.also.is_some()),
             ("unit", self.unit.is_some()),
             ("factor", self.factor.is_some()),
@@ -375,11 +384,8 @@ fn quantity(raw: RawRow) -> Result<Quantity, Problem> {
     let also = raw.also.unwrap_or_default().into_iter();
     let also = also.map(|raw| Ok((of.with(&raw)?, versus.as_ref().map(|v| v.moved(&raw)).transpose()?)));
     let also = also.collect::<Result<Vec<_>, Problem>>()?;
-    if raw.range.is_some() && raw.over.is_some() {
-        return Err(("over", "does not go with range, of which both ends are judged".to_owned()));
-    }
-    let (over, range, unit) = (raw.over, raw.range, raw.unit);
-    Ok(Quantity { of, versus, compare, over, range, also, unit, factor: raw.factor.unwrap_or(1.0) })
+    let (over, unit) = (raw.over, raw.unit);
+    Ok(Quantity { of, versus, compare, over, also, unit, factor: raw.factor.unwrap_or(1.0) })
 }
 
 impl Selection {

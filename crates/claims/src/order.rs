@@ -10,6 +10,7 @@ use std::fmt;
 use pilotlight_stats::Estimate;
 use serde::Serialize;
 
+use super::alike::Margins;
 use super::formula::{self, Name};
 use super::point::{Pattern, Point};
 use super::problem::Problem;
@@ -52,24 +53,6 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Default margin of equivalence, relative to the larger value. The paper calls 4.8 % of latency comparable and 17.69 % a difference.
-pub const MARGIN: f64 = 0.10;
-/// Margin for power and energy: a tenth of the savings by sleep in Table 2 (42.5 % of the system's power, 45.1 % of the CPU's).
-pub const MARGIN_POWER: f64 = 0.04;
-/// Margin for throughput: the paper's abstract calls "within 5 %" equal, and 16.6 % a loss.
-pub const MARGIN_RATE: f64 = 0.05;
-
-/// The margin for a metric.
-#[must_use]
-pub fn margin_of(metric: &str) -> f64 {
-    let name = metric.split('@').next().unwrap_or(metric);
-    match name.rsplit('.').next().unwrap_or(name) {
-        name if name.ends_with("_w") || name.ends_with("_j") => MARGIN_POWER,
-        "iops" => MARGIN_RATE,
-        _ => MARGIN,
-    }
-}
-
 /// Statements that must all hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Order {
@@ -79,7 +62,7 @@ pub struct Order {
     pub statements: Vec<Statement>,
     /// Terms by name; other names are policies.
     pub terms: BTreeMap<String, Term>,
-    /// Margin relative to the larger of two values, or to `margin_of`; `None`: [`margin_of`] of the metric.
+    /// Margin relative to the larger of two values, or to `margin_of`; `None`: the paper's ([`Margins`]).
     pub margin: Option<f64>,
     /// The term that the margin is relative to.
     pub margin_of: Option<String>,
@@ -120,6 +103,8 @@ pub struct Finding {
     pub margin: Option<f64>,
     /// Whether it holds.
     pub holds: Holds,
+    /// Whether it fails by significantly more than the margin.
+    pub is_reversed: bool,
     /// Saturated runs of either.
     pub saturated: Vec<SaturatedRuns>,
 }
@@ -265,6 +250,8 @@ pub struct Evaluation<'a> {
     pub variant: &'a str,
     /// Values of names in formulas.
     pub look_up: &'a dyn Fn(Name<'_>) -> Option<f64>,
+    /// Margins of the paper.
+    pub margins: &'a Margins,
 }
 
 impl Evaluation<'_> {
@@ -322,13 +309,18 @@ impl Evaluation<'_> {
             let (a, b) = (values(left)?, values(right)?);
             let difference = b.less(&a)?;
             let metrics: Vec<&str> = [left, right].iter().filter_map(|name| terms[name.as_str()].metric()).collect();
-            let metric = metrics.into_iter().min_by(|a, b| margin_of(a).total_cmp(&margin_of(b))).unwrap_or(stated);
-            let share = order.margin.unwrap_or_else(|| margin_of(metric));
+            let metric =
+                metrics.into_iter().min_by(|a, b| self.margins.of(a).total_cmp(&self.margins.of(b))).unwrap_or(stated);
+            let share = order.margin.unwrap_or_else(|| self.margins.of(metric));
             let margin = share * scale.unwrap_or_else(|| a.size().max(b.size()));
-            let holds = match sign {
-                Sign::Less => verdict::less(difference),
-                Sign::NotAbove => verdict::not_above(difference, margin),
-                Sign::Alike => verdict::alike(difference, margin),
+            let (holds, is_reversed) = match sign {
+                Sign::Less => (verdict::less(difference), verdict::not_above(difference, margin) == Holds::No),
+                Sign::NotAbove => {
+                    (verdict::not_above(difference, margin), verdict::not_above(difference, 2.0 * margin) == Holds::No)
+                }
+                Sign::Alike => {
+                    (verdict::alike(difference, margin), verdict::alike(difference, 2.0 * margin) == Holds::No)
+                }
             };
             findings.push(Finding {
                 pair: pair.to_string(),
@@ -338,6 +330,7 @@ impl Evaluation<'_> {
                 difference,
                 margin: (*sign != Sign::Less).then_some(margin),
                 holds,
+                is_reversed,
                 saturated: [left, right].into_iter().flat_map(|name| self.full(&terms[name.as_str()], point)).collect(),
             });
         }

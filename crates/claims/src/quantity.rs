@@ -39,24 +39,12 @@ pub struct Quantity {
     pub compare: Compare,
     /// Aggregation over several points.
     pub over: Option<Over>,
-    /// The other end of the printed range.
-    pub range: Option<OtherEnd>,
     /// Further points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
     /// The unit of the results, if it differs from the claim's.
     pub unit: Option<String>,
     /// From the results' unit to the claim's.
     pub factor: f64,
-}
-
-/// The other end of a printed range.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged, expecting = "the id of the row of the other end, or its value where it has no row")]
-pub enum OtherEnd {
-    /// The id of its claim.
-    Row(String),
-    /// Its value, in the claim's unit, where it has no row.
-    Printed(f64),
 }
 
 /// Comparison of two values.
@@ -115,6 +103,16 @@ impl Compare {
     #[must_use]
     pub const fn keeps_unit(self) -> bool {
         matches!(self, Self::Value | Self::Difference)
+    }
+
+    /// What no effect is: 1 of a ratio, 0 of a difference; a value has none.
+    #[must_use]
+    pub const fn neutral(self) -> Option<f64> {
+        match self {
+            Self::Value => None,
+            Self::Ratio => Some(1.0),
+            Self::Difference | Self::Reduction | Self::Increase => Some(0.0),
+        }
     }
 
     fn of_ratio(self, ratio: Estimate) -> Estimate {

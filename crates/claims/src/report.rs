@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::claim::Relation;
 use super::lab::{Assessment, Lab};
 use super::results::Stamp;
-use super::verdict::Verdict;
+use super::verdict::{Holds, Tiers, Verdict};
 
 /// The assessments of all claims.
 #[derive(Clone, Debug, Serialize)]
@@ -28,12 +27,121 @@ pub struct Report {
     pub missing_members: BTreeMap<String, Vec<String>>,
     /// Rows of the map without a claim.
     pub unused: Vec<String>,
+    /// How many results hold in each tier.
+    pub tiers: Vec<TierRow>,
     /// Every claim.
     pub rows: Vec<Assessment>,
 }
 
 /// Rows by verdict.
 pub type Counts = BTreeMap<Verdict, usize>;
+
+/// The results of a paper that hold in each tier.
+#[derive(Clone, Debug, Serialize)]
+pub struct TierRow {
+    /// The paper.
+    pub seed: String,
+    /// Which of its results.
+    pub of: Which,
+    /// The number of them.
+    pub rows: usize,
+    /// By direction.
+    pub direction: TierCount,
+    /// By size.
+    pub size: TierCount,
+    /// By value.
+    pub value: TierCount,
+}
+
+/// Which results a count is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    /// Evidence, with the printed policy.
+    Printed,
+    /// The same rows with our policy in its place.
+    Ours,
+    /// Rows that constants were fitted or choices made on, or whose trace is a surrogate: no evidence.
+    Overruled,
+}
+
+impl Which {
+    /// In words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Printed => "as printed",
+            Self::Ours => "with our policy",
+            Self::Overruled => "calibrated or on a surrogate: no evidence",
+        }
+    }
+}
+
+/// The results to which a tier applies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TierCount {
+    /// Their number.
+    pub of: usize,
+    /// In how many it holds.
+    pub holds: usize,
+    /// In how many of these over the whole family and all assumed constants too.
+    pub robust: usize,
+    /// In how many it cannot be told.
+    pub open: usize,
+}
+
+impl TierCount {
+    fn add(&mut self, tier: Option<Holds>, is_robust: bool) {
+        let yes = tier == Some(Holds::Yes);
+        self.of += usize::from(tier.is_some());
+        self.holds += usize::from(yes);
+        self.robust += usize::from(yes && is_robust);
+        self.open += usize::from(tier == Some(Holds::Open));
+    }
+}
+
+impl TierRow {
+    fn add(&mut self, tiers: Tiers, verdict: Verdict, robust: Option<Verdict>) {
+        let robust = robust.unwrap_or(verdict);
+        self.rows += 1;
+        self.value.add(tiers.value, robust == Verdict::Reproduced);
+        self.size.add(tiers.size, matches!(robust, Verdict::Reproduced | Verdict::Size));
+        let is_robust = matches!(robust, Verdict::Reproduced | Verdict::Size | Verdict::Direction);
+        self.direction.add(tiers.direction, is_robust);
+    }
+}
+
+/// Counts by paper. What is vacuous or contradicts its paper is in none of them.
+fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
+    let mut counts: BTreeMap<(&str, Which), TierRow> = BTreeMap::new();
+    let has_ours: BTreeSet<&str> =
+        rows.iter().filter(|row| row.alternative.is_some()).map(|row| row.seed.as_str()).collect();
+    let of = |seed: &str, of| {
+        let none = TierCount::default();
+        TierRow { seed: seed.to_owned(), of, rows: 0, direction: none, size: none, value: none }
+    };
+    for row in rows.iter().filter(|row| row.kind.is_result() && row.evidence) {
+        let robust = row.robust.as_ref().map(|robust| robust.verdict);
+        let mut add = |which, tiers, verdict: Verdict, robust| {
+            if verdict.is_of_tiers() {
+                let count = counts.entry((&row.seed, which)).or_insert_with(|| of(&row.seed, which));
+                count.add(tiers, verdict, robust);
+            }
+        };
+        match row.otherwise {
+            None => add(Which::Printed, row.tiers, row.verdict, robust),
+            Some(verdict) if row.verdict != Verdict::Contradicts => add(Which::Overruled, row.tiers, verdict, robust),
+            Some(_) => {}
+        }
+        if row.otherwise.is_none() && has_ours.contains(row.seed.as_str()) {
+            match row.alternative.as_ref().filter(|other| other.verdict != Verdict::NoResult) {
+                Some(other) => add(Which::Ours, other.tiers, other.verdict, other.robust),
+                None => add(Which::Ours, row.tiers, row.verdict, robust),
+            }
+        }
+    }
+    counts.into_values().collect()
+}
 
 impl Report {
     /// Assesses every claim; with `seed`, only those of one paper.
@@ -51,6 +159,7 @@ impl Report {
             profiles: lab.store.stamps().to_vec(),
             missing_members: lab.store.missing_members(),
             unused: lab.map.rows.keys().chain(lab.map.not_modelled.keys()).filter(known).cloned().collect(),
+            tiers: tiers(&rows),
             rows,
         }
     }
@@ -65,27 +174,16 @@ impl Report {
         figures.into_iter().map(|((seed, (_, _, figure)), rows)| ((seed, figure), rows)).collect()
     }
 
-    /// Printed ranges with two rows, the lower end first.
+    /// The results of the abstracts, by paper.
     #[must_use]
-    pub fn ranges(&self) -> Vec<(&str, &str)> {
-        let lower = |row: &&Assessment| row.relation == Some(Relation::RangeLo);
-        self.rows.iter().filter(lower).filter_map(|row| Some((row.id.as_str(), row.with.as_deref()?))).collect()
-    }
-
-    /// Explains that ranges count as two rows, if there are any.
-    #[must_use]
-    pub fn ranges_words(&self) -> Option<String> {
-        let pairs: Vec<String> = self.ranges().iter().map(|(low, high)| format!("{low} and {high}")).collect();
-        let words =
-            || format!("Counts are of rows. Two rows are one printed range, with one verdict: {}.", pairs.join("; "));
-        (!pairs.is_empty()).then(words)
+    pub fn headlines(&self) -> Vec<&Assessment> {
+        self.rows.iter().filter(|row| row.kind.is_result() && row.is_headline).collect()
     }
 
     /// Adds the constants fitted and choices made on each result.
     pub fn name_fits(&mut self, fits: &BTreeMap<String, Vec<String>>) {
         for row in self.rows.iter_mut().filter(|row| row.kind.is_result()) {
-            let ids = [Some(&row.id), row.with.as_ref()];
-            let what: BTreeSet<&String> = ids.into_iter().flatten().filter_map(|id| fits.get(id)).flatten().collect();
+            let what: BTreeSet<&String> = fits.get(&row.id).into_iter().flatten().collect();
             row.fitted = what.into_iter().cloned().collect();
         }
     }
@@ -120,12 +218,14 @@ impl Report {
         (!lines.is_empty()).then(|| format!("Verdicts before overriding: {}.", lines.join("; ")))
     }
 
-    /// Results that miss or are undecided without a stated cause.
+    /// Results without a stated cause that miss, have the direction only, or are undecided.
     #[must_use]
     pub fn without_cause(&self) -> Vec<&Assessment> {
         let open = |row: &&Assessment| {
             let verdict = row.otherwise.unwrap_or(row.verdict);
-            matches!(verdict, Verdict::Misses | Verdict::Undecided) && row.cause.is_none() && row.kind.is_result()
+            matches!(verdict, Verdict::Direction | Verdict::Misses | Verdict::Undecided)
+                && row.cause.is_none()
+                && row.kind.is_result()
         };
         self.rows.iter().filter(open).collect()
     }

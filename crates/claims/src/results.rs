@@ -234,6 +234,12 @@ impl Store {
         by_policy.into_iter().flat_map(BTreeMap::keys).map(String::as_str)
     }
 
+    /// Whether a variant is a value of a folded parameter, with the default power model.
+    #[must_use]
+    pub fn is_folded(&self, variant: &str) -> bool {
+        self.folded.contains(variant)
+    }
+
     /// Members of the power family that some experiments lack, with those experiments.
     #[must_use]
     pub fn missing_members(&self) -> BTreeMap<String, Vec<String>> {

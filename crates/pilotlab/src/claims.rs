@@ -61,7 +61,7 @@ const CALIBRATION: &str = "calibration.toml";
 const ABOUT: &str = "\
 Compare results of the papers with ours, row by row: the paper's value, ours with its 95 % interval, and a verdict.
 
-Verdicts are reproduced, near, misses, or undecided if the interval straddles a boundary. Rows that constants were fitted on are \
+A row is judged by three tiers: direction, size (25 %) and value (10 %); the verdict is the highest that holds. Rows that constants were fitted on are \
 calibrated, rows that need an unavailable trace are surrogate. docs/claims.md defines the verdicts and describes how to map further \
 rows.";
 

@@ -4,50 +4,49 @@ use pilotlight_stats::Estimate;
 
 use crate::claim::{Claim, Relation};
 use crate::crossover::{Crossing, Crossover};
-use crate::lab::{Assessment, Lab, Scope};
+use crate::lab::{Assessment, Lab, Variants};
 use crate::saturated;
-use crate::verdict;
+use crate::verdict::Tiers;
 
 impl Lab<'_> {
     pub(super) fn crossover(
         &self,
         claim: &Claim,
         crossover: &Crossover,
-        scope: Scope<'_>,
+        variants: &Variants<'_>,
         into: &mut Assessment,
     ) -> Result<(), String> {
         let paper = claim.value.number().filter(|paper| *paper > 0.0);
         let equal = matches!(claim.relation, Some(Relation::Eq | Relation::About));
         let paper = paper.filter(|_| equal).ok_or("the claim does not print the rate of a crossing")?;
-        let variants = self.variants(&crossover.of[0].experiment, scope);
-        let (mut crossings, mut errors) = (Vec::new(), (f64::INFINITY, 0.0_f64));
-        let mut full = Vec::new();
-        for variant in &variants {
-            let curve = crossover.curve(self.store, variant)?;
-            let ((step, length), crossing) = (curve.step(paper, crossover.step)?, curve.crossing());
-            let (least, greatest) = step.errors(&crossing);
-            errors = (errors.0.min(least / length), errors.1.max(greatest / length));
-            if crossings.is_empty() {
-                let error = step.outside(crossing.value).max(step.outside(crossing.first)) / length;
-                into.error_percent = Some(100.0 * error).filter(|error| error.is_finite());
+        let errors = |variants: &[&str]| -> Result<(Vec<Crossing>, Tiers), String> {
+            let (mut crossings, mut errors) = (Vec::new(), (f64::INFINITY, 0.0_f64));
+            for variant in variants {
+                let curve = crossover.curve(self.store, variant)?;
+                let ((step, length), crossing) = (curve.step(paper, crossover.step)?, curve.crossing());
+                let (least, greatest) = step.errors(&crossing);
+                errors = (errors.0.min(least / length), errors.1.max(greatest / length));
+                crossings.push(crossing);
             }
-            crossings.push(crossing);
-            full.extend(crossover.saturated(self.store, variant));
-        }
-        let first = crossings.first().ok_or("no variant")?;
-        into.verdict = verdict::between((verdict::beyond(errors.0), verdict::beyond(errors.1)));
-        self.shifted(&claim.id, scope, into);
-        let ends = || crossings.iter().flat_map(|crossing| [crossing.lower, crossing.higher]);
-        let ours = Estimate {
-            value: first.value.exp(),
-            low: ends().fold(f64::INFINITY, f64::min).exp(),
-            high: ends().fold(f64::NEG_INFINITY, f64::max).exp(),
-            n: self.runs(crossover, variants.first().copied().unwrap_or_default()),
+            Ok((crossings, Tiers::of_errors(errors, true)))
         };
-        into.ours = Some(ours).filter(|_| first.value.is_finite());
-        into.note = format!("{}, {}", crossover.of[0].experiment, words(crossover, first));
-        into.saturated = saturated::merge_runs(full.into_iter());
-        into.family = variants.len() - 1;
+        let runs = self.runs(crossover, variants.judged.first().copied().unwrap_or_default());
+        let (crossings, tiers) = errors(&variants.judged)?;
+        let first = *crossings.first().ok_or("no variant")?;
+        let (step, length) = crossover.curve(self.store, variants.judged[0])?.step(paper, crossover.step)?;
+        let error = step.outside(first.value).max(step.outside(first.first)) / length;
+        into.error_percent = Some(100.0 * error).filter(|error| error.is_finite());
+        (into.tiers, into.verdict) = (tiers, tiers.verdict());
+        into.ours = Some(hull(&crossings, runs)).filter(|_| first.value.is_finite());
+        into.note = format!("{}, {}", crossover.of[0].experiment, words(crossover, &first));
+        let full = variants.judged.iter().flat_map(|variant| crossover.saturated(self.store, variant));
+        into.saturated = saturated::merge_runs(full);
+        if let Some(mut robust) = variants.robust() {
+            let (crossings, tiers) = errors(&variants.all)?;
+            robust.verdict = variants.shift.map_or(tiers.verdict(), |shift| shift.judge(tiers.verdict()));
+            robust.ours = Some(hull(&crossings, runs)).filter(|_| first.value.is_finite());
+            into.robust = Some(robust);
+        }
         Ok(())
     }
 
@@ -55,6 +54,17 @@ impl Lab<'_> {
     fn runs(&self, crossover: &Crossover, variant: &str) -> usize {
         let curve = crossover.curve(self.store, variant);
         curve.iter().flat_map(|curve| &curve.0).map(|(_, ratio)| ratio.n).min().unwrap_or(0)
+    }
+}
+
+/// The first crossing, with an interval over all of them.
+fn hull(crossings: &[Crossing], n: usize) -> Estimate {
+    let ends = || crossings.iter().flat_map(|crossing| [crossing.lower, crossing.higher]);
+    Estimate {
+        value: crossings[0].value.exp(),
+        low: ends().fold(f64::INFINITY, f64::min).exp(),
+        high: ends().fold(f64::NEG_INFINITY, f64::max).exp(),
+        n,
     }
 }
 

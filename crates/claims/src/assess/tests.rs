@@ -1,11 +1,13 @@
 //! Verdicts of whole reports.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::claim::tests::claim;
 use crate::claim::{Kind, Relation};
 use crate::lab::Lab;
 use crate::map;
-use crate::report::Report;
+use crate::report::{Report, Which};
 use crate::results::tests::store;
 
 const MAP: &str = "\
@@ -116,19 +118,65 @@ fn one_replication_decides_nothing() {
 }
 
 #[test]
-fn a_family_that_disagrees_is_undecided() {
+fn a_family_is_shown_beside_the_printed_settings() {
     let with = |saving: &str, other: &str| {
         let results = [NOISY[0], NOISY[1], saving, other];
         let report = report(&claims(), &results, &[]);
-        (verdict(&report, "saving"), verdict(&report, "order"))
+        assert_eq!((verdict(&report, "saving"), verdict(&report, "order")), (Verdict::Reproduced, Verdict::Reproduced));
+        let robust = |id: &str| report.rows.iter().find(|row| row.id == id).unwrap().robust.clone().unwrap();
+        assert_eq!((robust("saving").family, robust("order").pairs.unwrap().1), (1, 2));
+        let robust = (robust("saving").verdict, robust("order").verdict);
+        let counts = report.tiers.iter().find(|counts| counts.of == Which::Printed).unwrap();
+        assert_eq!((counts.rows, counts.value.of, counts.value.holds, counts.direction.of), (2, 1, 1, 2));
+        assert_eq!(counts.value.robust, usize::from(robust.0 == Verdict::Reproduced));
+        robust
     };
     let other = "e,,family:1,static,w,W,100,101,102";
     let same = with("e,,family:1,sandman,w,W,59,60,61", other);
     assert_eq!(same, (Verdict::Reproduced, Verdict::Reproduced));
     let less = with("e,,family:1,sandman,w,W,80,81,82", other);
-    assert_eq!(less, (Verdict::Undecided, Verdict::Reproduced));
+    assert_eq!(less, (Verdict::Direction, Verdict::Reproduced));
     let none = with("e,,family:1,sandman,w,W,110,111,112", other);
-    assert_eq!(none, (Verdict::Undecided, Verdict::Undecided));
+    assert_eq!(none, (Verdict::Undecided, Verdict::Misses), "it is reversed there");
+}
+
+#[test]
+fn operating_points_that_make_a_statement_impossible_are_beside_it() {
+    let text = |possible: &str| {
+        format!(
+            "[[family]]\nid='p'\ndefault='one'\n[[row]]\nid='saving'\nexperiment='e'\nmetric='w'\npolicy='sandman'\nversus='static'\ncompare='reduction %'\n{possible}"
+        )
+    };
+    let with = |possible: &str| {
+        let map = map::parse(&[("map".to_owned(), text(possible))])?;
+        let mut store = store(&[
+            "e,p=one,default,sandman,w,W,90,90",
+            "e,p=one,default,static,w,W,100,100",
+            "e,p=two,default,sandman,w,W,60,60",
+            "e,p=two,default,static,w,W,100,100",
+        ]);
+        store.fold("p", "one");
+        let nothing = |_: &str| None;
+        let calibrated = BTreeSet::new();
+        let lab = Lab {
+            claims: &claims(),
+            map: &map,
+            store: &store,
+            calibrated: &calibrated,
+            file: &nothing,
+            parameter: &|_, _| None,
+            constants: None,
+        };
+        Ok::<_, map::MapError>(lab.assess(&claims()[0], crate::lab::Scope::Family, &lab.printed()))
+    };
+    let every = with("").unwrap();
+    assert_eq!((every.verdict, every.robust.is_none()), (Verdict::Direction, true));
+    let front = with("possible=['two']\nreading='as printed'").unwrap();
+    assert_eq!((front.verdict, front.robust.unwrap().verdict), (Verdict::Reproduced, Verdict::Direction));
+    assert_eq!(with("possible=['one']\nreading='as printed'").unwrap().verdict, Verdict::Direction);
+    let unknown = with("possible=['three']\nreading='as printed'").unwrap();
+    assert!(unknown.verdict == Verdict::NoResult && unknown.note.contains("three"), "{}", unknown.note);
+    assert!(with("possible=['two']").unwrap_err().to_string().contains("by which words"), "needs a reading");
 }
 
 #[test]
@@ -154,7 +202,7 @@ fn the_trivial_value_of_a_claim_enters_its_verdict() {
         (report.rows[0].verdict, report.rows[0].error_percent.unwrap().round())
     };
     assert_eq!(with(0.0), (Verdict::Reproduced, 3.0));
-    assert_eq!(with(38.0), (Verdict::Misses, 50.0));
+    assert_eq!(with(38.0), (Verdict::Direction, 50.0));
 }
 
 #[test]
@@ -191,7 +239,7 @@ fn saturated_runs_are_noted_once() {
     let report = report(&claims(), &results.each_ref().map(String::as_str), &[]);
     for id in ["saving", "order"] {
         let row = report.rows.iter().find(|row| row.id == id).unwrap();
-        assert_eq!(row.saturated.iter().map(ToString::to_string).collect::<Vec<_>>(), ["static in e 2/3"], "{id}");
+        assert_eq!(row.saturated.iter().map(ToString::to_string).collect::<Vec<_>>(), ["static in e 1/3"], "{id}");
         assert_eq!(row.verdict, Verdict::Reproduced, "{id}: watts are as measured");
     }
 }

@@ -64,8 +64,8 @@ fn crossings_within_a_step_are_reproduced_and_within_a_quarter_more_near() {
         (20.0, middle, Verdict::Misses, 50.0),
         (80.0, middle, Verdict::Misses, 50.0),
         (10.0, middle, Verdict::Misses, 150.0),
-        (20.0, [0.5, 0.6, 0.8, 3.0, 9.0], Verdict::Near, 100.0 * 0.8_f64.ln() / (0.8_f64 / 3.0).ln()),
-        (80.0, [0.5, 0.6, 0.3, 1.25, 9.0], Verdict::Near, 100.0 * 1.25_f64.ln() / (1.25_f64 / 0.3).ln()),
+        (20.0, [0.5, 0.6, 0.8, 3.0, 9.0], Verdict::Size, 100.0 * 0.8_f64.ln() / (0.8_f64 / 3.0).ln()),
+        (80.0, [0.5, 0.6, 0.3, 1.25, 9.0], Verdict::Size, 100.0 * 1.25_f64.ln() / (1.25_f64 / 0.3).ln()),
     ] {
         let found = judged(paper, &ratios);
         assert_eq!(found.verdict, expected, "{paper} {ratios:?}");
@@ -117,17 +117,18 @@ fn an_unbounded_curve_is_crossed_within_the_step() {
 }
 
 #[test]
-fn a_family_that_crosses_elsewhere_is_undecided() {
+fn a_family_that_crosses_elsewhere_is_shown_beside_it() {
     let mut lines = curves(&[0.5, 0.6, 0.8, 1.25, 2.0], 0.0);
     let member = |ratios: &[f64]| -> Vec<String> {
         curves(ratios, 0.0).iter().map(|line| line.replace("default", "family:1")).collect()
     };
     let with = |ratios: &[f64]| {
         let all: Vec<String> = lines.iter().cloned().chain(member(ratios)).collect();
-        assessed(40.0, &all, "crossover=['a', 'b']").verdict
+        let found = assessed(40.0, &all, "crossover=['a', 'b']");
+        (found.verdict, found.robust.unwrap().verdict)
     };
-    assert_eq!(with(&[0.5, 0.6, 0.7, 1.25, 2.0]), Verdict::Reproduced);
-    assert_eq!(with(&[0.5, 2.0, 2.0, 2.0, 2.0]), Verdict::Undecided);
+    assert_eq!(with(&[0.5, 0.6, 0.7, 1.25, 2.0]), (Verdict::Reproduced, Verdict::Reproduced));
+    assert_eq!(with(&[0.5, 2.0, 2.0, 2.0, 2.0]), (Verdict::Reproduced, Verdict::Undecided));
     lines.clear();
 }
 
@@ -199,8 +200,8 @@ proptest! {
         let steps = (at / paper).log2();
         let error = (-steps).max(steps - 1.0).max(0.0);
         prop_assert!((found.error_percent.unwrap() / 100.0 - error).abs() < 1e-6);
-        prop_assume!([0.0, verdict::NEAR].iter().all(|edge| (error - edge).abs() > 1e-6 || error == 0.0));
-        prop_assert_eq!(found.verdict, verdict::beyond(error));
+        prop_assume!([0.0, verdict::SIZE].iter().all(|edge| (error - edge).abs() > 1e-6 || error == 0.0));
+        prop_assert_eq!(found.verdict, verdict::Tiers::of_errors((error, error), true).verdict());
         let scaled = assessed(paper * 1000.0, &lines, "crossover=['a', 'b']\nfactor=1000.0");
         prop_assert_eq!(scaled.verdict, found.verdict);
         prop_assert_ne!(assessed(paper, &lines, "crossover=['b', 'a']").verdict, Verdict::Reproduced);

@@ -1,6 +1,7 @@
 //! Parsing and evaluation of statements.
 
 use super::*;
+use crate::alike::tests::margins;
 use crate::map::{Check, parse};
 use crate::results::tests::store;
 
@@ -44,7 +45,8 @@ fn order(keys: &str) -> Order {
 
 fn holds(keys: &str, store: &Store) -> Result<Vec<(String, Holds)>, String> {
     let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
-    let findings = Evaluation { store, variant: "default", look_up: &look_up }.of(&order(keys))?;
+    let findings =
+        Evaluation { store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE }.of(&order(keys))?;
     Ok(findings.into_iter().map(|f| (format!("{} @ {}", f.pair, f.point), f.holds)).collect())
 }
 
@@ -108,21 +110,29 @@ fn a_saturated_latency_is_above_all_finite_ones() {
     }
     assert_eq!(holds("holds=['b < a']", &store).unwrap()[0].1, Holds::Yes, "watts are as measured");
     let look_up = |_: Name<'_>| None;
-    let findings = Evaluation { store: &store, variant: "default", look_up: &look_up }.of(&order("holds=['b < a']"));
+    let findings = Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE }
+        .of(&order("holds=['b < a']"));
     assert_eq!(findings.unwrap()[0].saturated[0].to_string(), "b in e 10/10", "but it is said");
 }
 
 #[test]
-fn the_margin_is_smaller_for_power_than_for_latency() {
-    let two = |metric: &str, unit: &str| {
-        let line = |policy: &str, value: u32| format!("e,,default,{policy},{metric},{unit},{value},{value}");
-        let lines = [line("a", 100), line("b", 107)];
-        holds(&format!("holds=['{metric}: a ~ b']"), &store(&lines.each_ref().map(String::as_str))).unwrap()[0].1
+fn a_pair_beyond_twice_its_margin_is_reversed() {
+    // by 5 % of the larger
+    let one = |sign: &str, b: f64| {
+        let lines = ["e,,default,a,w,W,100,100".to_owned(), format!("e,,default,b,w,W,{b},{b}")];
+        let store = store(&lines.each_ref().map(String::as_str));
+        let order = order(&format!("holds=['a {sign} b']"));
+        let look_up = |_: Name<'_>| None;
+        let evaluation =
+            Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE };
+        let finding = evaluation.of(&order).unwrap().remove(0);
+        (finding.holds, finding.is_reversed)
     };
-    assert_eq!(two("latency_p99_us", "us"), Holds::Yes);
-    for (metric, unit) in [("cpu_power_w", "W"), ("system_energy_j", "J"), ("burst.iops", "IOPS")] {
-        assert_eq!(two(metric, unit), Holds::No, "{metric}");
+    for (sign, fails, reversed) in [("<", 96.0, 94.0), ("<=", 94.0, 89.0), ("~", 94.0, 89.0), ("~", 106.0, 112.0)] {
+        assert_eq!(one(sign, fails), (Holds::No, false), "{sign}");
+        assert_eq!(one(sign, reversed), (Holds::No, true), "{sign}");
     }
+    assert_eq!(one("<", 101.0), (Holds::Yes, false));
 }
 
 #[test]
@@ -144,7 +154,8 @@ fn a_margin_follows_the_metric_of_the_terms() {
     let one = |statement: &str| {
         let order = order(&format!("{terms}holds=['latency_p99_us: {statement}']"));
         let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
-        let evaluation = Evaluation { store: &store, variant: "default", look_up: &look_up };
+        let margins = margins(&[("power", 0.04), ("latency", 0.10)]);
+        let evaluation = Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &margins };
         let finding = evaluation.of(&order).unwrap().remove(0);
         (finding.holds, finding.metric)
     };

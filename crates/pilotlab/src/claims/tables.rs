@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use pilotlight_claims::Report;
 use pilotlight_claims::claim::Printed;
-use pilotlight_claims::html::{short, verdict_words};
+use pilotlight_claims::html::{TIER_HEADS, robust_words, short, tier_cells, verdict_words};
 use pilotlight_claims::lab::Assessment;
 use pilotlight_claims::leave_out::LeftOut;
 use pilotlight_claims::perturb::Sensitivity;
@@ -41,8 +41,10 @@ const END: &str = "<!-- claims: end -->";
 /// A table of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Table {
-    /// Rows by paper and verdict (results/README.md)
+    /// Rows by paper and tier, and by paper and verdict (results/README.md)
     Verdicts,
+    /// The results of the abstracts (results/README.md)
+    Headlines,
     /// Each figure with the constants fitted on it, and its results without them (results/constants.md)
     LeaveOneOut,
     /// Verdicts that change if a constant changes by 20 % (results/constants.md)
@@ -64,6 +66,7 @@ pub(super) struct Material<'a> {
 pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>) -> String {
     match table {
         Table::Verdicts => verdicts(material.report),
+        Table::Headlines => headlines(material.report),
         Table::LeaveOneOut => left_out(material),
         Table::Perturb => perturbed(material.varied.moved.as_deref().unwrap_or_default()),
         Table::Uncertainty => uncertain(material.varied.spreads.as_deref().unwrap_or_default()),
@@ -107,8 +110,8 @@ fn page(seed: &str, name: &str, report: &Report) -> String {
     format!(
         "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in experiments/claims-map*.toml. -->\n\n\
          # {name}: results row by row\n\n\
-         The paper's value, ours with its 95 % interval (*with constants*: over draws of the assumed constants too), the verdict, and the\n\
-         cause where a row is not reproduced.\n\
+         The paper's value, ours with its 95 % interval, the verdict, interval and verdict over all that the paper does not print (other\n\
+         operating points, power models, draws of the assumed constants), and the cause where a row is not reproduced.\n\
          [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --seed-paper {seed}` prints what each row was compared with.\n\n\
          {}",
         rows(report, Some(seed))
@@ -137,7 +140,11 @@ fn filled(text: &str, material: &Material<'_>) -> anyhow::Result<String> {
 
 /// The counts, without empty verdicts.
 fn verdicts(report: &Report) -> String {
-    let mut text = String::new();
+    let mut text = format!("| {} |\n|---|---|---:|---|---|---|\n", TIER_HEADS.join(" | "));
+    for row in &report.tiers {
+        let _ = writeln!(text, "| {} |", tier_cells(row).join(" | "));
+    }
+    text += "\n";
     let none = BTreeMap::new();
     for (title, seeds, verdicts, fitted) in [
         ("results", &report.results, &Verdict::OF_RESULTS[..], &report.fitted_misses),
@@ -149,7 +156,7 @@ fn verdicts(report: &Report) -> String {
         }
     }
     let fitted = report.fitted_misses_words().map(str::to_owned);
-    let words = report.ranges_words().into_iter().chain(fitted).chain(report.overruled_line());
+    let words = fitted.into_iter().chain(report.overruled_line());
     text + &words.collect::<Vec<_>>().join(" ") + "\n"
 }
 
@@ -169,22 +176,36 @@ fn counts(
     text + "\n"
 }
 
+/// The results of the abstracts.
+fn headlines(report: &Report) -> String {
+    let mut text =
+        "| row | paper | here, with 95 % interval | verdict | over all that is not printed | recommended instead |\n"
+            .to_owned();
+    text += "|---|---|---|---|---|---|\n";
+    for row in report.headlines() {
+        let cells = [row.id.clone(), paper(row), here(row), verdict_words(row), robust_words(row), alternative(row)];
+        let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
+    }
+    text
+}
+
 /// A row for each result, with that of the recommended policy if mapped.
 fn rows(report: &Report, seed: Option<&str>) -> String {
     let by_figure = report.by_figure();
     let all = || by_figure.iter().flat_map(|((of, figure), rows)| rows.iter().map(move |row| (of, figure, row)));
     let all: Vec<_> = all().filter(|(of, ..)| seed.is_none_or(|seed| seed == **of)).collect();
     let has_alternative = all.iter().any(|(.., row)| row.alternative.is_some());
-    let heads = ["row", "where", "paper", "here, with 95 % interval", "verdict", "recommended instead", "cause"];
-    let kept = |at: usize| has_alternative || at != 5;
-    let line = |cells: [&str; 7]| {
+    let over = "over all that is not printed";
+    let heads = ["row", "where", "paper", "here, with 95 % interval", "verdict", over, "recommended instead", "cause"];
+    let kept = |at: usize| has_alternative || at != 6;
+    let line = |cells: [&str; 8]| {
         let cells = cells.iter().enumerate().filter(|(at, _)| kept(*at)).map(|(_, cell)| cell.replace('|', "\\|"));
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
     };
     let mut text = line(heads) + &"|---".repeat(heads.len() - usize::from(!has_alternative)) + "|\n";
     for (_, figure, row) in all {
         let (paper, here, verdict, cause) = (paper(row), here(row), verdict_words(row), cause(row));
-        text += &line([&row.id, figure, &paper, &here, &verdict, &alternative(row), &cause]);
+        text += &line([&row.id, figure, &paper, &here, &verdict, &robust_words(row), &alternative(row), &cause]);
     }
     text
 }
@@ -220,8 +241,7 @@ fn here(row: &Assessment) -> String {
         (None, None) if row.findings.is_empty() => String::new(),
         (None, None) => row.note.clone(),
     };
-    let drawn = if row.draws > 0 { "; with constants" } else { "" };
-    value + drawn + &saturated(row)
+    value + &saturated(row)
 }
 
 /// The policies with saturated runs.

@@ -118,12 +118,13 @@ fn a_calibrated_row_that_misses_is_listed_with_misses() {
     let text = std::fs::read_to_string(&claims).unwrap();
     let missed = text.replacen("[[claim]]", "[[claim]]\nNEW\n[[claim]]", 1);
     let other = text.trim_start_matches("[[claim]]").replace("sandman-saving", "sandman-other");
-    std::fs::write(&claims, missed.replace("NEW", &other).replace("value = 40", "value = 90")).unwrap();
+    std::fs::write(&claims, missed.replace("NEW", &other).replace("value = 40", "value = -90")).unwrap();
     let map = folder.path().join(MAP);
     let rows = std::fs::read_to_string(&map).unwrap();
     std::fs::write(&map, format!("{rows}\n{}", rows.replace("sandman-saving", "sandman-other"))).unwrap();
     let verdicts = ask(folder.path(), &["--table", "verdicts"]).unwrap();
     assert!(verdicts.contains("| sandman | 2 | 1 (+1) | 1 |"), "{verdicts}");
+    assert!(verdicts.contains("| sandman | as printed | 1 | 0 of 1 | 0 of 1 | 0 of 1 |"), "{verdicts}");
     assert!(verdicts.contains("(+N): N fitted and still missing"), "{verdicts}");
     assert!(ask(folder.path(), &[]).unwrap().contains("1 (+1)"));
 }
@@ -133,7 +134,7 @@ fn changed_random_and_omitted_constants_are_reported() {
     let folder = folder();
     let text = ask(folder.path(), &["--perturb", "--uncertainty"]).unwrap();
     assert!(text.contains("suspect: one figure only"), "{text}");
-    assert!(text.contains("sandman-saving +20: reproduced becomes misses (sandman Fig 4)"), "{text}");
+    assert!(text.contains("sandman-saving +20: reproduced becomes direction (sandman Fig 4)"), "{text}");
     assert!(text.contains("poll.loop_ns (-1.00)"), "{text}");
     let table = ask(folder.path(), &["--table", "leave-one-out"]).unwrap();
     assert!(table.starts_with("1 free constants; 1 results, of which 1 are reproduced"), "{table}");

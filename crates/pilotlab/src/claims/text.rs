@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 
 use pilotlight_claims::Report;
 use pilotlight_claims::claim::Printed;
-use pilotlight_claims::html::{apart_words, finding_words, fitted_words, saturated_words, short, verdict_words};
-use pilotlight_claims::lab::Assessment;
+use pilotlight_claims::html::{
+    TIER_HEADS, apart_words, finding_words, fitted_words, robust_words, saturated_words, short, tier_cells,
+    verdict_words,
+};
+use pilotlight_claims::lab::{Assessment, Robust};
 use pilotlight_claims::perturb::Sensitivity;
 use pilotlight_claims::report::Counts;
 use pilotlight_claims::uncertainty::Spread;
@@ -31,7 +34,7 @@ impl Style {
         let code = match row.verdict {
             _ if !self.colour => return words,
             Verdict::Reproduced | Verdict::Agrees => "32",
-            Verdict::Near => "36",
+            Verdict::Size | Verdict::Direction => "36",
             Verdict::Misses | Verdict::Differs => "31",
             Verdict::Undecided => "33",
             _ => "2",
@@ -68,7 +71,14 @@ pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
 
 /// The counts.
 fn counted(report: &Report, style: Style) -> String {
-    let mut text = String::new();
+    let mut table = Table::new(
+        &TIER_HEADS
+            .map(|head| if head == "rows" { head.to_owned() } else { format!("<{head}") })
+            .each_ref()
+            .map(String::as_str),
+    );
+    report.tiers.iter().for_each(|row| table.row(tier_cells(row)));
+    let mut text = format!("{}\n{table}", style.heading("What holds"));
     let none = BTreeMap::new();
     for (title, seeds, verdicts, fitted) in [
         ("Results: evidence if they agree", &report.results, &Verdict::OF_RESULTS[..], &report.fitted_misses),
@@ -76,8 +86,7 @@ fn counted(report: &Report, style: Style) -> String {
         ("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN, &none),
     ] {
         if !seeds.is_empty() {
-            let separator = if text.is_empty() { "" } else { "\n" };
-            let _ = writeln!(text, "{separator}{}", style.heading(title));
+            let _ = writeln!(text, "\n{}", style.heading(title));
             text += &count_table(seeds, verdicts, fitted).to_string();
         }
     }
@@ -169,10 +178,12 @@ fn remarks(row: &Assessment) -> Vec<String> {
     if let Printed::Text(text) = &row.paper {
         remarks.push(format!("paper: {text}"));
     }
-    let family = if row.family > 0 { format!(" (and {} of the family)", row.family) } else { String::new() };
-    let draws =
-        if row.draws > 0 { format!(" (with {} draws of the assumed constants)", row.draws) } else { String::new() };
-    remarks.push(format!("{}{family}{draws}", row.note));
+    remarks.push(row.note.clone());
+    let robust = row.robust.as_ref().map(|robust| {
+        let Robust { family, draws, .. } = robust;
+        format!("over {family} other points and power models, and {draws} draws of constants: {}", robust_words(row))
+    });
+    remarks.extend(robust);
     remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_words));
     remarks.extend(apart_words(row));
     remarks.extend(saturated_words(row));
@@ -261,12 +272,11 @@ fn closing(report: &Report) -> String {
     if !report.unused.is_empty() {
         text += &wrapped(&format!("Rows of the map without a claim: {}", report.unused.join(", ")), "");
     }
-    text += &report.ranges_words().map(|words| wrapped(&words, "")).unwrap_or_default();
     for stamp in &report.profiles {
         text += &wrapped(&format!("{}: profile {}, {}", stamp.file, stamp.profile, stamp.hash), "");
     }
-    let rule = "A value is reproduced under 10 % of |paper - trivial|, is near under 25 %, and is undecided where its 95 % interval \
-                straddles a boundary.";
+    let rule = "A number has the value under an error of 10 % of |paper - trivial|, the size under 25 %, the direction on the printed \
+                side of no effect; an order has its direction where 90 % of its pairs hold and none is reversed beyond the margin.";
     text += &wrapped(rule, "");
     format!("\n{text}")
 }
