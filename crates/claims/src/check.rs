@@ -47,9 +47,12 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
     Ok(())
 }
 
-/// Whether a row takes the maximum for a lower bound, or the minimum for an upper bound.
+/// Whether a row takes the maximum for a lower bound, or the minimum for an upper bound, although the paper does not say "for example".
 fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
     let Check::Quantity(Quantity { over: Some(over), .. }) = &row.check else { return false };
+    if claim.quote.to_lowercase().contains("for example") {
+        return false;
+    }
     let lenient = match claim.relation {
         Some(Relation::Ge) => Over::Max,
         Some(Relation::Le) => Over::Min,

@@ -133,6 +133,20 @@ impl Topology {
         Self::new(CoreId(0), (0..cores).map(sibling).collect())
     }
 
+    /// `cores` cores in sibling pairs, numbered as Linux does: the first halves of all physical cores, then the second (0 and `cores / 2`);
+    /// the first is the main core.
+    ///
+    /// # Errors
+    /// If `cores` is 0 or odd.
+    pub fn split(cores: u16) -> Result<Self, TopologyError> {
+        let half = cores / 2;
+        if cores % 2 == 1 {
+            return Err(TopologyError::Sibling(usize::from(half)));
+        }
+        let sibling = |core: u16| Some(CoreId((core + half) % cores));
+        Self::new(CoreId(0), (0..cores).map(sibling).collect())
+    }
+
     /// The main core.
     #[must_use]
     pub fn main(&self) -> CoreId {

@@ -66,6 +66,7 @@ impl Reference {
         let mean = counts().sum::<f64>() / n;
         let variance = counts().map(|count| (count - mean).powi(2)).sum::<f64>() / (n - 1.0);
         let unit = match self.parameters.spread {
+            Spread::Forecast => (variance * (1.0 / intervals + 1.0 / n)).sqrt(),
             Spread::Error => (variance / n).sqrt(),
             Spread::Deviation => (variance / intervals).sqrt(),
         };

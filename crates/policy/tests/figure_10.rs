@@ -201,8 +201,8 @@ fn in_the_paper_variant_a_core_sleeps_when_its_last_thread_leaves() {
         })
     };
     let wake = |core| Command::Wake { core };
-    let paper = surge(&[("variant", "paper")]);
+    let paper = surge(&[("variant", "paper"), ("exempt_alone", "false")]);
     assert_eq!(paper, [vec![wake(C), to(2, C), sleep(B)], vec![wake(B), to(0, B)]]);
-    let printed = surge(&[("guards", "printed")]);
+    let printed = surge(&[("guards", "printed"), ("exempt_alone", "false")]);
     assert_eq!(printed, [vec![wake(C), to(2, C)], vec![]], "no sleeping core is left");
 }

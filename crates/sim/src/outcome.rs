@@ -158,7 +158,7 @@ pub struct Stretch {
 pub struct Decisions {
     /// Ticks and intervals with a policy call.
     pub policy_calls: u64,
-    /// I/O threads with polled requests, summed over ticks: number of surge checks.
+    /// I/O threads times ticks: number of surge checks.
     pub surge_checks: u64,
     /// I/O threads moved.
     pub moves: u64,

@@ -4,23 +4,24 @@
 //! microsecond which loads have risen, for 48 threads or 4,800, without being called while no requests arrive.
 //!
 //! **Terms.** The *count* `x` of a thread: its requests in a tick, scaled to the length of the fine interval. The *window*: the last `n`
-//! counts before the tested ones. `MA`, `s`: their mean and standard deviation. `SE`: the standard error `s / sqrt(n)`.
+//! counts before the tested ones. `MA`, `s`: their mean and standard deviation. `SE`: the standard error of the forecast of a count,
+//! `s sqrt(1 + 1/n)`: the paper's is "at the current scheduling event based on previous scheduling events".
 //!
 //! **Rule.** A thread has surged if `x > MA + Z * SE`. With the sums `S` of the counts and `Q` of their squares over the window that is,
 //! without a root or a division,
 //!
 //! ```text
-//! n x > S   and   (n x - S)^2 (n - 1) > Z^2 (n Q - S^2)
+//! n x > S   and   (n x - S)^2 (n - 1) > Z^2 (n + 1) (n Q - S^2)
 //! ```
 //!
-//! With fewer than two counts there is no `SE` and no surge. Two guards change the comparison:
+//! With fewer than two counts there is no `SE` and no surge. Two parameters change the comparison:
 //!
-//! - [`Spread::Deviation`]: `Z` multiplies the deviation of the tested value, `s`, instead of the error of the mean.
+//! - [`Spread`]: `Z` multiplies the error of the mean, `s / sqrt(n)`, or the deviation of counts, `s`, instead.
 //! - `average`: the mean of the latest counts over this number of fine intervals is tested instead of the last count. A late tick counts as
 //!   several intervals. The window is the counts before them. With `R` requests in `W` intervals the mean is `R / W` and its deviation
-//!   `s / sqrt(W)`.
+//!   `s / sqrt(W)`, its forecast has the error `s sqrt(1/W + 1/n)`.
 //!
-//! All four cases are `(n R - W S)^2 (n - 1) > f (n Q - S^2)`, with `f` from [`Detector::bound`].
+//! All cases are `(n R - W S)^2 (n - 1) > f (n Q - S^2)`, with `f` from [`Detector::bound`].
 //!
 //! **Implementation.** A structure of arrays: a ring with a row of counts per tick, first the window, then the *recent* rows that are
 //! tested. Per thread `S` and `Q` over the window and `R` over the recent rows, updated in each tick by the rows that enter, age and leave.
@@ -237,11 +238,12 @@ impl Detector {
         (elapsed_ns / self.interval_ns).min(MAX_INTERVALS)
     }
 
-    /// The rule for a tick that counts as `fresh` intervals. `f` is `Z^2 W^2` for errors, `Z^2 W n` for deviations.
+    /// The rule for a tick that counts as `fresh` intervals. `f` is `Z^2 W (n + W)` for forecasts, `Z^2 W^2` for errors, `Z^2 W n` for deviations.
     fn bound(&self, fresh: u64, step: Step) -> Bound {
         let n = self.ring.filled as f64;
         let intervals = (self.ring.intervals + fresh) as f64;
         let per_mean = match self.rule.spread {
+            Spread::Forecast => n + intervals,
             Spread::Error => intervals,
             Spread::Deviation => n,
         };

@@ -77,7 +77,10 @@ pub enum Detect {
 /// Unit of the distance of a count from the mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// The standard error of the mean, `s / sqrt(n)`: the printed rule.
+    /// The standard error of the forecast of a count, `s sqrt(1 + 1/n)`: the printed rule ("at the current scheduling event based on
+    /// previous scheduling events").
+    Forecast,
+    /// The standard error of the mean, `s / sqrt(n)`: the printed words alone.
     Error,
     /// The standard deviation of counts, `s`.
     Deviation,
@@ -138,12 +141,12 @@ impl Parameters {
             sleep_at_once: false,
             server_sleep: true,
             worker_rest_ns: QUIET_NS,
-            spread: Spread::Error,
+            spread: Spread::Forecast,
             min_requests: 0,
             confirm: Confirm { times: 1, ticks: 1 },
             average: 1,
             min_samples: 2,
-            exempt_alone: false,
+            exempt_alone: true, // 4.4.2: "a new core with more available CPU cycles"
             reuse_awake: false,
             relieve: false,
             after_sleep: AfterSleep::Empty,
@@ -314,7 +317,8 @@ mod tests {
             ("z", "1.96"),
             ("wake_within", "shallowest"),
             ("guards", "printed"),
-            ("spread", "error"),
+            ("spread", "forecast"),
+            ("exempt_alone", "true"),
             ("confirm", "1/1"),
         ];
         for (key, paper) in expected {
@@ -405,7 +409,7 @@ mod tests {
             ..Parameters::printed()
         };
         assert_eq!((paper.variant(), &paper), ("own", &expected));
-        let paper = Parameters { spread: Spread::Error, ..paper };
+        let paper = Parameters { spread: Spread::Forecast, ..paper };
         assert_eq!((paper.variant(), paper.guards()), ("paper", "printed"));
         assert_eq!(Parameters::default().variant(), "recommended");
         let mut back = paper;

@@ -134,9 +134,9 @@ pub(super) const TABLE: [Parameter<Parameters>; 27] = [
     },
     Parameter {
         key: "spread",
-        meaning: "unit of z: standard errors of the mean (4.4.2, as printed) or standard deviations of counts",
-        allowed: "error or deviation",
-        get: |p| if p.spread == Spread::Error { "error" } else { "deviation" }.to_owned(),
+        meaning: "unit of z: standard errors of the forecast of a count (paper, 4.4.2) or of the mean, or standard deviations of counts",
+        allowed: "forecast, error or deviation",
+        get: |p| spread_text(p.spread).to_owned(),
         set: |p, v| put(&mut p.spread, spread(v)),
     },
     Parameter {
@@ -170,7 +170,7 @@ pub(super) const TABLE: [Parameter<Parameters>; 27] = [
     },
     Parameter {
         key: "exempt_alone",
-        meaning: "guard: a surging thread that has a worker core to itself stays there (paper: it moves)",
+        meaning: "a surging thread that has a worker core to itself stays there (4.4.2: no other core has more cycles for it)",
         allowed: SWITCH,
         get: |p| p.exempt_alone.to_string(),
         set: |p, v| put(&mut p.exempt_alone, v.parse().ok()),
@@ -240,8 +240,17 @@ fn detect(value: &str) -> Option<Detect> {
     }
 }
 
+const fn spread_text(spread: Spread) -> &'static str {
+    match spread {
+        Spread::Forecast => "forecast",
+        Spread::Error => "error",
+        Spread::Deviation => "deviation",
+    }
+}
+
 fn spread(value: &str) -> Option<Spread> {
     match value {
+        "forecast" => Some(Spread::Forecast),
         "error" => Some(Spread::Error),
         "deviation" => Some(Spread::Deviation),
         _ => None,

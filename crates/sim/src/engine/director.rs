@@ -288,11 +288,13 @@ impl Director {
         }
         let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
         let elapsed_ns = if self.reports { elapsed_ns.max(self.wants.tick_ns.unwrap_or(0)) } else { elapsed_ns };
+        // of every thread, at this event and at those before it that had no requests
+        let events = self.wants.tick_ns.map_or(1, |tick_ns| (elapsed_ns / tick_ns.max(1)).max(1));
+        self.decisions.surge_checks += events * shared.threads.len() as u64;
         if self.counts.is_empty() && now_ns < self.next.needed_ns && !self.eager {
             return;
         }
         self.decisions.policy_calls += 1;
-        self.decisions.surge_checks += self.counts.len() as u64;
         if !self.counts.is_empty() {
             shared.recorder.note(now_ns, RecordKind::PolicyCalled, 1, all);
         }

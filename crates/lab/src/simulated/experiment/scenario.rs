@@ -7,7 +7,10 @@ use pilotlight_sim::sensor::SensorModel;
 use pilotlight_sim::ssd::SsdModel;
 use toml::Value;
 
-use super::schema::{Cores, DriveUse, Experiment, Group, Meter, PolicySpec, Request, Selection, Spacing};
+use super::schema::{
+    Cores, DriveUse, Experiment, Group, Meter, Numbering, PolicySpec, Request, Selection, Siblings, Spacing,
+    ThreadPlacement,
+};
 use super::{goals, replay};
 use crate::simulated::quantity::{Depth, Rate};
 
@@ -74,7 +77,7 @@ pub fn build(
 ) -> Result<Scenario, ScenarioError> {
     let cores = policy.topology.unwrap_or(experiment.topology);
     let drives = drives(experiment, models)?;
-    let workload = workload(experiment, cores.threads, drives.len())?;
+    let workload = workload(experiment, cores, drives.len())?;
     Ok(Scenario {
         machine,
         family: Vec::new(),
@@ -118,7 +121,11 @@ fn meter(meter: Meter) -> SensorModel {
 }
 
 fn topology(cores: Cores) -> Result<Topology, TopologyError> {
-    if cores.siblings { Topology::paired(cores.cores) } else { Topology::flat(cores.cores) }
+    match cores.siblings {
+        Siblings::Adjacent(false) => Topology::flat(cores.cores),
+        Siblings::Adjacent(true) => Topology::paired(cores.cores),
+        Siblings::Numbered(Numbering::Split) => Topology::split(cores.cores),
+    }
 }
 
 pub(crate) fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> Result<Vec<SsdModel>, ScenarioError> {
@@ -131,17 +138,17 @@ pub(crate) fn drives(experiment: &Experiment, models: &[(String, SsdModel)]) -> 
     Ok(drives)
 }
 
-pub(crate) fn workload(experiment: &Experiment, threads: u16, drives: usize) -> Result<Workload, ScenarioError> {
+pub(crate) fn workload(experiment: &Experiment, cores: Cores, drives: usize) -> Result<Workload, ScenarioError> {
     let labels = labels(experiment);
     if labels.len() > 256 {
         return Err(ScenarioError::Labels);
     }
     let number = u16::try_from(drives).unwrap_or(u16::MAX);
-    let traced = experiment.trace.as_ref().map(|trace| replay::connections(trace, threads, number));
+    let traced = experiment.trace.as_ref().map(|trace| replay::connections(trace, cores, number));
     let mut connections = traced.unwrap_or_default();
     for group in &experiment.workload {
         let wrong = |reason: &str| ScenarioError::Group { group: group.name.clone(), reason: reason.to_owned() };
-        let on = Dealt::new(group, threads, drives).map_err(wrong)?;
+        let on = Dealt::new(group, cores, drives).map_err(wrong)?;
         let phases = phases(group, &labels).map_err(wrong)?;
         let one = |at: u32| Connection {
             thread: on.thread(at),
@@ -175,10 +182,13 @@ struct Dealt {
     threads: (u16, u16),
     drives: (u16, u16),
     each: bool,
+    /// Connections of a host, which share a thread.
+    together: u32,
 }
 
 impl Dealt {
-    fn new(group: &Group, threads: u16, drives: usize) -> Result<Self, &'static str> {
+    fn new(group: &Group, cores: Cores, drives: usize) -> Result<Self, &'static str> {
+        let threads = cores.threads;
         let drives = u16::try_from(drives).map_err(|_| "there are too many drives")?;
         let threads = match group.threads {
             Selection::All => (0, threads),
@@ -194,11 +204,16 @@ impl Dealt {
         if group.connections == 0 || threads.1 == 0 || !there {
             return Err("it needs a connection, an I/O thread, and drives that there are");
         }
-        Ok(Self { threads, drives: range, each })
+        let hosts = group.hosts.unwrap_or(group.connections);
+        if hosts == 0 || group.connections % hosts != 0 {
+            return Err("its hosts need the same number of connections each");
+        }
+        let together = if cores.placement == ThreadPlacement::Host { group.connections / hosts } else { 1 };
+        Ok(Self { threads, drives: range, each, together })
     }
 
     fn thread(&self, connection: u32) -> u16 {
-        self.threads.0 + (connection % u32::from(self.threads.1)) as u16
+        self.threads.0 + (connection / self.together % u32::from(self.threads.1)) as u16
     }
 
     /// Assigns drives in equal blocks, so that connections of an I/O thread use different drives.

@@ -10,7 +10,7 @@ use crate::simulated::experiment::scenario::{self, ScenarioError};
 use crate::simulated::experiment::schema::{
     Background, Cores, Detect, Experiment, MeanRate, Meter, PolicySpec, Sample, Trace, WarmUp,
 };
-use crate::simulated::experiment::schema::{BudgetStep, Minimum};
+use crate::simulated::experiment::schema::{BudgetStep, Minimum, Numbering, Siblings};
 use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
@@ -45,7 +45,7 @@ pub fn of_point(
 ) -> Result<Fingerprint, ScenarioError> {
     let cores = policy.topology.unwrap_or(experiment.topology);
     let drives = scenario::drives(experiment, models)?;
-    let workload = scenario::workload(experiment, cores.threads, drives.len())?;
+    let workload = scenario::workload(experiment, cores, drives.len())?;
     let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
     Ok(super::of(&Inputs { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
@@ -136,7 +136,7 @@ fn encoded<'a>(policy: &str, parameter: &'a Setting) -> &'a str {
     RENAMED.iter().find(is_same).map_or(&parameter.value, |(.., encoded)| encoded)
 }
 
-values!(Cores: cores, siblings, threads);
+values!(Cores: cores, siblings, threads; but placement); // in the threads of the connections
 values!(Background: backlog_bytes, bytes_per_s, max_bytes_per_s, rate_percent, size, writes, ns_per_kib; but name);
 values!(Detect: label, within);
 values!(BudgetStep: at, watts);
@@ -152,6 +152,15 @@ values!(
     Trace: source, volumes, client_sets, threads_per_client, depth, mean_iops, format, sizes, spread, dependent, begin, speed;
     but sample
 );
+
+impl Encode for Siblings {
+    fn encode(&self, out: &mut Values) {
+        match self {
+            Self::Adjacent(siblings) => siblings.encode(out),
+            Self::Numbered(Numbering::Split) => "split".encode(out),
+        }
+    }
+}
 
 impl Encode for Time {
     fn encode(&self, out: &mut Values) {

@@ -20,16 +20,18 @@ use pilotlight_trace::placement::Placement;
 use pilotlight_trace::transform::{Cut, Placed, Placing};
 use pilotlight_trace::{Op, Request};
 
-use super::schema::Trace;
+use super::schema::{Cores, ThreadPlacement, Trace};
 use origin::Origin;
 
 pub use sampled::{Replays, SampledReplay};
 
-/// The connections of a replay: one for each client thread, assigned to I/O threads round robin.
+/// The connections of a replay: one for each client thread. They, or the client sets, are assigned to I/O threads round robin.
 #[must_use]
-pub fn connections(trace: &Trace, threads: u16, drives: u16) -> Vec<Connection> {
+pub fn connections(trace: &Trace, cores: Cores, drives: u16) -> Vec<Connection> {
+    let together =
+        if cores.placement == ThreadPlacement::Host { u32::from(trace.threads_per_client.max(1)) } else { 1 };
     let one = |at: u32| Connection {
-        thread: (at % u32::from(threads.max(1))) as u16,
+        thread: (at / together % u32::from(cores.threads.max(1))) as u16,
         drives: (0, drives),
         request: Kind::Traced { service_ns: trace.dependent.map(|service| service.0) },
         depth: if trace.dependent.is_some() { 1 } else { trace.depth },

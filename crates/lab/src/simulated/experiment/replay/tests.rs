@@ -5,7 +5,7 @@ use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 
 use super::*;
-use crate::simulated::experiment::schema::{MeanRate, Sample};
+use crate::simulated::experiment::schema::{MeanRate, Sample, Siblings};
 use crate::simulated::quantity::Time;
 
 const MS: u64 = 1_000_000;
@@ -38,7 +38,10 @@ fn a_surrogate_is_replayed_on_all_connections_and_drives() {
     assert_eq!(drives.len(), 4);
     let again: Vec<Arrival> = source(&trace, 4, 1_000_000_000, 1).unwrap().collect();
     assert_eq!(arrivals, again);
-    assert_eq!(connections(&trace, 3, 4).len(), 8);
+    let cores = |placement| Cores { cores: 3, siblings: Siblings::Adjacent(false), threads: 3, placement };
+    let threads = |placement| connections(&trace, cores(placement), 4).iter().map(|one| one.thread).collect::<Vec<_>>();
+    assert_eq!(threads(ThreadPlacement::Queue), [0, 1, 2, 0, 1, 2, 0, 1]);
+    assert_eq!(threads(ThreadPlacement::Host), [0, 0, 1, 1, 2, 2, 0, 0], "four client sets with two threads each");
 }
 
 #[test]

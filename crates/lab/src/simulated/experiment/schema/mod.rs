@@ -170,10 +170,52 @@ impl From<WarmUp> for Value {
 pub struct Cores {
     /// Logical cores.
     pub cores: u16,
-    /// Whether cores 0 and 1, 2 and 3, and so on are hardware threads of one core.
-    pub siblings: bool,
+    /// Which cores are hardware threads of one core: none (`false`), 0 and 1, 2 and 3, and so on (`true`), or the first and second half,
+    /// as Linux numbers them (`"split"`).
+    pub siblings: Siblings,
     /// I/O threads.
     pub threads: u16,
+    /// What is assigned to I/O threads, round robin.
+    #[serde(default, skip_serializing_if = "ThreadPlacement::is_by_queue")]
+    pub placement: ThreadPlacement,
+}
+
+/// Which cores are hardware threads of one core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(untagged, expecting = "true, false or \"split\"")]
+pub enum Siblings {
+    /// 0 and 1, 2 and 3, or none.
+    Adjacent(bool),
+    /// The first and the second half.
+    Numbered(Numbering),
+}
+
+/// How Linux numbers hardware threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Numbering {
+    /// Core `c` and core `c` plus half of all.
+    Split,
+}
+
+/// What is assigned to an I/O thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum ThreadPlacement {
+    /// Each connection.
+    #[default]
+    Queue,
+    /// Each host, with all its connections.
+    Host,
+}
+
+impl ThreadPlacement {
+    fn is_by_queue(&self) -> bool {
+        *self == Self::Queue
+    }
 }
 
 /// The machine's power sensors.

@@ -14,6 +14,9 @@ pub struct Group {
     pub name: String,
     /// Number of connections.
     pub connections: u32,
+    /// Number of hosts that share the connections in equal blocks. Without it: one for each connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<u32>,
     /// Priority of these hosts: the highest is throttled last. Without it: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
