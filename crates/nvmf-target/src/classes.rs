@@ -6,14 +6,14 @@
 //! highest classes have one each, and the others share the first. So an I/O thread serves one class, and the policy can
 //! keep critical classes on separate cores (PASS, section 5.4). Within a class each new I/O queue goes to the I/O thread with
 //! the fewest: hosts with one I/O queue each would else all have it on one core, and their admin queues on the other.
-//! All I/O queues count alike, as their load is not known.
+//! All I/O queues count alike, as their load is not known. By host ([`QueuePlacement::Host`]) the I/O queues of a host follow its first one.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::allows;
+use crate::config::{QueuePlacement, allows};
 
 /// Priorities and the classes derived from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,8 +82,17 @@ pub(crate) struct Placement {
     classes: Mutex<Arc<Classes>>,
     /// The I/O queues of each I/O thread. Added to while `classes` is locked.
     io_queues: Arc<[AtomicU32]>,
+    /// By host: the I/O thread of each host (its NQN) with I/O queues of a class. `None`: by queue. Locked while `classes` is.
+    hosts: Option<Mutex<HashMap<(String, u8), HostQueues>>>,
     /// Distributes admin queues round robin.
     next: AtomicUsize,
+}
+
+/// The I/O thread of a host, and its I/O queues.
+#[derive(Debug)]
+struct HostQueues {
+    thread: u16,
+    queues: Arc<AtomicU32>,
 }
 
 /// Where a connection belongs.
@@ -100,19 +109,24 @@ pub(crate) struct Place {
 pub(crate) struct QueueCount {
     io_queues: Arc<[AtomicU32]>,
     thread: u16,
+    of_host: Option<Arc<AtomicU32>>,
 }
 
 impl Drop for QueueCount {
     fn drop(&mut self) {
         self.io_queues[usize::from(self.thread)].fetch_sub(1, Relaxed);
+        if let Some(queues) = &self.of_host {
+            queues.fetch_sub(1, Relaxed);
+        }
     }
 }
 
 impl Placement {
     /// For this number of I/O threads.
-    pub(crate) fn new(io_threads: usize) -> Self {
+    pub(crate) fn new(io_threads: usize, by: QueuePlacement) -> Self {
         let io_queues = (0..io_threads).map(|_| AtomicU32::new(0)).collect();
-        Self { classes: Mutex::default(), io_queues, next: AtomicUsize::new(0) }
+        let hosts = (by == QueuePlacement::Host).then(Mutex::default);
+        Self { classes: Mutex::default(), io_queues, hosts, next: AtomicUsize::new(0) }
     }
 
     /// The classes of connections. Takes a lock: for Connect.
@@ -129,7 +143,8 @@ impl Placement {
     /// other I/O thread of the class has fewer I/O queues. `None` if there is no such subsystem.
     pub(crate) fn place(&self, hostnqn: &str, subsystem: usize, is_io: bool, here: u16) -> Option<Place> {
         let classes = self.lock();
-        let threads = classes.threads(classes.of(hostnqn, subsystem)?);
+        let class = classes.of(hostnqn, subsystem)?;
+        let threads = classes.threads(class);
         let is_served_here = threads.contains(&usize::from(here));
         if !is_io {
             let next = || (threads.start + self.next.fetch_add(1, Relaxed) % threads.len().max(1)) as u16;
@@ -137,14 +152,28 @@ impl Placement {
         }
         let queues =
             |&thread: &usize| (self.io_queues[thread].load(Relaxed), !is_served_here || thread != usize::from(here));
-        let thread = threads.min_by_key(queues)? as u16;
-        Some(Place { thread, count: Some(self.count(thread)) })
+        let Some(hosts) = &self.hosts else {
+            let thread = threads.min_by_key(queues)? as u16;
+            return Some(Place { thread, count: Some(self.count(thread)) });
+        };
+        let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|_, host| host.queues.load(Relaxed) > 0);
+        let key = (hostnqn.to_owned(), class);
+        let known = hosts.get(&key).filter(|host| threads.contains(&usize::from(host.thread)));
+        let thread =
+            known.map_or_else(|| threads.min_by_key(queues).map(|thread| thread as u16), |host| Some(host.thread))?;
+        let host = hosts.entry(key).or_insert_with(|| HostQueues { thread, queues: Arc::default() });
+        host.thread = thread;
+        host.queues.fetch_add(1, Relaxed);
+        let mut count = self.count(thread);
+        count.of_host = Some(Arc::clone(&host.queues));
+        Some(Place { thread, count: Some(count) })
     }
 
-    /// Counts an I/O queue on this I/O thread.
+    /// Counts an I/O queue on this I/O thread, where it stays whoever its host is.
     pub(crate) fn count(&self, thread: u16) -> QueueCount {
         self.io_queues[usize::from(thread)].fetch_add(1, Relaxed);
-        QueueCount { io_queues: Arc::clone(&self.io_queues), thread }
+        QueueCount { io_queues: Arc::clone(&self.io_queues), thread, of_host: None }
     }
 
     fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {
@@ -201,7 +230,7 @@ mod tests {
 
     #[test]
     fn io_queues_go_to_the_thread_with_the_fewest() {
-        let placement = Placement::new(4);
+        let placement = Placement::new(4, QueuePlacement::Queue);
         placement.set_classes(classes(&[("a", 5)], &[None], 4));
         let place = |host, is_io, here| placement.place(host, 0, is_io, here).expect("a place");
         let at = |place: &Place| place.thread;
@@ -220,11 +249,35 @@ mod tests {
         assert!(placement.place("a", 7, true, 0).is_none());
     }
 
+    #[test]
+    fn by_host_its_io_queues_follow_the_first_one() {
+        let placement = Placement::new(3, QueuePlacement::Host);
+        placement.set_classes(classes(&[], &[None], 3));
+        let place = |host, here| placement.place(host, 0, true, here).expect("a place");
+        let threads = |places: &[Place]| places.iter().map(|place| place.thread).collect::<Vec<_>>();
+        let a = [place("a", 1), place("a", 2), place("a", 0)];
+        let b = [place("b", 0), place("b", 1)];
+        assert_eq!((threads(&a), threads(&b)), (vec![1; 3], vec![0; 2]));
+        drop(a);
+        assert_eq!(place("a", 1).thread, 1, "without I/O queues it has no thread, and takes one with none");
+        let c = place("c", 0);
+        assert_eq!((c.thread, place("b", 2).thread), (1, 0));
+        // each class has its own threads, and so a thread of the host
+        let two = Classes::new([("b".to_owned(), 5)].into(), &[(Some(&[]), vec![Some(0)]), (Some(&[]), vec![None])], 3);
+        placement.set_classes(two);
+        let of = |subsystem| placement.place("b", subsystem, true, 0).expect("a place");
+        let mixed = [of(0), of(1), of(0), of(1)];
+        assert_eq!(threads(&mixed), [0, 2, 0, 2], "thread 1 has a queue of c");
+        drop(mixed);
+        drop((b, c));
+        assert!(placement.io_queues.iter().all(|queues| queues.load(Relaxed) == 0));
+    }
+
     proptest! {
         /// Whatever thread accepts them, the I/O queues of a class are divided evenly among its threads.
         #[test]
         fn threads_of_a_class_differ_by_one_io_queue(accepted in prop::collection::vec((0..2u8, any::<bool>(), 0..5u16), 1..60)) {
-            let placement = Placement::new(5);
+            let placement = Placement::new(5, QueuePlacement::Queue);
             placement.set_classes(classes(&[("a", 5)], &[None], 5));
             let mut places = Vec::new();
             for (host, is_io, here) in accepted {

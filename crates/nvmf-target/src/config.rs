@@ -50,6 +50,8 @@ pub struct ServerConfig {
     pub main_core: u32,
     /// Number of I/O threads; they are spread over the cores.
     pub io_threads: u32,
+    /// What is bound to an I/O thread.
+    pub placement: QueuePlacement,
     /// NQNs of hosts with their own counters from the start, in addition to the allowed ones ([`crate::usage`]).
     pub named_hosts: Vec<String>,
     /// Resource limits.
@@ -138,6 +140,7 @@ impl Default for ServerConfig {
             cores: vec![0],
             main_core: 0,
             io_threads: 1,
+            placement: QueuePlacement::Queue,
             named_hosts: Vec::new(),
             limits: Limits::default(),
             background: BackgroundConfig::default(),
@@ -146,6 +149,16 @@ impl Default for ServerConfig {
             power_states: false,
         }
     }
+}
+
+/// What is bound to an I/O thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueuePlacement {
+    /// Each I/O queue.
+    #[default]
+    Queue,
+    /// Each host (its NQN), with all its I/O queues.
+    Host,
 }
 
 /// A subsystem and its namespaces.

@@ -190,7 +190,7 @@ impl Shared {
             background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
-            placement: Placement::new(config.io_threads.max(1) as usize),
+            placement: Placement::new(config.io_threads.max(1) as usize, config.placement),
             state: Mutex::new(State { directory, views, list: None, subsystems }),
             reaper: Reaper::start()?,
             stop_state: StopState::default(),

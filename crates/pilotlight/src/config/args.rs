@@ -97,6 +97,10 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
     pub(crate) io_threads: Option<u32>,
 
+    /// What is bound to an I/O thread: queue (each I/O queue), or host (a host with all its I/O queues) [default: queue]
+    #[arg(long, value_name = "WHAT", help_heading = "Resources")]
+    pub(crate) placement: Option<String>,
+
     /// Maximum memory for namespaces, data in flight and queues [default: three quarters of the memory of the machine, or of its container]
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) max_memory: Option<String>,

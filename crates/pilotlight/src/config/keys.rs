@@ -85,6 +85,9 @@ section! {
         reactors: number, "--reactors", "", Restart;
         /// Number of I/O threads, 1 to 1024.
         io_threads: number, "--io-threads", "one per core", Restart;
+        /// What is bound to an I/O thread: each I/O queue (`queue`), or each host with all its I/O queues (`host`): fewer cores for few hosts, but
+        /// one core's throughput for each host.
+        placement: text, "--placement", "`queue`", Restart;
         /// Time without requests until the whole server sleeps: `10us` to `1h`, `never`, or `policy`: the policy decides.
         sleep_after: text, "--sleep-after", "`policy`", Restart;
         /// Whether the policy may take cores that it does not use offline ([budget.md](budget.md#knobs)).

@@ -98,6 +98,7 @@ mod tests {
             main_core: Some(0),
             reactors: Some(1),
             io_threads: Some(1),
+            placement: Some("host".to_owned()),
             max_memory: Some("1GiB".to_owned()),
             drain_timeout: Some("1s".to_owned()),
             hotplug: true,

@@ -19,7 +19,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, QueuePlacement, ServerConfig};
 
 use super::NamespaceName;
 use super::keys::{self, Draft};
@@ -37,6 +37,15 @@ pub(crate) struct Checked {
     pub(crate) operation: Operation,
     pub(crate) may_shrink: Vec<NamespaceName>,
     pub(crate) problems: Vec<Problem>,
+}
+
+/// What is bound to an I/O thread.
+fn parse_placement(text: &str) -> Result<QueuePlacement, String> {
+    match text {
+        "queue" => Ok(QueuePlacement::Queue),
+        "host" => Ok(QueuePlacement::Host),
+        _ => Err(format!("`{text}` is nothing that is bound to an I/O thread: use queue or host")),
+    }
 }
 
 /// Checks `draft` against this `machine`; relative paths start at `base`.
@@ -67,6 +76,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         cores: reactors.cores.iter().copied().flatten().collect(),
         main_core,
         io_threads,
+        placement: checker.parsed(draft.server.placement.as_ref(), parse_placement).unwrap_or_default(),
         power_states: draft.server.power_states,
     };
     config.referrals = checker.referrals(&draft.discovery.referral, &config.all_listeners());

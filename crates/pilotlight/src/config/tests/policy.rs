@@ -2,6 +2,7 @@
 //! configurations. `UPDATE_EXPECT=1 cargo test` updates the text.
 
 use expect_test::{Expect, expect};
+use pilotlight_nvmf_target::config::QueuePlacement;
 use pilotlight_plant::{CoreId, Topology};
 
 use super::{AdminSocket, ConfigDir, Loaded, Operation, flags};
@@ -147,6 +148,14 @@ fn reactors_for_tests_are_warned_about_and_have_an_io_thread_each() {
     assert_eq!(loaded.operation.reactors.topology, Topology::paired(8).unwrap());
     assert_eq!(file("server = { reactors = 8 }").operation.reactors, loaded.operation.reactors);
     assert_eq!(flags(&["--reactors=8", "--io-threads=3"]).unwrap().config.io_threads, 3);
+}
+
+#[test]
+fn queues_or_hosts_are_bound_to_io_threads() {
+    let of = |flag: &str| flags(&[flag]).unwrap().config.placement;
+    assert_eq!([of("--placement=queue"), of("--placement=host")], [QueuePlacement::Queue, QueuePlacement::Host]);
+    let refused = flags(&["--placement=core"]).unwrap_err().render(false);
+    assert!(refused.contains("use queue or host"), "{refused}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::background::control::{BackgroundConfig, Scrubbed};
-use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, QueuePlacement, SubsystemConfig};
 use pilotlight_plant::Tolerance;
 
 use super::*;
@@ -81,6 +81,7 @@ fn flags_say_everything_that_they_can() {
         cores: vec![0, 1, 6],
         main_core: 6,
         io_threads: 4,
+        placement: QueuePlacement::Queue,
         limits: Limits {
             max_memory: 2 << 30,
             buffer_memory: 256 << 20,
@@ -105,6 +106,7 @@ tls_advertise = "nvme.example.com:4421"
 cores = "0-3"
 main_core = 1
 io_threads = 8
+placement = "host"
 sleep_after = "5ms"
 hotplug = true
 sensor = "auto"
@@ -322,6 +324,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
         cores: vec![0, 1, 2, 3],
         main_core: 1,
         io_threads: 8,
+        placement: QueuePlacement::Host,
         limits: Limits {
             max_memory: 4 << 30,
             buffer_memory: 512 << 20,
