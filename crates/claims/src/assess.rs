@@ -154,7 +154,7 @@ fn of_input(claim: &Claim, given: &input::InputCheck) -> Tiers {
     let ours = given.ours.as_ref().and_then(Printed::number);
     let judge = |(ours, paper)| {
         let target = Target { relation: claim.relation?, paper, null: claim.null };
-        Tiers::of_number(&target, None, Estimate::exact(ours))
+        Tiers::of_number(&target, Estimate::exact(ours))
     };
     ours.zip(claim.value.number()).and_then(judge).unwrap_or_default()
 }

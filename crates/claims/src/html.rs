@@ -198,15 +198,16 @@ pub fn robust_words(row: &Assessment) -> String {
     format!("{}{}", ours.or(pairs).unwrap_or_default(), robust.verdict.words())
 }
 
-/// A count of a tier: how many hold, of how many; how many are open; how many hold over all that is not printed too, where not all do.
+/// A count of a tier: how many hold, of how many; how many are open; of those evaluated over all that is not printed,
+/// how many hold there too.
 #[must_use]
 pub fn tier_words(count: &TierCount) -> String {
     match count.of {
         0 => "-".to_owned(),
         of => {
             let open = if count.open > 0 { format!(", {} open", count.open) } else { String::new() };
-            let fragile = count.robust < count.holds;
-            let robust = if fragile { format!("; {} robust", count.robust) } else { String::new() };
+            let tested = count.tested > 0;
+            let robust = if tested { format!("; robust {} of {}", count.robust, count.tested) } else { String::new() };
             format!("{} of {of}{open}{robust}", count.holds)
         }
     }

@@ -201,7 +201,9 @@ impl Lab<'_> {
                 points.into_iter().filter(|name| possible.iter().any(|wanted| is(name, wanted))).collect()
             }
         };
-        Ok(Variants { judged, all, shift: self.constants.and_then(|shifts| shifts.get(id)) })
+        // what has no experiment follows from printed values alone
+        let constants = self.constants.filter(|_| !experiment.is_empty());
+        Ok(Variants { judged, all, shift: constants.and_then(|shifts| shifts.get(id)) })
     }
 }
 

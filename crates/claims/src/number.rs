@@ -29,11 +29,10 @@ impl Lab<'_> {
             return Err("over does not go with an end of a range, which is our least or greatest value".to_owned());
         }
         let quantity = &Quantity { over: end.or(quantity.over), ..quantity.clone() };
-        let null = claim.null.or_else(|| discriminator::never_fires(self.store, &quantity.of));
+        let silent = claim.null.or_else(|| discriminator::never_fires(self.store, &quantity.of));
+        let null = silent.or(quantity.compare.neutral());
         let target = Target { relation, paper, null };
-        let tiers = |ours| {
-            Tiers::of_number(&target, quantity.compare.neutral(), ours).ok_or("the relation has no number; say holds")
-        };
+        let tiers = |ours| Tiers::of_number(&target, ours).ok_or("the relation has no number; say holds");
         let ours = self.hull(quantity, &variants.judged, &claim.unit)?;
         into.tiers = tiers(ours.estimate)?;
         into.verdict = into.tiers.verdict();
@@ -42,8 +41,8 @@ impl Lab<'_> {
         let point = if mean { "geometric mean over its points".to_owned() } else { ours.point.words() };
         into.note = format!("{}, {point}", quantity.of.experiment);
         (into.null, into.evidence) = (null, !verdict::trivial_meets(relation, paper, null));
-        if let (None, Some(null)) = (claim.null, null) {
-            into.note += &format!("; a detector that never fires has {null}");
+        if let (None, Some(silent)) = (claim.null, silent) {
+            into.note += &format!("; a detector that never fires has {silent}");
         }
         let is_kept = into.tiers.value == Some(Holds::Yes);
         if is_kept && relation.is_bound() && into.evidence {
@@ -73,7 +72,7 @@ impl Lab<'_> {
         let search = DiscriminatorSearch { store: self.store, variants, ..DiscriminatorSearch::new(self.store) };
         let fails = |other: &Quantity| {
             let judged = self.hull(other, variants, unit).ok();
-            let tiers = judged.and_then(|judged| Tiers::of_number(target, None, judged.estimate));
+            let tiers = judged.and_then(|judged| Tiers::of_number(target, judged.estimate));
             tiers.is_some_and(|tiers| tiers.value == Some(Holds::No))
         };
         let found = search.of_number(quantity).into_iter().find(|(_, other)| fails(other));

@@ -84,34 +84,37 @@ pub struct TierCount {
     pub of: usize,
     /// In how many it holds.
     pub holds: usize,
-    /// In how many of these over the whole family and all assumed constants too.
+    /// How many of these were evaluated over a family or assumed constants.
+    pub tested: usize,
+    /// In how many of those it holds there too.
     pub robust: usize,
     /// In how many it cannot be told.
     pub open: usize,
 }
 
 impl TierCount {
-    fn add(&mut self, tier: Option<Holds>, is_robust: bool) {
+    fn add(&mut self, tier: Option<Holds>, is_robust: Option<bool>) {
         let yes = tier == Some(Holds::Yes);
         self.of += usize::from(tier.is_some());
         self.holds += usize::from(yes);
-        self.robust += usize::from(yes && is_robust);
+        self.tested += usize::from(yes && is_robust.is_some());
+        self.robust += usize::from(yes && is_robust == Some(true));
         self.open += usize::from(tier == Some(Holds::Open));
     }
 }
 
 impl TierRow {
-    fn add(&mut self, tiers: Tiers, verdict: Verdict, robust: Option<Verdict>) {
-        let robust = robust.unwrap_or(verdict);
+    fn add(&mut self, tiers: Tiers, robust: Option<Verdict>) {
         self.rows += 1;
-        self.value.add(tiers.value, robust == Verdict::Reproduced);
-        self.size.add(tiers.size, matches!(robust, Verdict::Reproduced | Verdict::Size));
-        let is_robust = matches!(robust, Verdict::Reproduced | Verdict::Size | Verdict::Direction);
-        self.direction.add(tiers.direction, is_robust);
+        let is = |reached: fn(Verdict) -> bool| robust.map(reached);
+        self.value.add(tiers.value, is(|robust| robust == Verdict::Reproduced));
+        self.size.add(tiers.size, is(|robust| matches!(robust, Verdict::Reproduced | Verdict::Size)));
+        let reached = |robust| matches!(robust, Verdict::Reproduced | Verdict::Size | Verdict::Direction);
+        self.direction.add(tiers.direction, is(reached));
     }
 }
 
-/// Counts by paper. What is vacuous or contradicts its paper is in none of them.
+/// Counts by paper. What is vacuous, contradicts its paper or is not from results is in none of them.
 fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
     let mut counts: BTreeMap<(&str, Which), TierRow> = BTreeMap::new();
     let has_ours: BTreeSet<&str> =
@@ -120,12 +123,12 @@ fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
         let none = TierCount::default();
         TierRow { seed: seed.to_owned(), of, rows: 0, direction: none, size: none, value: none }
     };
-    for row in rows.iter().filter(|row| row.kind.is_result() && row.evidence) {
+    for row in rows.iter().filter(|row| row.kind.is_result() && row.evidence && row.given.is_none()) {
         let robust = row.robust.as_ref().map(|robust| robust.verdict);
         let mut add = |which, tiers, verdict: Verdict, robust| {
             if verdict.is_of_tiers() {
                 let count = counts.entry((&row.seed, which)).or_insert_with(|| of(&row.seed, which));
-                count.add(tiers, verdict, robust);
+                count.add(tiers, robust);
             }
         };
         match row.otherwise {
@@ -134,7 +137,7 @@ fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
             Some(_) => {}
         }
         if row.otherwise.is_none() && has_ours.contains(row.seed.as_str()) {
-            match row.alternative.as_ref().filter(|other| other.verdict != Verdict::NoResult) {
+            match &row.alternative {
                 Some(other) => add(Which::Ours, other.tiers, other.verdict, other.robust),
                 None => add(Which::Ours, row.tiers, row.verdict, robust),
             }

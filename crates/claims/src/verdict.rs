@@ -142,15 +142,15 @@ impl Tiers {
         Self { direction: None, size: below(SIZE), value }
     }
 
-    /// The tiers of a number; `None` for relations without one. `neutral` is no effect: 1 of a ratio, 0 of a difference.
+    /// The tiers of a number; `None` for relations without one.
     #[must_use]
-    pub fn of_number(target: &Target, neutral: Option<f64>, ours: Estimate) -> Option<Self> {
+    pub fn of_number(target: &Target, ours: Estimate) -> Option<Self> {
         let Target { relation, paper, null } = *target;
         let at = |value: f64| error(relation, paper, null, value);
         // the error is monotone on both sides of the paper's value
         let best = at(paper.clamp(ours.low, ours.high))?;
         let worst = at(ours.low)?.max(at(ours.high)?);
-        let direction = null.or(neutral).filter(|none| *none != paper);
+        let direction = null.filter(|none| *none != paper);
         // a bound that no effect meets has no direction
         let direction =
             direction.filter(|none| !relation.is_bound() || error(relation, paper, None, *none) != Some(0.0));
@@ -178,7 +178,7 @@ impl Tiers {
     }
 }
 
-/// A printed number with its relation, and the value of a trivial policy.
+/// A printed number with its relation, and the value of a trivial policy: of no effect, if the claim states none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     /// The required relation.
@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn tiers(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate) -> Tiers {
-        Tiers::of_number(&Target { relation, paper, null }, None, ours).unwrap()
+        Tiers::of_number(&Target { relation, paper, null }, ours).unwrap()
     }
 
     fn numeric(relation: Relation, paper: f64, null: Option<f64>, ours: Estimate) -> Verdict {
@@ -299,15 +299,9 @@ mod tests {
         assert_eq!(alone(10.0, 20.0).direction, None);
         assert_eq!(alone(10.0, 20.0).verdict(), Verdict::Misses);
         assert_eq!(alone(29.0, 31.0).verdict(), Verdict::Undecided);
-        let ratio = |ours| {
-            Tiers::of_number(
-                &Target { relation: Relation::Eq, paper: 3.0, null: None },
-                Some(1.0),
-                Estimate::exact(ours),
-            )
-        };
-        assert_eq!(ratio(1.2).unwrap().verdict(), Verdict::Direction);
-        assert_eq!(ratio(0.9).unwrap().verdict(), Verdict::Misses);
+        let ratio = |ours| numeric(Relation::Eq, 1.2, Some(1.0), Estimate::exact(ours));
+        assert_eq!(ratio(1.032), Verdict::Direction, "84 % of the effect are missing");
+        assert_eq!(ratio(0.99), Verdict::Misses);
     }
 
     #[test]
@@ -405,10 +399,10 @@ mod tests {
             }
         }
 
-        /// What has the value has the size, and what has the size has the direction, where the trivial value is on the same side of 0.
+        /// What has the value has the size, and what has the size has the direction.
         #[test]
         fn tiers_are_nested(
-            which in 0_usize..6, paper in 1.0_f64..50.0, null in prop::option::of(Just(0.0)),
+            which in 0_usize..6, paper in 1.0_f64..50.0, null in prop::option::of(-50.0_f64..0.99),
             ends in prop::array::uniform2(-100.0_f64..100.0),
         ) {
             let Tiers { direction, size, value } = tiers(NUMERIC[which], paper, null, between(ends[0].min(ends[1]), ends[0].max(ends[1])));

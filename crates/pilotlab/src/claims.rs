@@ -57,6 +57,8 @@ const SHORT: &str = "results/short";
 /// Suffix of tables of draws beside the results.
 const DRAWS: &str = "draws.csv";
 const CALIBRATION: &str = "calibration.toml";
+/// How the papers are read where their words leave a choice.
+const READINGS: &str = "experiments/readings.toml";
 
 const ABOUT: &str = "\
 Compare results of the papers with ours, row by row: the paper's value, ours with its 95 % interval, and a verdict.
@@ -305,6 +307,9 @@ impl Files {
         for (name, what) in others.iter().flat_map(|(_, calibration)| calibration.fits()) {
             fits.entry(name).or_default().extend(what);
         }
+        readings(&root)?.into_iter().for_each(|(id, rows)| {
+            rows.into_iter().for_each(|row| fits.entry(row).or_default().push(format!("the reading {id}")));
+        });
         let calibrated = fits.keys().cloned().collect();
         let places = or(&args.results, root.join(RESULTS));
         Ok(Self { root, places, claims, map, store, stale, calibration, fits, calibrated })
@@ -322,6 +327,25 @@ impl Files {
             constants,
         })
     }
+}
+
+/// Readings, each with the rows whose results were known when it was chosen.
+fn readings(root: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
+    #[derive(serde::Deserialize)]
+    struct File {
+        reading: Vec<Reading>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Reading {
+        id: String,
+        known: Vec<String>,
+    }
+    let path = root.join(READINGS);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let file: File = toml::from_str(&read(&path)?).with_context(|| path.display().to_string())?;
+    Ok(file.reading.into_iter().map(|reading| (reading.id, reading.known)).collect())
 }
 
 /// The root of paths in maps, and the claims.

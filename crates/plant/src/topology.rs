@@ -199,6 +199,10 @@ mod tests {
         assert_eq!(Topology::new(CoreId(0), vec![Some(CoreId(0))]), Err(TopologyError::Sibling(0)));
         assert_eq!(Topology::new(CoreId(2), vec![None; 2]), Err(TopologyError::Main(2)));
         assert_eq!(Topology::flat(0), Err(TopologyError::Empty));
+        let split = Topology::split(6).unwrap();
+        let siblings: Vec<_> = split.cores().map(|core| split.sibling(core)).collect();
+        assert_eq!(siblings, [3, 4, 5, 0, 1, 2].map(|core| Some(CoreId(core))));
+        assert!(Topology::split(5).is_err() && Topology::split(0).is_err());
     }
 
     #[test]

@@ -13,10 +13,10 @@ use workload::{Place, Shape};
 
 fn settings() -> [Setting; 4] {
     [
-        Setting::new("printed", &[]),
+        Setting::new("printed", &[("spread", "forecast")]),
         Setting::new("deviation", &[("spread", "deviation")]),
         Setting::new("recommended", &[("guards", "recommended")]),
-        Setting::new("error", &[("spread", "error")]),
+        Setting::new("error", &[]),
     ]
 }
 

@@ -88,7 +88,7 @@ impl Reference {
 }
 
 fn parameters() -> impl Strategy<Value = Parameters> {
-    let spread = prop_oneof![Just(Spread::Error), Just(Spread::Deviation)];
+    let spread = prop_oneof![Just(Spread::Forecast), Just(Spread::Error), Just(Spread::Deviation)];
     let confirm = (1..6u32, 0..6u32).prop_map(|(times, more)| Confirm { times, ticks: times + more });
     let average = prop_oneof![Just(1u32), 2..20u32];
     (2..40usize, spread, 0..4u32, confirm, average, 2..6usize, 0.5..3.0f64).prop_map(

@@ -128,7 +128,7 @@ fn a_family_is_shown_beside_the_printed_settings() {
         let robust = (robust("saving").verdict, robust("order").verdict);
         let counts = report.tiers.iter().find(|counts| counts.of == Which::Printed).unwrap();
         assert_eq!((counts.rows, counts.value.of, counts.value.holds, counts.direction.of), (2, 1, 1, 2));
-        assert_eq!(counts.value.robust, usize::from(robust.0 == Verdict::Reproduced));
+        assert_eq!((counts.value.tested, counts.value.robust), (1, usize::from(robust.0 == Verdict::Reproduced)));
         robust
     };
     let other = "e,,family:1,static,w,W,100,101,102";

@@ -29,11 +29,13 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// The printed rule with these guards.
+    /// The standard error of the mean, the printed words alone, with these guards.
     pub(crate) fn new(name: &str, guards: &[(&str, &str)]) -> Self {
         let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
-        let printed = ("guards", "printed");
-        Self { name: name.to_owned(), guards: std::iter::once(&printed).chain(guards).map(owned).collect() }
+        let words = [("guards", "printed"), ("spread", "error"), ("exempt_alone", "false")];
+        let names_a_set = guards.iter().any(|(key, _)| *key == "guards");
+        let words = if names_a_set { &[] } else { &words[..] };
+        Self { name: name.to_owned(), guards: words.iter().chain(guards).map(owned).collect() }
     }
 
     pub(crate) fn policy(&self) -> Result<Sandman, ParameterError> {

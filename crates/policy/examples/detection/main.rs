@@ -158,10 +158,11 @@ fn selected(options: &Options) -> Result<Vec<Setting>, String> {
     if found.is_empty() { Err(format!("the settings are: {}", names.join("; "))) } else { Ok(found) }
 }
 
-/// The printed rule, single guards and combinations.
+/// The printed words alone, the printed rule as it is read, single guards and combinations.
 fn settings() -> Vec<Setting> {
     vec![
-        Setting::new("printed", &[]),
+        Setting::new("error", &[]),
+        Setting::new("forecast", &[("spread", "forecast")]),
         Setting::new("window 16", &[("window", "16")]),
         Setting::new("window 256", &[("window", "256")]),
         Setting::new("exempt_alone", &[("exempt_alone", "true")]),

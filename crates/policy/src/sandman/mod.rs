@@ -16,7 +16,7 @@
 //! **Interpretations** of the paper, beside those at the top of [`consolidate`], [`detector`] and [`select`]. Where there is a parameter,
 //! `variant = paper` selects the paper's text; the default is ours.
 //!
-//! - A surging thread that has a core to itself moves to another core (`exempt_alone` keeps it).
+//! - A surging thread that has a core to itself stays there: another has not "more available CPU cycles" (`exempt_alone = false` moves it).
 //! - "An unused sleeping core" excludes a core that is awake and empty (`reuse_awake` includes it).
 //! - Load that rises too slowly to be a burst changes nothing (`relieve` handles it).
 //! - The main core is the last resort for active threads, and gives them away (`main_takes_active`, `main_gives_active`).

@@ -243,6 +243,9 @@ impl Director {
             }
             self.decisions.late_ns += at_ns - self.due_ns();
             self.decisions.deciding_ns += took_ns;
+            if self.tick_due_ns <= at_ns {
+                self.decisions.surge_checks += shared.threads.len() as u64;
+            }
             (self.tick_due_ns, self.interval_due_ns) = (tick_ns, interval_ns);
             shared.policy_due_ns = self.due_ns();
             main.pass(shared, at_ns, took_ns);
@@ -288,9 +291,7 @@ impl Director {
         }
         let elapsed_ns = now_ns - std::mem::replace(&mut self.ticked_ns, now_ns);
         let elapsed_ns = if self.reports { elapsed_ns.max(self.wants.tick_ns.unwrap_or(0)) } else { elapsed_ns };
-        // of every thread, at this event and at those before it that had no requests
-        let events = self.wants.tick_ns.map_or(1, |tick_ns| (elapsed_ns / tick_ns.max(1)).max(1));
-        self.decisions.surge_checks += events * shared.threads.len() as u64;
+        self.decisions.surge_checks += shared.threads.len() as u64;
         if self.counts.is_empty() && now_ns < self.next.needed_ns && !self.eager {
             return;
         }

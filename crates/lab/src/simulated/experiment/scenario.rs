@@ -294,6 +294,22 @@ mod tests {
     use crate::simulated::experiment::schema::SensorTimes;
 
     #[test]
+    fn by_host_its_connections_share_a_thread() {
+        let group = "name = 'g'\nconnections = 6\nrequest = { kind = 'plain', size = '4KiB' }\ndepth = 1\nrate = 1";
+        let threads = |more: &str, placement| {
+            let group: Group = toml::from_str(&format!("{group}\n{more}")).unwrap();
+            let cores = Cores { cores: 2, siblings: Siblings::Adjacent(false), threads: 2, placement };
+            Dealt::new(&group, cores, 1).map(|dealt| (0..6).map(|at| dealt.thread(at)).collect::<Vec<_>>())
+        };
+        assert_eq!(threads("hosts = 3", ThreadPlacement::Host).unwrap(), [0, 0, 1, 1, 0, 0]);
+        assert_eq!(threads("hosts = 3", ThreadPlacement::Queue).unwrap(), [0, 1, 0, 1, 0, 1]);
+        assert_eq!(threads("", ThreadPlacement::Host).unwrap(), [0, 1, 0, 1, 0, 1], "each its own host");
+        for uneven in ["hosts = 4", "hosts = 0"] {
+            assert!(threads(uneven, ThreadPlacement::Host).unwrap_err().contains("same number"));
+        }
+    }
+
+    #[test]
     fn units_of_a_meter_are_converted() {
         let read = |text: &str| toml::from_str::<SensorTimes>(text);
         let exact = read("window = '20ms'").unwrap();
