@@ -14,7 +14,7 @@ const EXPERIMENT: &str = "results/fig4";
 const POLICIES: [(&str, &str); 3] =
     [("spdk-static", "static"), ("linux-interrupt", "interrupt"), ("sandman-recommended", "sandman")];
 /// The point used: the paper does not print the number of connections and the limit of a drive.
-const POINT: &str = "operating-point=16-dies";
+const POINT: &str = "operating-point=4-dies";
 const POWER: &str = "system_power_w";
 const TAIL: &str = "burst.latency_p99_us";
 
