@@ -101,7 +101,7 @@ fn every_paper_has_a_page_with_only_its_rows() {
 fn each_result_is_a_line_and_orders_are_in_words() {
     let report = super::super::text::tests::report();
     let table = material(&report, |material| markdown(Table::Rows, Some("sandman"), material));
-    assert_eq!(table.lines().count(), 2 + 55);
+    assert_eq!(table.lines().count(), 2 + 56);
     assert!(
         table.contains("| sandman-s52-lat-order | Fig 4 | sandman ~ hybrid-poll ~ spdk-static < dynamic"),
         "{table}"
