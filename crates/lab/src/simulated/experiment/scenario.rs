@@ -205,7 +205,7 @@ impl Dealt {
             return Err("it needs a connection, an I/O thread, and drives that there are");
         }
         let hosts = group.hosts.unwrap_or(group.connections);
-        if hosts == 0 || group.connections % hosts != 0 {
+        if hosts == 0 || !group.connections.is_multiple_of(hosts) {
             return Err("its hosts need the same number of connections each");
         }
         let together = if cores.placement == ThreadPlacement::Host { group.connections / hosts } else { 1 };
