@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::config::{QueuePlacement, allows};
 
@@ -79,20 +79,22 @@ impl Classes {
 /// The current classes of a server, and the distribution of connections over the I/O threads of a class.
 #[derive(Debug)]
 pub(crate) struct Placement {
-    classes: Mutex<Arc<Classes>>,
-    /// The I/O queues of each I/O thread. Added to while `classes` is locked.
+    assigned: Mutex<Assigned>,
+    /// The I/O queues of each I/O thread. Added to while `assigned` is locked.
     io_queues: Arc<[AtomicU32]>,
-    /// By host: the I/O thread of each host (its NQN) with I/O queues of a class. `None`: by queue. Locked while `classes` is.
-    hosts: Option<Mutex<HashMap<(String, u8), HostQueues>>>,
     /// Distributes admin queues round robin.
     next: AtomicUsize,
 }
 
-/// The I/O thread of a host, and its I/O queues.
-#[derive(Debug)]
-struct HostQueues {
-    thread: u16,
-    queues: Arc<AtomicU32>,
+/// A host's NQN and the class of its connections.
+type HostOfClass = (String, u8);
+
+/// What decides where a connection belongs.
+#[derive(Debug, Default)]
+struct Assigned {
+    classes: Arc<Classes>,
+    /// By host: the I/O thread of each host with I/O queues of a class, and what these queues hold. `None`: by queue.
+    hosts: Option<HashMap<HostOfClass, (u16, Weak<()>)>>,
 }
 
 /// Where a connection belongs.
@@ -109,15 +111,13 @@ pub(crate) struct Place {
 pub(crate) struct QueueCount {
     io_queues: Arc<[AtomicU32]>,
     thread: u16,
-    of_host: Option<Arc<AtomicU32>>,
+    /// Held by each I/O queue of a host, so that the host is known as long as it has one.
+    of_host: Option<Arc<()>>,
 }
 
 impl Drop for QueueCount {
     fn drop(&mut self) {
         self.io_queues[usize::from(self.thread)].fetch_sub(1, Relaxed);
-        if let Some(queues) = &self.of_host {
-            queues.fetch_sub(1, Relaxed);
-        }
     }
 }
 
@@ -125,24 +125,26 @@ impl Placement {
     /// For this number of I/O threads.
     pub(crate) fn new(io_threads: usize, by: QueuePlacement) -> Self {
         let io_queues = (0..io_threads).map(|_| AtomicU32::new(0)).collect();
-        let hosts = (by == QueuePlacement::Host).then(Mutex::default);
-        Self { classes: Mutex::default(), io_queues, hosts, next: AtomicUsize::new(0) }
+        let hosts = (by == QueuePlacement::Host).then(HashMap::new);
+        let assigned = Mutex::new(Assigned { hosts, ..Assigned::default() });
+        Self { assigned, io_queues, next: AtomicUsize::new(0) }
     }
 
     /// The classes of connections. Takes a lock: for Connect.
     pub(crate) fn classes(&self) -> Arc<Classes> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.lock().classes)
     }
 
     /// Replaces the classes.
     pub(crate) fn set_classes(&self, classes: Classes) {
-        *self.lock() = Arc::new(classes);
+        self.lock().classes = Arc::new(classes);
     }
 
     /// The place of a connection of this host that is `here`: it stays there if `here` serves its class, an I/O queue only if no
     /// other I/O thread of the class has fewer I/O queues. `None` if there is no such subsystem.
     pub(crate) fn place(&self, hostnqn: &str, subsystem: usize, is_io: bool, here: u16) -> Option<Place> {
-        let classes = self.lock();
+        let mut assigned = self.lock();
+        let Assigned { classes, hosts } = &mut *assigned;
         let class = classes.of(hostnqn, subsystem)?;
         let threads = classes.threads(class);
         let is_served_here = threads.contains(&usize::from(here));
@@ -152,21 +154,21 @@ impl Placement {
         }
         let queues =
             |&thread: &usize| (self.io_queues[thread].load(Relaxed), !is_served_here || thread != usize::from(here));
-        let Some(hosts) = &self.hosts else {
-            let thread = threads.min_by_key(queues)? as u16;
+        let fewest = |threads: Range<usize>| threads.min_by_key(queues).map(|thread| thread as u16);
+        let Some(hosts) = hosts else {
+            let thread = fewest(threads)?;
             return Some(Place { thread, count: Some(self.count(thread)) });
         };
-        let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|_, host| host.queues.load(Relaxed) > 0);
+        hosts.retain(|_, (_, queues)| queues.strong_count() > 0);
         let key = (hostnqn.to_owned(), class);
-        let known = hosts.get(&key).filter(|host| threads.contains(&usize::from(host.thread)));
-        let thread =
-            known.map_or_else(|| threads.min_by_key(queues).map(|thread| thread as u16), |host| Some(host.thread))?;
-        let host = hosts.entry(key).or_insert_with(|| HostQueues { thread, queues: Arc::default() });
-        host.thread = thread;
-        host.queues.fetch_add(1, Relaxed);
+        let known = hosts.get(&key).filter(|(thread, _)| threads.contains(&usize::from(*thread)));
+        let (thread, of_host) = match known.and_then(|(thread, queues)| Some((*thread, queues.upgrade()?))) {
+            Some(known) => known,
+            None => (fewest(threads)?, Arc::default()),
+        };
+        hosts.insert(key, (thread, Arc::downgrade(&of_host)));
         let mut count = self.count(thread);
-        count.of_host = Some(Arc::clone(&host.queues));
+        count.of_host = Some(of_host);
         Some(Place { thread, count: Some(count) })
     }
 
@@ -176,8 +178,8 @@ impl Placement {
         QueueCount { io_queues: Arc::clone(&self.io_queues), thread, of_host: None }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Arc<Classes>> {
-        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Assigned> {
+        self.assigned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -109,6 +109,29 @@ fn a_calibrated_row_lists_its_fits_and_choices() {
 }
 
 #[test]
+fn a_row_whose_result_was_known_when_a_reading_was_chosen_is_calibrated() {
+    let folder = folder();
+    let reading = |known: &str| {
+        std::fs::write(folder.path().join(READINGS), format!("[[reading]]\nid = 'clients'\nknown = [{known}]\n"))
+            .unwrap();
+        let json: Value = serde_json::from_str(&ask(folder.path(), &["--json"]).unwrap()).unwrap();
+        (json["rows"][0]["verdict"].clone(), json["rows"][0]["otherwise"].clone())
+    };
+    assert_eq!(reading("'sandman-saving'"), ("calibrated".into(), "reproduced".into()));
+    assert_eq!(reading(""), ("reproduced".into(), Value::Null));
+}
+
+#[test]
+fn readings_name_rows_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let claims = claim::parse(&texts(&[root.join(CLAIMS)]).unwrap()).unwrap();
+    for (id, known) in readings(&root).unwrap() {
+        let strange: Vec<_> = known.iter().filter(|row| !claims.iter().any(|claim| claim.id == **row)).collect();
+        assert!(strange.is_empty(), "{id}: {strange:?}");
+    }
+}
+
+#[test]
 fn a_calibrated_row_that_misses_is_listed_with_misses() {
     let folder = folder();
     let path = folder.path().join(CALIBRATION);
