@@ -4,7 +4,7 @@
 //! **Rule.** Above the high threshold the level is cut by the whole excess over the gain, between the budget and the threshold by half of it.
 //! Between the budget and the no-action threshold nothing changes; below that the level is raised by the whole distance. Both aim at the middle
 //! of the no-action range. Near the budget (half of the high threshold above it, all of it below) a mean of several readings decides, since the
-//! no-action range can be as narrow as a step of the sensor; farther away each reading does.
+//! no-action range can be as narrow as a step of the sensor; farther away each reading does. PASS acts on each (3.1), which an option selects.
 //! **Gain.** It is assumed at first, then learned from the last cut, changing at most fourfold each time. A raise with less effect than expected
 //! is ignored, since the cap may no longer limit anything, and raises use no smaller gain than the first: the last cut may have been in a range in
 //! which the cap did not limit yet. At the highest level the first gain is used again.
@@ -29,14 +29,16 @@ pub(crate) struct Thresholds {
     pub(crate) bounds: f64,
     /// Time until a level that was too high is retried.
     pub(crate) retry_after_ns: u64,
+    /// Near the budget a mean of readings decides.
+    pub(crate) averages: bool,
 }
 
 impl Thresholds {
-    /// The power of an estimate: near the budget a mean is required, farther away a prediction suffices.
+    /// The power of an estimate: near the budget a mean may be required, farther away a prediction suffices.
     pub(crate) fn power_uw(&self, budget_uw: u64, estimate: Estimate) -> Option<f64> {
         let budget_uw = budget_uw as f64;
         let near = budget_uw * (1.0 - self.high)..=budget_uw * (1.0 + self.high / 2.0);
-        if near.contains(&estimate.power_uw) {
+        if self.averages && near.contains(&estimate.power_uw) {
             return estimate.mean_uw.filter(|_| estimate.is_whole);
         }
         // An uncertain prediction cuts only if power is over the budget within its error, and raises only if it is far below.
@@ -200,6 +202,7 @@ mod tests {
         raise_gain: None,
         bounds: 16.0,
         retry_after_ns: 300_000_000_000,
+        averages: true,
     };
     const BUDGET: u64 = 300_000_000;
     /// A range equal to the budget at a gain of 1.
@@ -245,6 +248,10 @@ mod tests {
         let cut = |mean_w| Control::default().next(&LIMITS, BUDGET, (200_000_000, RANGE), (0, estimate(mean_w)), true);
         assert_eq!([None, Some(299.0)].map(cut), [None; 2]);
         assert_eq!(cut(Some(302.5)), Some(198_000_000));
+        let each = Thresholds { averages: false, ..LIMITS };
+        let level = (200_000_000, RANGE);
+        let cut = Control::default().next(&each, BUDGET, level, (0, estimate(None)), true);
+        assert_eq!(cut, Some(197_800_000), "half of 302.9 W less 298.5 W");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use pilotlight_plant::Kind;
 
 use super::actuator::CapKind;
 use super::{Domain, Mechanism};
-use crate::parameter::{self, Parameter, ParameterError, Setting, TIME, put, text, time};
+use crate::parameter::{self, Parameter, ParameterError, SWITCH, Setting, TIME, put, text, time};
 
 /// Common parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Common {
     pub stale_after_ns: u64,
     /// Time until a level that led over the budget is retried, in nanoseconds.
     pub retry_after_ns: u64,
+    /// Near the budget a mean of readings decides.
+    pub averages: bool,
     /// The inner policy.
     pub inner: &'static str,
 }
@@ -66,7 +68,7 @@ const INNERS: [&str; 13] = [
 ];
 
 /// The first [`BASIC`] are of every policy with a budget, the others of those that follow PASS's zones.
-pub(crate) const COMMON: [Parameter<Common>; 7] = [
+pub(crate) const COMMON: [Parameter<Common>; 8] = [
     Parameter {
         key: "interval",
         meaning: "length of an interval (PASS 3.1: 1s)",
@@ -116,6 +118,13 @@ pub(crate) const COMMON: [Parameter<Common>; 7] = [
         get: |p| text::format_duration(p.retry_after_ns),
         set: |p, v| time(&mut p.retry_after_ns, v),
     },
+    Parameter {
+        key: "average",
+        meaning: "near the budget the mean of five readings decides, not each one (PASS 3.1: false)",
+        allowed: SWITCH,
+        get: |p| p.averages.to_string(),
+        set: |p, v| put(&mut p.averages, v.parse().ok()),
+    },
 ];
 
 const SPAN: Parameter<Span> = Parameter {
@@ -162,6 +171,7 @@ impl Default for Common {
             no_action_ppm: 10_000,
             stale_after_ns: 10_000_000_000,
             retry_after_ns: 300_000_000_000,
+            averages: true,
             inner: "static",
         }
     }
@@ -178,6 +188,7 @@ impl Common {
             raise_gain: None,
             bounds: 16.0,
             retry_after_ns: self.retry_after_ns,
+            averages: self.averages,
         }
     }
 }

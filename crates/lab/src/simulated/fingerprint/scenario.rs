@@ -15,7 +15,7 @@ use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
-pub const ADDED: [(u8, &str, &str, &str); 8] = [
+pub const ADDED: [(u8, &str, &str, &str); 13] = [
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
     (3, "dvfs", "forecast", "2"),
@@ -24,6 +24,11 @@ pub const ADDED: [(u8, &str, &str, &str); 8] = [
     (6, "sandman", "give_back_interval", "never"),
     (7, "sandman", "worker_rest", "2ms"),
     (8, "adaptive", "longest_pause", "50us"), // no effect on machines whose server does not sleep, which all earlier results are of
+    (9, "pass", "average", "true"),
+    (10, "rapl-only", "average", "true"),
+    (11, "cpu-bandwidth", "average", "true"),
+    (12, "cpu-jailing", "average", "true"),
+    (13, "ssd-bandwidth", "average", "true"),
 ];
 
 /// Parameters that are presets of others, which are encoded instead.

@@ -2,7 +2,8 @@
 //!
 //! *Power* is the mean of the last second or since the last change of the budget, because a quota of CPU time makes power alternate within its
 //! period. *Limit*: the budget plus 2 % (PASS 3.3). *Violated*: above the limit for longer than 10 s; the paper then shows no result (section 5).
-//! All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run including the warm-up.
+//! *Above the budget* counts from the time at which power has settled, as after a step down it starts above, and as a power meter of the server's
+//! steps shows it. All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run including the warm-up.
 
 use pilotlight_sim::outcome::Stretch;
 
@@ -19,7 +20,7 @@ const MEAN_NS: u64 = 1_000_000_000;
 /// The metrics of a budget.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
-    /// The longest time above the budget in seconds, with the largest excess in it as a fraction.
+    /// The longest time above the budget since it has settled, in seconds, with the largest excess in it as a fraction.
     above: (f64, f64),
     /// The longest time above the limit, with the largest excess.
     above_limit: (f64, f64),
@@ -82,14 +83,28 @@ fn kept(series: &[Stretch], context: &Context<'_>) -> Option<Kept> {
     let deviation = measured.iter().filter(late).map(|entry| entry.error().abs()).max_by(f64::total_cmp);
     let mean_w = measured.iter().map(|entry| entry.power_w - entry.budget_w).sum::<f64>() / count;
     let squares = measured.iter().map(|entry| (entry.power_w - entry.budget_w - mean_w).powi(2)).sum::<f64>();
+    let settled = settled(&entries, &budgets, length_ns);
+    let step_w = context.experiment.sensors.and_then(|sensors| sensors.server).map_or(0.0, |meter| f64::from(meter.step_mw) / 1e3);
+    let shown = |entry: &Entry| Entry { power_w: to_steps(entry.power_w, step_w), ..*entry };
+    let is_late = |entry: &&Entry| {
+        let since_ns = begin_ns(&budgets, entry.end_ns - length_ns);
+        let after_s = settled.iter().find(|(from_ns, _)| *from_ns == since_ns).map_or(f64::INFINITY, |(_, after_s)| *after_s);
+        (entry.end_ns - since_ns) as f64 > after_s * 1e9
+    };
+    let late: Vec<Entry> = entries.iter().filter(is_late).map(shown).collect();
     Some(Kept {
-        above: longest(&entries, 0.0, length_ns),
+        above: longest(&late, 0.0, length_ns),
         above_limit: longest(&entries, LIMIT, length_ns),
         within,
         deviation: deviation.unwrap_or(f64::NAN),
         spread_w: (squares / count).sqrt(),
-        settled: settled(&entries, &budgets, length_ns),
+        settled,
     })
+}
+
+/// Rounded to a meter's steps.
+fn to_steps(power_w: f64, step_w: f64) -> f64 {
+    if step_w > 0.0 { (power_w / step_w).round() * step_w } else { power_w }
 }
 
 /// Power and budget of each bin with a budget.

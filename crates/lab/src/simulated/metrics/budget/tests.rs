@@ -55,6 +55,25 @@ fn a_small_excess_is_above_the_budget_and_within_the_limit() {
 }
 
 #[test]
+fn the_time_above_the_budget_begins_when_it_has_settled() {
+    let power_w = |second| match second {
+        0..20 => 100,
+        20..25 => 90, // 80 W are allowed
+        25..32 => 80,
+        _ => 81,
+    };
+    let kept = of(&seconds(power_w), &experiment(STEPS));
+    assert_eq!((kept.above.0, kept.above_limit.0), (8.0, 5.5));
+    assert!((kept.above.1 - 1.0 / 80.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_meter_shows_its_steps() {
+    assert_eq!([300.4, 300.6].map(|power_w| to_steps(power_w, 1.0)), [300.0, 301.0]);
+    assert_eq!(to_steps(300.4, 0.0), 300.4);
+}
+
+#[test]
 fn power_that_alternates_within_a_second_is_its_mean() {
     let halves: Vec<u64> = (0..80).map(|half| if half % 2 == 0 { 120 } else { 80 }).collect();
     let kept = of(&halves, &experiment("[]"));
