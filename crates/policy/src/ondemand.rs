@@ -4,8 +4,8 @@
 //! (Documentation/admin-guide/pm/cpufreq.rst). PACER prints `T_idle / T_total`; busy time is meant. Between two values of the knob the
 //! nearest is used; Linux uses the one above.
 //!
-//! Linux accounts a polling core as always busy. Here busy time is time in polls that found work, as PACER's server is
-//! event-based. Everything else is as in [`crate::governor`].
+//! Linux accounts a polling core as always busy. Here busy time is time in polls that found work, as PACER's server is event-based, and
+//! `loop_busy` of the rest. Everything else is as in [`crate::governor`].
 
 use crate::core_frequency::CoreFrequency;
 use crate::governor::{Governor, Rule};
@@ -24,15 +24,17 @@ pub struct Parameters {
     pub up_threshold_ppm: u32,
     /// Whether the higher load of two siblings counts for both.
     pub siblings: bool,
+    /// Share of the time without work that the event loop looks busy, in millionths.
+    pub loop_busy_ppm: u32,
 }
 
 impl Default for Parameters {
     fn default() -> Self {
-        Self { interval_ns: 10_000_000, up_threshold_ppm: 800_000, siblings: true }
+        Self { interval_ns: 10_000_000, up_threshold_ppm: 800_000, siblings: true, loop_busy_ppm: 0 }
     }
 }
 
-const TABLE: [Parameter<Parameters>; 3] = [
+const TABLE: [Parameter<Parameters>; 4] = [
     Parameter {
         key: "interval",
         meaning: "sampling period (Linux: sampling_rate, by default 10ms on most machines)",
@@ -53,6 +55,13 @@ const TABLE: [Parameter<Parameters>; 3] = [
         allowed: SWITCH,
         get: |p| p.siblings.to_string(),
         set: |p, v| put(&mut p.siblings, v.parse().ok()),
+    },
+    Parameter {
+        key: "loop_busy",
+        meaning: "share of the time without work that an application's event loop looks busy to the kernel (PACER's figures: 75%; 0%: it waits in the kernel)",
+        allowed: PERCENT,
+        get: |p| text::format_percent(p.loop_busy_ppm),
+        set: |p, v| put(&mut p.loop_busy_ppm, text::percent(v)),
     },
 ];
 
@@ -84,6 +93,8 @@ impl Rule for Parameters {
     }
 
     fn next(&self, load_ppm: u64, frequency: &CoreFrequency) -> u64 {
+        let free_ppm = WHOLE_PPM.saturating_sub(load_ppm);
+        let load_ppm = load_ppm + free_ppm * u64::from(self.loop_busy_ppm) / WHOLE_PPM;
         if load_ppm >= u64::from(self.up_threshold_ppm) {
             return frequency.highest_khz;
         }

@@ -166,6 +166,22 @@ fn a_light_load_saves_cores_and_frequency() {
     assert!(pg.cores <= 4 && pg.khz == MAX_KHZ, "{pg:?}");
 }
 
+/// IV-C as printed: cores and frequency follow the loss together, towards all of the tolerance, and drives may rest.
+#[test]
+fn the_printed_variant_lowers_the_frequency_with_the_cores() {
+    let mut server = Server::new("pacer", &[("variant", "paper")], Machine::default(), tolerance(200_000));
+    let load = rate(&server.machine, 0.1);
+    let steps = server.run(240, load);
+    let last = &steps[360..];
+    assert!(last.iter().all(|step| step.cores < 16), "{last:?}");
+    assert!(last.iter().any(|step| step.khz < MAX_KHZ), "{last:?}");
+    assert!((0.0..0.3).contains(&loss(last)), "{}", loss(last));
+    assert_eq!((server.view("state").as_str(), server.wake_limit_ns()), ("stable", 16_000));
+    let mut ours = pacer(Machine::default());
+    ours.run(240, load);
+    assert_eq!((ours.view("state").as_str(), ours.wake_limit_ns()), ("stable", 0));
+}
+
 #[test]
 fn an_hour_of_constant_load_changes_at_most_one_core_or_step() {
     for busy in [0.02, 0.1, 0.3, 0.5] {
@@ -382,6 +398,13 @@ fn native_ssd_apst_and_ondemand_set_their_knobs() {
     let khz = |load| move |server: &mut Server| server.run(2, load).last().unwrap().khz;
     assert_eq!(khz(rate(&Machine::default(), 0.1))(&mut ondemand), 600_000, "the lowest frequency");
     assert_eq!(khz(rate(&Machine::default(), 0.9))(&mut ondemand), MAX_KHZ);
+    let busy = [("loop_busy", "50%")];
+    let mut ondemand = Server::new("ondemand", &busy, Machine::default(), Goals::default());
+    let expected = MAX_KHZ * 11 / 20;
+    assert!(
+        khz(rate(&Machine::default(), 0.1))(&mut ondemand).abs_diff(expected) <= 100_000,
+        "busy for 55 % of the time"
+    );
 }
 
 #[test]

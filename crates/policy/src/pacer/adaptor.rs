@@ -2,7 +2,7 @@
 //!
 //! **Rule.** With `loss_distance = (aim - loss) / aim` (`plf` instead of `aim` in the paper) under the binding tolerance: within the dead band nothing
 //! changes. With headroom cores are removed, and the frequency is lowered only once no core can be removed. With too much loss the frequency rises,
-//! and cores are added once it is the highest. A setting that was too low is not retried under the same load until the baseline is measured again;
+//! and cores are added once it is the highest. With `refine` both follow each window, as printed. A setting that was too low is not retried under the same load until the baseline is measured again;
 //! then one step less is allowed.
 //!
 //! **Noise.** A loss is the mean of several windows, with a standard error. Headroom is computed with a higher loss, excess with a lower one. Over
@@ -185,6 +185,7 @@ impl Adaptor {
             return false;
         }
         if loss.is_certain {
+            self.each_size(|size, cpu_use| (size.measure(cpu_use), false).1);
             self.sizes.iter_mut().for_each(Size::prove);
             self.frequency.prove();
         }
@@ -202,19 +203,19 @@ impl Adaptor {
     }
 
     fn lower(&mut self, distance: f64, room_ns: f64, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
+        let mut lowered = false;
         if self.has_cores {
             let each = room_ns / self.sizes.len() as f64;
-            let mut lowered = false;
             for (group, (size, cpu_use)) in self.sizes.iter_mut().zip(&self.uses).enumerate() {
                 let fits = |n| forecast.with_cores(group, n) <= each;
                 lowered |= size.lower(cpu_use.share(), distance, parameters, fits);
             }
-            if lowered || !self.sizes.iter().all(Size::is_settled) {
+            if !parameters.refines && (lowered || !self.sizes.iter().all(Size::is_settled)) {
                 return lowered;
             }
         }
         let before_khz = self.frequency.khz;
-        let lowered = self.can_set_frequency()
+        lowered |= self.can_set_frequency()
             && self.frequency.lower(distance, parameters, |slower| forecast.with_frequency(slower) <= room_ns);
         self.note_frequency(before_khz, parameters);
         lowered
@@ -230,11 +231,12 @@ impl Adaptor {
 
     fn raise(&mut self, distance: f64, parameters: &Parameters) -> bool {
         let before_khz = self.frequency.khz;
-        if self.can_set_frequency() && self.frequency.raise(distance, parameters) {
+        let raised = self.can_set_frequency() && self.frequency.raise(distance, parameters);
+        if raised {
             self.note_frequency(before_khz, parameters);
-            return true;
         }
-        self.has_cores && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters))
+        let goes_on = self.has_cores && (parameters.refines || !raised);
+        raised | (goes_on && self.each_size(|size, cpu_use| size.raise(cpu_use, distance, parameters)))
     }
 
     /// Ends savings. If they are the `cause`, settings not proven to keep the tolerance are not retried under this load; if all were proven, none

@@ -6,6 +6,8 @@ use super::parameters::{Parameters, share};
 
 /// CPU use above this multiple of the target is a higher load, not noise; chosen.
 const GROWN: f64 = 1.1;
+/// The highest measured alpha, as that of the parameter.
+const MOST_SLOPE: f64 = 2.0;
 
 /// The size of a core group.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,6 +24,9 @@ pub(super) struct Size {
     proven: Option<usize>,
     /// Whether more headroom would remove no core.
     is_settled: bool,
+    /// Total CPU use before the last removal, until the use after it is known, and their ratio.
+    before: Option<f64>,
+    slope: f64,
 }
 
 /// Cores on which a group of `n` with this CPU use reaches the target; at least 1.
@@ -32,7 +37,7 @@ pub(super) fn needed(alpha: f64, n: usize, cpu_use: f64, desired: f64) -> usize 
 
 impl Size {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, n: most, desired: 0.0, floor: 1, proven: None, is_settled: false }
+        Self { most, n: most, desired: 0.0, floor: 1, proven: None, is_settled: false, before: None, slope: 1.0 }
     }
 
     /// Takes over the state from another number of cores in the group.
@@ -47,6 +52,17 @@ impl Size {
     /// The target CPU use.
     pub(super) fn desired(&self) -> f64 {
         self.desired
+    }
+
+    fn alpha(&self, parameters: &Parameters) -> f64 {
+        parameters.alpha.unwrap_or(self.slope)
+    }
+
+    /// Measures by how much total CPU use has grown with the last removal; this use is that of all the time since.
+    pub(super) fn measure(&mut self, cpu_use: f64) {
+        if let Some(before) = self.before.take_if(|_| cpu_use > 0.0) {
+            self.slope = (self.n as f64 * cpu_use / before).clamp(1.0, MOST_SLOPE);
+        }
     }
 
     /// Starts savings under another load, with this use of all cores.
@@ -64,7 +80,7 @@ impl Size {
         (self.floor, self.is_settled) = ((self.floor - usize::from(retry)).max(1), false);
         let Some(proven) = self.proven else { return self.desired = cpu_use };
         let limit = share(parameters.use_limit_ppm);
-        let n = proven.max(self.floor).max(needed(parameters.alpha, self.n, cpu_use, limit)).min(self.most); // the load may be slightly higher
+        let n = proven.max(self.floor).max(needed(self.alpha(parameters), self.n, cpu_use, limit)).min(self.most); // the load may be slightly higher
         (self.desired, self.n) = ((self.n as f64 * cpu_use / n as f64).min(limit), n);
     }
 
@@ -78,7 +94,7 @@ impl Size {
     ) -> bool {
         let limit = share(parameters.use_limit_ppm);
         let desired = (self.desired + parameters.beta * distance).min(limit);
-        let target = needed(parameters.alpha, self.n, cpu_use, desired).max(self.floor).min(self.n);
+        let target = needed(self.alpha(parameters), self.n, cpu_use, desired).max(self.floor).min(self.n);
         let mut n = target;
         while n < self.n && !fits(n) {
             n = (n + self.n).div_ceil(2);
@@ -87,7 +103,8 @@ impl Size {
         self.is_settled = self.n <= self.floor || is_refused || (target == self.n && desired >= limit);
         // No wind-up: the target grows until it requires fewer cores, then to their CPU use.
         if n < self.n {
-            self.desired = desired.min(parameters.alpha * self.n as f64 * cpu_use / n as f64);
+            self.desired = desired.min(self.alpha(parameters) * self.n as f64 * cpu_use / n as f64);
+            self.before = Some(self.n as f64 * cpu_use);
         } else if !is_refused && self.n > self.floor {
             self.desired = desired;
         }
@@ -108,7 +125,7 @@ impl Size {
         let desired = (self.desired + parameters.beta * distance).max(cpu_use * self.n as f64 / self.most as f64);
         // A number that has kept the tolerance before suffices, or one more.
         let most = self.proven.map_or(self.most, |proven| proven.max(self.floor));
-        let n = needed(parameters.alpha, self.n, cpu_use, desired).clamp(self.floor, most);
+        let n = needed(self.alpha(parameters), self.n, cpu_use, desired).clamp(self.floor, most);
         (self.desired, self.n) = (desired.min(cpu_use * self.n as f64 / n as f64), n);
         true
     }
@@ -118,7 +135,7 @@ impl Size {
         if cpu_use <= self.desired * GROWN {
             return false;
         }
-        let (before, n) = (self.n, needed(parameters.alpha, self.n, cpu_use, self.desired).min(self.most));
+        let (before, n) = (self.n, needed(self.alpha(parameters), self.n, cpu_use, self.desired).min(self.most));
         self.n = n.max(before);
         n > before
     }
@@ -136,7 +153,7 @@ impl Size {
             self.floor = self.floor.max((self.n + proven).div_ceil(2)).max(self.n + 1).min(self.most);
             self.proven = self.proven.map(|proven| proven.max(self.floor));
         }
-        (self.n, self.is_settled) = (self.most, false);
+        (self.n, self.is_settled, self.before) = (self.most, false, None);
     }
 
     /// Records that the current number keeps the tolerance.
@@ -178,7 +195,7 @@ mod tests {
         let mut size = Size::new(48);
         size.begin(0.1);
         assert!(size.lower(0.1, 1.0, &parameters, |_| true));
-        assert_eq!((size.n, size.desired()), (26, parameters.alpha * 48.0 * 0.1 / 26.0), "their resulting use");
+        assert_eq!((size.n, size.desired()), (26, 1.05 * 48.0 * 0.1 / 26.0), "their resulting use");
     }
 
     #[test]
@@ -190,6 +207,19 @@ mod tests {
             assert!(!size.lower(0.1, 1.0, &parameters, |_| false) && size.is_settled());
         }
         assert!(size.desired() < 0.2 && size.lower(0.1, 1.0, &parameters, |_| true), "{size:?}");
+    }
+
+    #[test]
+    fn alpha_is_measured_by_the_last_removal() {
+        let parameters = Parameters { alpha: None, ..Parameters::default() };
+        let mut size = Size::new(48);
+        size.begin(0.1);
+        assert!(size.lower(0.1, 1.0, &parameters, |_| true));
+        assert_eq!(size.n, 24, "nothing is measured yet");
+        size.measure(0.24);
+        assert_eq!(needed(size.alpha(&parameters), 24, 0.24, 0.36), 20, "1.2 x 16");
+        size.measure(0.5);
+        assert!((size.slope - 1.2).abs() < 1e-9, "the load may have changed since");
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct Parameters {
     pub busy_threshold_ppm: u32,
     /// The highest target CPU use.
     pub use_limit_ppm: u32,
-    /// Total CPU use after cores were removed, relative to before.
-    pub alpha: f64,
+    /// Total CPU use after cores were removed, relative to before; `None` for that of the last change.
+    pub alpha: Option<f64>,
     /// Change of the target CPU use for a loss distance of 1.
     pub beta: f64,
     /// Change of the frequency for a loss distance of 1, as a share of the highest; not above 0.
@@ -54,6 +54,10 @@ pub struct Parameters {
     pub background: bool,
     /// Whether drives may enter idle states while the server is idle.
     pub drives: bool,
+    /// Whether they may under a stable load too.
+    pub stable_drives: bool,
+    /// Whether the frequency follows the loss together with the number of cores, not after it.
+    pub refines: bool,
     /// Time from the last request until they may, in nanoseconds.
     pub after_writes_ns: u64,
     /// Whether the whole server may sleep while no requests come.
@@ -93,7 +97,7 @@ impl Default for Parameters {
             burst_threshold_ppm: 500_000,
             busy_threshold_ppm: 800_000,
             use_limit_ppm: 700_000,
-            alpha: 1.05,
+            alpha: Some(1.05),
             beta: 0.1,
             gamma: -0.05,
             forecast: 1.0,
@@ -106,6 +110,8 @@ impl Default for Parameters {
             gate: Gate::Sleep,
             background: true,
             drives: true,
+            stable_drives: false,
+            refines: false,
             after_writes_ns: 30_000_000_000,
             server_sleep: true,
         }
@@ -114,7 +120,14 @@ impl Default for Parameters {
 
 const SHARE: &str = "a share from 0% to 100%";
 
-const TABLE: [Parameter<Parameters>; 25] = [
+const TABLE: [Parameter<Parameters>; 28] = [
+    Parameter {
+        key: "variant",
+        meaning: "sets aim, forecast, load_change, dead_band, alpha, refine and stable_drives to the printed rule, or as recommended; other settings apply after it",
+        allowed: "recommended, or paper (PACER IV-C: aim 100%, forecast 0, load_change 0%, dead_band 0%, alpha measured, refine true; stable_drives true)",
+        get: |p| p.variant().to_owned(),
+        set: |p, v| p.set_variant(v),
+    },
     Parameter {
         key: "interval",
         meaning: "length of an interval: the window of the burst check (PACER IV-B: 500ms)",
@@ -197,11 +210,11 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "alpha",
-        meaning: "CPU use of all cores after some were removed, relative to before (PACER's alpha, not printed; \
+        meaning: "CPU use of all cores after some were removed, relative to before (PACER's alpha, which IV-C measures; \
                   chosen; results/pacer-sensitivity: hardly any effect from 1.01 to 1.1)",
-        allowed: "a number from 1 to 2",
-        get: |p| p.alpha.to_string(),
-        set: |p, v| put(&mut p.alpha, text::within(v, 1.0, 2.0)),
+        allowed: "a number from 1 to 2, or measured: that of the last change",
+        get: |p| p.alpha.map_or("measured".to_owned(), |alpha| alpha.to_string()),
+        set: |p, v| put(&mut p.alpha, if v == "measured" { Some(None) } else { text::within(v, 1.0, 2.0).map(Some) }),
     },
     Parameter {
         key: "beta",
@@ -263,11 +276,18 @@ const TABLE: [Parameter<Parameters>; 25] = [
     },
     Parameter {
         key: "load_change",
-        meaning: "change of rate, size or read share from which the baseline is measured again (chosen; results/pacer-sensitivity: at 50% \
-                  a third more is saved under steps of 15s)",
+        meaning: "change of rate, size or read share from which the baseline is measured again; 0%: never, as printed (chosen; \
+                  results/pacer-sensitivity: at 50% a third more is saved under steps of 15s)",
         allowed: SHARE,
         get: |p| text::format_percent(p.load_change_ppm),
-        set: |p, v| put(&mut p.load_change_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
+        set: |p, v| put(&mut p.load_change_ppm, text::percent(v)),
+    },
+    Parameter {
+        key: "refine",
+        meaning: "the frequency follows the loss together with the number of cores (PACER IV-C), not only once no core can be removed (chosen)",
+        allowed: SWITCH,
+        get: |p| p.refines.to_string(),
+        set: |p, v| put(&mut p.refines, v.parse().ok()),
     },
     Parameter {
         key: "adapt",
@@ -299,6 +319,13 @@ const TABLE: [Parameter<Parameters>; 25] = [
         allowed: SWITCH,
         get: |p| p.drives.to_string(),
         set: |p, v| put(&mut p.drives, v.parse().ok()),
+    },
+    Parameter {
+        key: "stable_drives",
+        meaning: "drives may enter such states under a stable load too (chosen: false, as the loss does not forecast their wake-ups)",
+        allowed: SWITCH,
+        get: |p| p.stable_drives.to_string(),
+        set: |p, v| put(&mut p.stable_drives, v.parse().ok()),
     },
     Parameter {
         key: "after_writes",
@@ -347,7 +374,9 @@ impl Parameters {
     /// # Errors
     /// If a parameter does not exist, a value is not allowed, or thresholds are not in order.
     pub fn read(settings: &[(&str, &str)]) -> Result<Self, ParameterError> {
-        let read: Self = parameter::read(NAME, &TABLE, settings)?;
+        let mut ordered = settings.to_vec();
+        ordered.sort_by_key(|(key, _)| *key != "variant");
+        let read: Self = parameter::read(NAME, &TABLE, &ordered)?;
         let wrong = |message: &str| Err(ParameterError::Conflict(message.to_owned()));
         if read.stable_threshold_ppm >= read.unstable_threshold_ppm {
             return wrong("stable_threshold must be below unstable_threshold");
@@ -361,6 +390,45 @@ impl Parameters {
         Ok(read)
     }
 
+    fn set_variant(&mut self, which: &str) -> Option<()> {
+        let Self { aim_ppm, forecast, load_change_ppm, dead_band_ppm, alpha, refines, stable_drives, .. } =
+            Self::default();
+        *self = match which {
+            "recommended" => Self {
+                aim_ppm,
+                forecast,
+                load_change_ppm,
+                dead_band_ppm,
+                alpha,
+                refines,
+                stable_drives,
+                ..self.clone()
+            },
+            "paper" => Self {
+                aim_ppm: 1_000_000,
+                forecast: 0.0,
+                load_change_ppm: 0,
+                dead_band_ppm: 0,
+                alpha: None,
+                refines: true,
+                stable_drives: true,
+                ..self.clone()
+            },
+            _ => return None,
+        };
+        Some(())
+    }
+
+    /// The name of the variant in force.
+    fn variant(&self) -> &'static str {
+        let is_like = |which: &&str| {
+            let mut like = self.clone();
+            like.set_variant(which);
+            like == *self
+        };
+        ["recommended", "paper"].into_iter().find(is_like).unwrap_or("own")
+    }
+
     /// All of them.
     #[must_use]
     pub fn list(&self) -> Vec<Setting> {
@@ -371,4 +439,18 @@ impl Parameters {
 /// A share in millionths as a number.
 pub(super) fn share(ppm: u32) -> f64 {
     f64::from(ppm) / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_paper_variant_is_the_printed_rule() {
+        let paper = Parameters::read(&[("aim", "90%"), ("variant", "paper")]).unwrap();
+        assert_eq!((paper.aim_ppm, paper.alpha, paper.refines, paper.variant()), (900_000, None, true, "own"));
+        assert_eq!(Parameters::read(&[("variant", "paper")]).unwrap().variant(), "paper");
+        assert_eq!(Parameters::default().variant(), "recommended");
+        assert!(Parameters::read(&[("variant", "printed")]).is_err());
+    }
 }

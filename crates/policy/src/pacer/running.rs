@@ -177,10 +177,13 @@ impl Running {
         }
     }
 
-    /// Wake-up limit of drives: the tolerance while the server is idle, else 0, as the forecast contains no wake-ups.
+    /// Wake-up limit of drives: the tolerance while the server is idle, or is allowed to be under a stable load; else 0, as the forecast contains no
+    /// wake-ups.
     fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
         let is_idle = self.state == State::Idle && !self.background.is_left();
-        if is_idle && self.now_ns >= self.settled_ns(parameters) { self.tolerated_ns() } else { 0 }
+        let is_stable = parameters.stable_drives && self.state == State::Stable;
+        let may_rest = is_stable || is_idle && self.now_ns >= self.settled_ns(parameters);
+        if may_rest { self.tolerated_ns() } else { 0 }
     }
 
     /// Allowed increase of latency; 0 without a baseline.

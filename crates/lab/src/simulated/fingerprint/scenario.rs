@@ -15,7 +15,7 @@ use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
-pub const ADDED: [(u8, &str, &str, &str); 13] = [
+pub const ADDED: [(u8, &str, &str, &str); 20] = [
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
     (3, "dvfs", "forecast", "2"),
@@ -29,10 +29,18 @@ pub const ADDED: [(u8, &str, &str, &str); 13] = [
     (11, "cpu-bandwidth", "average", "true"),
     (12, "cpu-jailing", "average", "true"),
     (13, "ssd-bandwidth", "average", "true"),
+    (14, "pacer", "refine", "false"),
+    (15, "pg", "refine", "false"),
+    (16, "dvfs", "refine", "false"),
+    (17, "pacer", "stable_drives", "false"),
+    (18, "pg", "stable_drives", "false"),
+    (19, "dvfs", "stable_drives", "false"),
+    (20, "ondemand", "loop_busy", "0%"),
 ];
 
 /// Parameters that are presets of others, which are encoded instead.
-const DERIVED: [(&str, &str); 2] = [("sandman", "guards"), ("sandman", "variant")];
+const DERIVED: [(&str, &str); 5] =
+    [("sandman", "guards"), ("sandman", "variant"), ("pacer", "variant"), ("pg", "variant"), ("dvfs", "variant")];
 
 /// Values of parameters that are encoded under an earlier name: policy, key, value, encoded value.
 const RENAMED: [(&str, &str, &str, &str); 2] =

@@ -84,11 +84,16 @@ fn kept(series: &[Stretch], context: &Context<'_>) -> Option<Kept> {
     let mean_w = measured.iter().map(|entry| entry.power_w - entry.budget_w).sum::<f64>() / count;
     let squares = measured.iter().map(|entry| (entry.power_w - entry.budget_w - mean_w).powi(2)).sum::<f64>();
     let settled = settled(&entries, &budgets, length_ns);
-    let step_w = context.experiment.sensors.and_then(|sensors| sensors.server).map_or(0.0, |meter| f64::from(meter.step_mw) / 1e3);
+    let step_w = context
+        .experiment
+        .sensors
+        .and_then(|sensors| sensors.server)
+        .map_or(0.0, |meter| f64::from(meter.step_mw) / 1e3);
     let shown = |entry: &Entry| Entry { power_w: to_steps(entry.power_w, step_w), ..*entry };
     let is_late = |entry: &&Entry| {
         let since_ns = begin_ns(&budgets, entry.end_ns - length_ns);
-        let after_s = settled.iter().find(|(from_ns, _)| *from_ns == since_ns).map_or(f64::INFINITY, |(_, after_s)| *after_s);
+        let after_s =
+            settled.iter().find(|(from_ns, _)| *from_ns == since_ns).map_or(f64::INFINITY, |(_, after_s)| *after_s);
         (entry.end_ns - since_ns) as f64 > after_s * 1e9
     };
     let late: Vec<Entry> = entries.iter().filter(is_late).map(shown).collect();
