@@ -98,8 +98,9 @@ pub(super) struct Program {
     pub(super) handed_over: VecDeque<Request>,
     pub(super) helper_is_busy: bool,
     outstanding: u32,
-    /// Remaining commands of split requests.
+    /// Remaining commands of split requests: at their drive, and whose interrupts the kernel has not handled.
     tally: Tally,
+    handled: Tally,
     waits: bool,
     /// It waits for a backlog: for due work, or to start the held write.
     blocked: bool,
@@ -128,6 +129,7 @@ impl Program {
             helper_is_busy: false,
             outstanding: 0,
             tally: Tally::default(),
+            handled: Tally::default(),
             waits: false,
             blocked: false,
             held: None,
@@ -405,10 +407,9 @@ impl Scheduled {
     pub(super) fn will_be_done(&mut self, job: usize, request: Request, done_ns: u64) {
         let commands = self.split(job).commands();
         let program = &mut self.programs[job];
-        // Polling finds a request at its last command; other methods handle each command ([`Self::handled`]).
-        let looks = matches!(program.job.method, IoMethod::Classic | IoMethod::Hybrid);
-        let all_ns = if looks { program.tally.done(request.number, commands, done_ns) } else { Some(done_ns) };
-        let Some(done_ns) = all_ns else { return };
+        // A drive works on the commands of a request together, so they end together. Polling finds the last; other methods handle each
+        // ([`Self::handled`]).
+        let Some(done_ns) = program.tally.done(request.number, commands, done_ns) else { return };
         match program.job.method {
             IoMethod::Classic => self.dispatch.found(program.task, done_ns),
             IoMethod::Hybrid => {
@@ -418,7 +419,7 @@ impl Scheduled {
                     self.was_away(job, request);
                 }
             }
-            _ => self.push(done_ns, JobEvent::Done(job, request)),
+            _ => (0..commands).for_each(|_| self.push(done_ns, JobEvent::Done(job, request))),
         }
     }
 
@@ -427,7 +428,7 @@ impl Scheduled {
         let commands = self.split(job).commands();
         let program = &mut self.programs[job];
         program.pending = program.pending.saturating_sub(1);
-        if program.tally.done(request.number, commands, now_ns).is_none() {
+        if program.handled.done(request.number, commands, now_ns).is_none() {
             return false;
         }
         program.ready.push_back(request);
