@@ -66,6 +66,7 @@ fn scenario(cores: u16, duration_ns: u64) -> Scenario {
     let profile = text("profiles/pass-sys-111c-nr.toml");
     let files = MachineFiles::parse(&profile, &text(&calibration_of(&profile).unwrap())).unwrap();
     let mut machine = files.machine(&[]).unwrap();
+    machine.power.family.kernel_idles_deep = false; // member `idle-shallow`: 317 W at 1 % of one CPU
     machine.limits.quota_of_main = true; // SPDK's reactors are all in one group
     let job = |at: u16| Connection {
         thread: at % 8,
@@ -141,5 +142,5 @@ fn the_simulated_server_is_close_to_its_fitted_rows() {
     println!(
         "largest deviation: {power:.1} % of watts, {others:.1} % of requests without a quota, {of_quota:.1} % with one"
     );
-    assert!(power < 8.0 && others < 30.0, "{power} % and {others} %");
+    assert!(power < 8.0 && others < 20.0, "{power} % and {others} %");
 }
