@@ -2,7 +2,7 @@
 //!
 //! **Rule.** A *pool* is filled with the quota at the start of each period. A running worker takes a *slice* at a time; a worker that goes to
 //! sleep returns the rest of its slice. If the pool is empty, a worker that has used its slice is throttled at its next loop boundary until
-//! the period ends. Throttled workers then get slices first, in the order of throttling. Overuse (at most one loop) is deducted from the next
+//! the period ends. The exit from an idle state is not charged. Throttled workers then get slices first, in the order of throttling. Overuse (at most one loop) is deducted from the next
 //! slice. A changed quota refills the pool and ends all slices, as `tg_set_cfs_bandwidth` does.
 //!
 //! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), usage is exact (the kernel samples at timer
@@ -171,7 +171,7 @@ impl CoreQuota {
         }
     }
 
-    /// Whether a throttled core may run again at `now_ns`.
+    /// Whether a throttled core may run again at `now_ns`; it is charged for awake time above `awake_ns`.
     pub(crate) fn run_again(&mut self, pool: &mut QuotaPool, core: u16, now_ns: u64, awake_ns: u64) -> bool {
         pool.advance(now_ns);
         let Some(place) = pool.released.iter().position(|&(of, ..)| of == core) else { return false };

@@ -193,8 +193,8 @@ impl Core {
         if at_ns >= until_ns {
             return Boundary::Wait;
         }
-        let awake_ns = self.awake_ns();
-        if !self.quota.run_again(&mut shared.quota, self.id, at_ns, awake_ns) {
+        let charged_ns = self.awake_ns() + exit_ns; // the kernel charges a task from the time at which it runs
+        if !self.quota.run_again(&mut shared.quota, self.id, at_ns, charged_ns) {
             return Boundary::Again; // others took the available time
         }
         self.wake_up(shared, at_ns, exit_ns);
