@@ -58,7 +58,8 @@ const TABLE: [Parameter<Parameters>; 4] = [
     },
     Parameter {
         key: "loop_busy",
-        meaning: "share of the time without work that an application's event loop looks busy to the kernel (PACER's figures: 75%; 0%: it waits in the kernel)",
+        meaning: "share of the time without work that an application's event loop looks busy to the kernel (75% follows from \
+                  what PACER prints for BERT; 0%: it waits in the kernel)",
         allowed: PERCENT,
         get: |p| text::format_percent(p.loop_busy_ppm),
         set: |p, v| put(&mut p.loop_busy_ppm, text::percent(v)),

@@ -175,8 +175,18 @@ fn the_printed_variant_lowers_the_frequency_with_the_cores() {
     let last = &steps[360..];
     assert!(last.iter().all(|step| step.cores < 16), "{last:?}");
     assert!(last.iter().any(|step| step.khz < MAX_KHZ), "{last:?}");
-    assert!((0.0..0.3).contains(&loss(last)), "{}", loss(last));
+    let both = |two: &[Step]| two[1].cores < two[0].cores && two[1].khz < two[0].khz;
+    assert!(steps.windows(2).any(both), "in one step: {steps:?}");
+    // It aims at all of the tolerance and passes it by a step: no forecast.
+    assert!((0.1..0.3).contains(&loss(last)), "{}", loss(last));
     assert_eq!((server.view("state").as_str(), server.wake_limit_ns()), ("stable", 16_000));
+    server.step(rate(&server.machine, 0.9));
+    assert_eq!((server.view("state").as_str(), server.wake_limit_ns()), ("unstable", 0), "a burst ends all of it");
+    for (name, moves) in [("pg", [true, false]), ("dvfs", [false, true])] {
+        let mut server = Server::new(name, &[("variant", "paper")], Machine::default(), tolerance(200_000));
+        let last = *server.run(240, load).last().unwrap();
+        assert_eq!([last.cores < 16, last.khz < MAX_KHZ], moves, "{name}: {last:?}");
+    }
     let mut ours = pacer(Machine::default());
     ours.run(240, load);
     assert_eq!((ours.view("state").as_str(), ours.wake_limit_ns()), ("stable", 0));

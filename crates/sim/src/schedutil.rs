@@ -10,8 +10,9 @@
 //!
 //! **Differences from Linux.** No estimate of a task's utilisation (`util_est`): it is updated when a task goes to sleep, at most each millisecond,
 //! and follows a falling average by a quarter each time. So it never changes for a reactor that polls, throttled or not, and for a worker that
-//! sleeps between requests it lags by some 3 ms; only a core that had slept for long would start faster. The average is updated every [`STEP_NS`], idle time before running time, not every 1,024 us; decisions are on a time
-//! grid, not at the scheduler's ticks; a core in a wait instruction counts as idle.
+//! sleeps between requests it lags by some 3 ms; only a core that had slept for long would start faster. The average is updated every [`STEP_NS`],
+//! idle time before running time, not every 1,024 us; decisions are on a time grid, not at the scheduler's ticks; a core in a wait instruction counts
+//! as idle.
 
 use crate::machine::{Governor, Machine, Speed};
 

@@ -1,12 +1,12 @@
 //! Adapts the number of cores, then the frequency, to a loss of latency (PACER IV-C).
 //!
-//! **Rule.** With `loss_distance = (aim - loss) / aim` (`plf` instead of `aim` in the paper) under the binding tolerance: within the dead band nothing
-//! changes. With headroom cores are removed, and the frequency is lowered only once no core can be removed. With too much loss the frequency rises,
-//! and cores are added once it is the highest. With `refine` both follow each window, as printed. A setting that was too low is not retried under the same load until the baseline is measured again;
-//! then one step less is allowed.
+//! **Rule.** With `loss_distance = (aim - loss) / aim` (`plf` instead of `aim` in the paper) under the binding tolerance: within the dead band
+//! nothing changes. With headroom cores are removed, and the frequency is lowered only once no core can be removed. With too much loss the frequency
+//! rises, and cores are added once it is the highest. With `refine` both follow each window, as printed. A setting that was too low is not retried
+//! under the same load until the baseline is measured again; then one step less is allowed.
 //!
 //! **Noise.** A loss is the mean of several windows, with a standard error. Headroom is computed with a higher loss, excess with a lower one. Over
-//! many windows noise sometimes shows headroom, so a setting that has been stable for long is held until savings start again.
+//! many windows noise sometimes shows headroom, so a setting that has been stable for long is held until savings start again; not with `refine`.
 
 use super::cores::Size;
 use super::forecast::Forecast;
@@ -157,7 +157,7 @@ impl Adaptor {
         forecast: &mut Forecast<'_>,
     ) {
         self.is_held = false;
-        let known = self.load.filter(|known| !known.differs(load, share(parameters.load_change_ppm), 0.0));
+        let known = self.load.filter(|known| !known.differs(load, parameters.other_load(), 0.0));
         self.load = Some(known.unwrap_or(*load));
         if known.is_none() {
             self.each_size(|size, cpu_use| (size.begin(cpu_use), false).1);
@@ -178,6 +178,9 @@ impl Adaptor {
     pub(super) fn step(&mut self, loss: &Loss, parameters: &Parameters, forecast: &mut Forecast<'_>) -> bool {
         // The last windows may show more excess than the mean.
         let distance = loss.distance.min(loss.excess).clamp(MIN_DISTANCE, 1.0);
+        if loss.is_certain {
+            self.each_size(|size, cpu_use| (size.measure(cpu_use), false).1);
+        }
         if loss.is_beyond(parameters) {
             return (loss.is_certain || distance < SURE_DISTANCE) && self.raise(distance, parameters);
         }
@@ -185,7 +188,6 @@ impl Adaptor {
             return false;
         }
         if loss.is_certain {
-            self.each_size(|size, cpu_use| (size.measure(cpu_use), false).1);
             self.sizes.iter_mut().for_each(Size::prove);
             self.frequency.prove();
         }
@@ -197,7 +199,7 @@ impl Adaptor {
             && loss.headroom > share(parameters.dead_band_ppm)
             && !self.sizes.iter().all(Size::is_settled);
         self.steady += usize::from(!grows);
-        self.is_held |= self.steady >= HELD_AFTER * parameters.windows;
+        self.is_held |= !parameters.refines && self.steady >= HELD_AFTER * parameters.windows;
         let may_lower = !self.is_held && loss.headroom > share(parameters.dead_band_ppm);
         may_lower && self.lower(loss.headroom.min(1.0), loss.room_ns, parameters, forecast)
     }

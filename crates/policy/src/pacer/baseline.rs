@@ -4,7 +4,7 @@
 //! again, without savings, after some time and when the load changes.
 
 use super::load::Load;
-use super::parameters::{Parameters, share};
+use super::parameters::Parameters;
 
 /// Minimum lifetime as a multiple of the measuring time; chosen, so that measuring costs at most a twentieth of the savings.
 const MIN_TIMES: u64 = 20;
@@ -39,7 +39,7 @@ impl Baseline {
 
     /// Whether it was measured under a different load.
     pub(super) fn is_of_other(&self, load: &Load, loss: f64, parameters: &Parameters) -> bool {
-        self.load.differs(load, share(parameters.load_change_ppm), loss)
+        self.load.differs(load, parameters.other_load(), loss)
     }
 }
 

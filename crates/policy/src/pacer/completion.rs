@@ -18,7 +18,7 @@
 use pilotlight_plant::{Command, CompletionMode, Depth, NEVER, Start, ThreadId};
 
 use super::load::Load;
-use super::parameters::{Parameters, share};
+use super::parameters::Parameters;
 
 /// CPU time of an empty poll, in nanoseconds; chosen.
 const ROUND_NS: f64 = 1_000.0;
@@ -159,7 +159,7 @@ impl Completion {
         (service_ns, allowed_ns): (f64, f64),
         parameters: &Parameters,
     ) {
-        if self.load.is_none_or(|known| known.differs(load, share(parameters.load_change_ppm), 0.0)) {
+        if self.load.is_none_or(|known| known.differs(load, parameters.other_load(), 0.0)) {
             self.load = Some(*load);
             self.sleep.iter_mut().for_each(|sleep| sleep.wake = CostEstimate::new(sleep.wake.reported_ns));
             self.rests.iter_mut().for_each(|rests| rests.delay = CostEstimate::new(1.0));

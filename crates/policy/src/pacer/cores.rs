@@ -72,6 +72,7 @@ impl Size {
 
     /// Scales the target with the service time at another frequency.
     pub(super) fn scale(&mut self, slower: f64, parameters: &Parameters) {
+        self.before = self.before.map(|before| before * slower);
         self.desired = (self.desired * slower).min(share(parameters.use_limit_ppm));
     }
 
@@ -121,7 +122,7 @@ impl Size {
         if self.n == self.most {
             return false;
         }
-        (self.floor, self.is_settled) = (self.floor.max(self.n + 1), false);
+        (self.floor, self.is_settled, self.before) = (self.floor.max(self.n + 1), false, None);
         let desired = (self.desired + parameters.beta * distance).max(cpu_use * self.n as f64 / self.most as f64);
         // A number that has kept the tolerance before suffices, or one more.
         let most = self.proven.map_or(self.most, |proven| proven.max(self.floor));
@@ -136,7 +137,7 @@ impl Size {
             return false;
         }
         let (before, n) = (self.n, needed(self.alpha(parameters), self.n, cpu_use, self.desired).min(self.most));
-        self.n = n.max(before);
+        (self.n, self.before) = (n.max(before), None);
         n > before
     }
 
@@ -220,6 +221,15 @@ mod tests {
         assert_eq!(needed(size.alpha(&parameters), 24, 0.24, 0.36), 20, "1.2 x 16");
         size.measure(0.5);
         assert!((size.slope - 1.2).abs() < 1e-9, "the load may have changed since");
+        let total = size.n as f64 * 0.24;
+        assert!((0..9).any(|_| size.lower(0.24, 1.0, &parameters, |_| true)));
+        size.scale(1.5, &parameters);
+        size.measure(1.1 * 1.5 * total / size.n as f64);
+        assert!((size.slope - 1.1).abs() < 1e-9, "without what a lower frequency adds: {}", size.slope);
+        assert!((0..9).any(|_| size.lower(0.3, 1.0, &parameters, |_| true)));
+        assert!(size.raise(0.5, -1.0, &parameters));
+        size.measure(0.9);
+        assert!((size.slope - 1.1).abs() < 1e-9, "not across an addition: {}", size.slope);
     }
 
     #[test]

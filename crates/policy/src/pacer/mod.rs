@@ -6,17 +6,18 @@
 //! **Terms.** The *tolerance* (`plf`) is the allowed increase of latency over that without savings, as a share; 0.2 by default, as in the paper. The
 //! *loss* is the actual increase. The *baseline* is latency without savings.
 //!
-//! **Algorithm.** Every interval (500 ms) the *state* follows from latency and CPU use: `state`. *Unstable*: no savings; once latency over `k` windows
-//! diverges little (`stability`), it becomes the baseline (`baseline`) and savings start. *Stable*: after each window cores, then the frequency, follow
-//! the loss: `adaptor`, `cores`, `frequency`; a step whose `forecast` exceeds the tolerance is not made; `migrator` moves I/O threads and puts cores to
-//! sleep, by `groups`. A burst, another load, or the age of the baseline end savings at once. *Idle*: one core of each group, and `background` work at
-//! its highest rate until none is left; then drives may enter idle states with wake-up times within the tolerance. On a plant of one core the tolerance
-//! governs how that core waits for requests, instead of cores and frequency: `completion`.
+//! **Algorithm.** Every interval (500 ms) the *state* follows from latency and CPU use: `state`. *Unstable*: no savings; once latency over `k`
+//! windows diverges little (`stability`), it becomes the baseline (`baseline`) and savings start. *Stable*: after each window cores, then the
+//! frequency, follow the loss: `adaptor`, `cores`, `frequency`; a step whose `forecast` exceeds the tolerance is not made (`variant = paper`: no
+//! forecast, both together); `migrator` moves I/O threads and puts cores to sleep, by `groups`. A burst, another load, or the age of the baseline end
+//! savings at once. *Idle*: one core of each group, and `background` work at its highest rate until none is left; then drives may enter idle states
+//! with wake-up times within the tolerance (with `stable_drives` in Stable too). On a plant of one core the tolerance governs how that core waits for
+//! requests, instead of cores and frequency: `completion`.
 //!
-//! **Properties** (tests/pacer.rs, tests/properties.rs). Once settled the loss is within the tolerance. A burst restores all cores, at the highest
-//! frequency, at the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With tolerance 0 nothing that
-//! costs latency is saved. No drive has a wake-up time above `plf` times the baseline. The main core is never commanded to sleep. A plant that skips
-//! intervals without requests gets the same commands.
+//! **Properties** (tests/pacer.rs, tests/properties.rs). Once settled the loss is within the tolerance, with a forecast. A burst restores all cores,
+//! at the highest frequency, at the first interval that shows it. At constant load cores and frequency vary by at most one core or step. With
+//! tolerance 0 nothing that costs latency is saved. No drive has a wake-up time above `plf` times the baseline. The main core is never commanded to
+//! sleep. A plant that skips intervals without requests gets the same commands.
 
 mod adaptor;
 mod baseline;

@@ -81,7 +81,10 @@ impl Monitor {
     pub(super) fn is_of_other_load(&self, parameters: &Parameters) -> bool {
         let Some(window) = self.ended else { return false };
         match self.baseline {
-            Some(baseline) => baseline.is_of_other(&window.load, baseline.loss(window.ns), parameters),
+            Some(baseline) => {
+                parameters.load_change_ppm > 0
+                    && baseline.is_of_other(&window.load, baseline.loss(window.ns), parameters)
+            }
             None => window.ns > 0.0,
         }
     }

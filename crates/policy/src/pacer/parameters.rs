@@ -123,8 +123,10 @@ const SHARE: &str = "a share from 0% to 100%";
 const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "variant",
-        meaning: "sets aim, forecast, load_change, dead_band, alpha, refine and stable_drives to the printed rule, or as recommended; other settings apply after it",
-        allowed: "recommended, or paper (PACER IV-C: aim 100%, forecast 0, load_change 0%, dead_band 0%, alpha measured, refine true; stable_drives true)",
+        meaning: "sets aim, forecast, load_change, dead_band, alpha, refine and stable_drives to the printed rule, or as \
+                  recommended; other settings apply after it",
+        allowed: "recommended, or paper (PACER IV-C: aim 100%, forecast 0, load_change 0%, dead_band 0%, alpha measured, refine \
+                  true; stable_drives true)",
         get: |p| p.variant().to_owned(),
         set: |p, v| p.set_variant(v),
     },
@@ -388,6 +390,12 @@ impl Parameters {
             return wrong("max_window must not be below window");
         }
         Ok(read)
+    }
+
+    /// Change from which a load is another one: what was learned under the first does not hold. Also where such a change ends no savings.
+    pub(super) fn other_load(&self) -> f64 {
+        let ppm = if self.load_change_ppm > 0 { self.load_change_ppm } else { Self::default().load_change_ppm };
+        share(ppm)
     }
 
     fn set_variant(&mut self, which: &str) -> Option<()> {

@@ -177,8 +177,8 @@ impl Running {
         }
     }
 
-    /// Wake-up limit of drives: the tolerance while the server is idle, or is allowed to be under a stable load; else 0, as the forecast contains no
-    /// wake-ups.
+    /// Wake-up limit of drives: the tolerance while the server is idle or, with `stable_drives`, under a stable load; else 0, as the forecast
+    /// contains no wake-ups.
     fn wake_limit_ns(&self, parameters: &Parameters) -> u64 {
         let is_idle = self.state == State::Idle && !self.background.is_left();
         let is_stable = parameters.stable_drives && self.state == State::Stable;
@@ -272,8 +272,8 @@ impl Running {
         }
     }
 
-    /// Whether latency is below the baseline, because the baseline was measured across a change of the load. Reported at most once in its lifetime, as
-    /// fewer cores may really be faster.
+    /// Whether latency is below the baseline, because the baseline was measured across a change of the load. Reported at most once in its lifetime,
+    /// as fewer cores may really be faster.
     fn is_baseline_wrong(&mut self, parameters: &Parameters) -> bool {
         let Some(baseline) = self.baseline().filter(|_| self.state == State::Stable && self.may_save()) else {
             return false;

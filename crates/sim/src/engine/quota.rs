@@ -2,11 +2,11 @@
 //!
 //! **Rule.** A *pool* is filled with the quota at the start of each period. A running worker takes a *slice* at a time; a worker that goes to
 //! sleep returns the rest of its slice. If the pool is empty, a worker that has used its slice is throttled at its next loop boundary until
-//! the period ends. The exit from an idle state is not charged. Throttled workers then get slices first, in the order of throttling. Overuse (at most one loop) is deducted from the next
-//! slice. A changed quota refills the pool and ends all slices, as `tg_set_cfs_bandwidth` does.
+//! the period ends. The exit from an idle state after it is not charged. Throttled workers then get slices first, in the order of throttling. Overuse
+//! (at most one loop) is deducted from the next slice. A changed quota refills the pool and ends all slices, as `tg_set_cfs_bandwidth` does.
 //!
-//! **Differences from Linux.** Slices end with the period (since Linux 5.4 a CPU may keep one), usage is exact (the kernel samples at timer
-//! ticks), and time in a wait instruction is not charged.
+//! **Differences from Linux.** The exit from an idle state in which a core waited for requests is charged. Slices end with the period (since Linux
+//! 5.4 a CPU may keep one), usage is exact (the kernel samples at timer ticks), and time in a wait instruction is not charged.
 //!
 //! Calls must be in time order.
 
