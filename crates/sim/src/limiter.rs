@@ -169,6 +169,18 @@ mod tests {
         PowerModel::new(&power, &SPEED)
     }
 
+    #[test]
+    fn at_most_a_period_is_left_over() {
+        let model = model();
+        let (mut ceiling, mut left_uw) = (20, 0);
+        for _ in 0..100 {
+            (ceiling, left_uw) = model.ceiling(45 * W, (100 * W, left_uw), ceiling);
+        }
+        assert_eq!((ceiling, left_uw), (20, 100 * W));
+        assert_eq!(model.ceiling(200 * W, (100 * W, left_uw), ceiling).1, 0, "spent in one period");
+        assert!(model.ceiling(200 * W, (100 * W, 0), 20).0 < 20);
+    }
+
     /// From any ceiling, the mean power reaches the limit and is not above it, where any frequency keeps it; at most two frequencies alternate.
     #[test]
     fn the_mean_power_is_the_limit() {
@@ -187,6 +199,9 @@ mod tests {
                 let mean_uw = last.iter().map(|&ceiling| true_uw(ceiling)).sum::<u64>() / last.len() as u64;
                 let wanted_uw = limit_uw.clamp(true_uw(0), true_uw(20));
                 assert!(mean_uw.abs_diff(wanted_uw) < W / 2, "{limit_w} W from {first}: {mean_uw} uW, {path:?}");
+                // What is left at first, at most a period's, may be spent in these.
+                let most_uw = limit_uw + limit_uw / last.len() as u64;
+                assert!(highest == 0 || mean_uw <= most_uw, "{limit_w} W from {first}: {mean_uw} uW");
                 let between = highest..=highest + 1;
                 assert!(last.iter().all(|ceiling| between.contains(ceiling)), "{limit_w} W from {first}: {path:?}");
             }

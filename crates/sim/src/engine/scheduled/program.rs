@@ -9,8 +9,8 @@
 //! | SPDK | no call | polling | nothing |
 //! | `posixaio` | passed to a helper thread, which makes one call at a time | asleep | interrupt, half a switch |
 //!
-//! A request larger than a command's maximum is split ([`super::split`]): the submitter continues with the next command, each is completed on its own
-//! (an interrupt, or a further poll), and the request completes with its last command.
+//! A request larger than a command's maximum is split ([`super::split`]): the submitter continues with the next command, all end with the last
+//! (interrupts raised together are one batch), and the request completes with it.
 //!
 //! Requests in progress and think time are as in fio: `think_after` requests, then a pause once they are all complete. A job that can continue yields
 //! to others on its core after each request.

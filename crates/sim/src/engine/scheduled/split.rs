@@ -1,7 +1,7 @@
 //! Requests that the kernel splits into several commands.
 //!
 //! *Problem.* A drive accepts no command above its size limit (MDTS, `max_sectors_kb`). A larger request is split, and each command is submitted,
-//! completed and signalled by an interrupt separately; as they come together and the drive works on them together, they end together. *Algorithm.* A
+//! completed and signalled by an interrupt separately; as they come together, they end together (assumed, from Figure 5.4a of the thesis). *Algorithm.* A
 //! request names its next command ([`Split::next`]); the submitter continues with it after the current one. [`Tally`] counts the remaining commands
 //! of each request, and the waiter is woken after the last. *Properties* (tests below; the auditor): the commands of a request cover its bytes
 //! without overlap, and it completes once, not before the last of its commands. A request within the limit is in no tally.
