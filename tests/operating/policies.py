@@ -147,7 +147,7 @@ class Server:
         sys.exit("\n".join([f"error: {what}; the end of its log:", *("  " + line for line in tail), f"  = {help}"]))
 
     def status(self):
-        self.control.sendall(b'{"version":1,"command":"status"}\n')  # docs/operating.md, control protocol
+        self.control.sendall(b'{"version":1,"command":"status"}\n')  # docs/operate/watch.md, control protocol
         line = self.answers.readline()
         if not line:
             self.fail("the server ended during a measurement", "run it again; if it repeats, report it with this log")

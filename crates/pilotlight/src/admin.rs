@@ -1,6 +1,6 @@
 //! Administration of a running server: a Unix socket for its owner, and for a group with read access, and its requests.
 //!
-//! `socket` makes the file, `listener` answers lines, `request`, `response` and `refusal` are the protocol (docs/operating.md), `client`
+//! `socket` makes the file, `listener` answers lines, `request`, `response` and `refusal` are the protocol (docs/operate/watch.md), `client`
 //! is the other end. What a request does to a server is `serve/admin.rs`.
 
 pub(crate) mod client;

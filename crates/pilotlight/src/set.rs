@@ -54,7 +54,7 @@ Examples:
   pilotlight set minimum 100MB/s --priority 5
 
 A request has the lower priority of its host and its namespace; if neither has one, 0. Connections get an I/O thread of their priority when they are accepted.
-These settings are kept and end as goals do; see docs/budget.md.";
+These settings are kept and end as goals do; see docs/operate/limit-power.md.";
 
 const FOREIGN_PROFILE: &str = "\
 note: its profile is of another machine, so its models are wrong by what differs; `pilotlab profile` makes one of this machine,

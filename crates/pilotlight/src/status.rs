@@ -50,7 +50,7 @@ Examples:
   pilotlight status --ready                         for a probe: hosts can connect
   pilotlight status --healthy --timeout 3s          for a probe: no reactor is stuck
 
-docs/operating.md describes the columns.
+docs/operate/watch.md describes the columns.
 
 Exit codes:
   0  printed; with --watch also ended by Ctrl-C; with --ready or --healthy: yes

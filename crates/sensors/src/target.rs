@@ -1,4 +1,4 @@
-//! Counters of a Pilotlight target, read over its control socket (docs/operating.md): requests, time busy, polling without work and
+//! Counters of a Pilotlight target, read over its control socket (docs/operate/watch.md): requests, time busy, polling without work and
 //! asleep, cores awake, and the policy's commands.
 //!
 //! The target reports activity since the connection's previous request, the first time since its start. The first response is ignored and

@@ -1,4 +1,4 @@
-# The statements of docs/hosts.md: the defaults of the timeouts, a host that connects by /etc/nvme/discovery.conf as at boot, and its
+# The statements of docs/operate/connect.md: the defaults of the timeouts, a host that connects by /etc/nvme/discovery.conf as at boot, and its
 # requests while the server is down.
 attribute() { cat "/sys/class/nvme/$1/$2"; }
 has() { [ "$(attribute "$1" "$2")" = "$3" ] || fail "$2 of $1 is $(attribute "$1" "$2"), not $3"; }

@@ -5,7 +5,7 @@
 use crate::simulated::experiment::schema::{Experiment, Group, MeanRate, PolicySpec, WarmUp};
 use crate::simulated::quantity::{Depth, Rate};
 
-/// CPU time per request, in seconds (crates/sim/README.md: speed).
+/// CPU time per request, in seconds (docs/simulator.md: speed).
 const REQUEST_S: f64 = 0.45e-6;
 /// CPU time per simulated second of one core, in seconds.
 const CORE_SECOND_S: f64 = 2e-3;

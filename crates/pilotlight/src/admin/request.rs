@@ -1,4 +1,4 @@
-//! Requests over the control socket: one JSON object per line. docs/operating.md is the reference.
+//! Requests over the control socket: one JSON object per line. docs/operate/watch.md is the reference.
 //!
 //! Variants and fields have the names of the protocol, and serde derives both directions. A refusal names the field; an unknown field is
 //! refused, so that a mistyped `nsdi` is not ignored.

@@ -130,7 +130,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Policy")]
     pub(crate) policy_set: Vec<String>,
 
-    /// Most power that may be drawn, such as 300W; the policy holds it, or one around it (docs/budget.md) [default: off]
+    /// Most power that may be drawn, such as 300W; the policy holds it, or one around it (docs/operate/limit-power.md) [default: off]
     #[arg(long, value_name = "POWER", help_heading = "Policy")]
     pub(crate) budget: Option<String>,
 
@@ -138,7 +138,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "DOMAIN", help_heading = "Policy")]
     pub(crate) budget_domain: Option<String>,
 
-    /// A file of budgets by time, a line such as `18:00Z 300W` each (docs/budget.md)
+    /// A file of budgets by time, a line such as `18:00Z 300W` each (docs/operate/limit-power.md)
     #[arg(long, value_name = "FILE", help_heading = "Policy")]
     pub(crate) budget_schedule: Option<String>,
 

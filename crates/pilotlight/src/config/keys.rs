@@ -90,7 +90,7 @@ section! {
         placement: text, "--placement", "`queue`", Restart;
         /// Time without requests until the whole server sleeps: `10us` to `1h`, `never`, or `policy`: the policy decides.
         sleep_after: text, "--sleep-after", "`policy`", Restart;
-        /// Whether the policy may take cores that it does not use offline ([budget.md](budget.md#knobs)).
+        /// Whether the policy may take cores that it does not use offline ([limit power](operate/limit-power.md#knobs)).
         hotplug: switch, "--hotplug", "`false`", Restart;
         /// For tests of hosts and tools: show five NVMe power states, which save no power.
         power_states: switch, "--power-states", "`false`", Restart;
@@ -98,7 +98,7 @@ section! {
         /// RAPL, else the firmware's power meter. `modelled` computes the power of the CPU packages from CPU time and the power profile of
         /// SANDMAN's machine, or of `modelled:PROFILE.toml`; all output says that nothing is measured.
         sensor: text, "--sensor", "`auto`", Restart;
-        /// Divides energy among hosts and namespaces once a second, by the CPU time of their requests ([operating.md](operating.md#energy-shares)).
+        /// Divides energy among hosts and namespaces once a second, by the CPU time of their requests ([watch](operate/watch.md#energy-shares)).
         /// The value selects how idle energy is divided: not at all (`unassigned`), equally (`equal`), or in proportion (`proportional`).
         /// Needs a sensor.
         energy_shares: text, "--energy-shares", "`off`", Restart;
@@ -114,7 +114,7 @@ section! {
 }
 
 section! {
-    /// Goals of the policy ([budget.md](budget.md)).
+    /// Goals of the policy ([limit power](operate/limit-power.md)).
     Goals "goals" {
         /// Power budget, `1W` to `1000kW`, or `off`.
         budget: plain, "--budget", "`off`", Reload;
@@ -122,9 +122,9 @@ section! {
         domain: text, "--budget-domain", "`server` if the sensor measures it, else `cpu`", Reload;
         /// File of budgets by time, which replace `budget` ([limit power](operate/limit-power.md#schedule)).
         schedule: text, "--budget-schedule", "", Reload;
-        /// Profile of this machine, by which `pass` holds the budget ([budget.md](budget.md#policy)).
+        /// Profile of this machine, by which `pass` holds the budget ([limit power](operate/limit-power.md#policy)).
         profile: text, "--budget-profile", "", Restart;
-        /// Whether limits of the CPU packages stay when the server is killed, until the next one starts ([budget.md](budget.md#after-a-crash)).
+        /// Whether limits of the CPU packages stay when the server is killed, until the next one starts ([limit power](operate/limit-power.md#after-a-crash)).
         keep_limits: switch, "--keep-limits", "`false`", Restart;
         /// Latency bound: relative to no saving (`0.2` or `20%`, at most 10) or absolute (`500us`), of the mean or of a percentile
         /// (`500us p99`, `0.2 p50`); or `off`.
@@ -195,14 +195,14 @@ section! {
 }
 
 section! {
-    /// The control socket ([operating.md](operating.md)).
+    /// The control socket ([watch](operate/watch.md)).
     Admin "admin" {
         /// Path of the control socket, or `none`; a relative path starts at the file's directory. `PILOTLIGHT_SOCKET` in the environment
         /// changes the default. If the default path cannot be used, the server starts without a control socket.
         socket: text, "--admin-socket", "`$XDG_RUNTIME_DIR/pilotlight.sock`; for root `/run/pilotlight/pilotlight.sock`", Restart;
-        /// Group whose members may read over the control socket ([operating.md](operating.md#control-socket)).
+        /// Group whose members may read over the control socket ([watch](operate/watch.md#control-socket)).
         read_group: text, "--admin-read-group", "none", Restart;
-        /// State file, which keeps goals set with `pilotlight set` over a restart, or `none` ([budget.md](budget.md#after-a-restart)).
+        /// State file, which keeps goals set with `pilotlight set` over a restart, or `none` ([limit power](operate/limit-power.md#after-a-restart)).
         state: text, "--state", "`$STATE_DIRECTORY/goals.json`, else none", Restart;
     }
 }
@@ -321,7 +321,7 @@ section! {
         shrink: switch, "", "`false`", Reload;
         /// Bandwidth cap, `1MB/s` to `1TB/s` ([change](operate/change.md#bandwidth-caps)).
         max_bytes_per_s: text, "", "`off`", Reload;
-        /// Priority, 0 (the lowest) to 255 ([budget.md](budget.md#priorities)).
+        /// Priority, 0 (the lowest) to 255 ([limit power](operate/limit-power.md#priorities)).
         priority: number, "", "none", Reload;
         /// Latency bound of requests to this namespace, as `tolerance` of `[goals]`.
         tolerance: plain, "", "`off`", Reload;

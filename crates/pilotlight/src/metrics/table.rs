@@ -262,7 +262,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_budget_state",
         (Gauge, ""),
         &["state"],
-        "1 for the current state of the budget, 0 for the others (docs/budget.md).",
+        "1 for the current state of the budget, 0 for the others (docs/operate/limit-power.md).",
         budget_states,
     ),
     family(

@@ -139,7 +139,7 @@ fn the_page_lists_every_metric() {
         "<!-- Written by `WRITE_DOCS=1 cargo test -p pilotlight the_page_lists_every_metric`. Do not edit. -->\n\n\
          # Metrics of the server\n\n\
          Which metrics does `pilotlight serve --metrics 9808` export to Prometheus? `GET /metrics` returns these in Prometheus's text format 0.0.4, or in OpenMetrics 1.0 if\n\
-         `Accept` requests it; `pilotlight status --metrics` prints the same, and its `--json` has it under `metrics`. Scraping: [operating.md](operating.md#metrics).\n\n\
+         `Accept` requests it; `pilotlight status --metrics` prints the same, and its `--json` has it under `metrics`. Scraping: [watch](operate/watch.md#metrics).\n\n\
          | metric | type | labels | meaning |\n|---|---|---|---|\n",
     );
     for family in FAMILIES {

@@ -26,7 +26,7 @@ Examples:
   pilotlight set tolerance 0.2
   pilotlight set tolerance 500us p99 --namespace 1
 
-The goal applies until it is set again, its time is over, or the section [goals] of the configuration changes; see docs/budget.md.";
+The goal applies until it is set again, its time is over, or the section [goals] of the configuration changes; see docs/operate/limit-power.md.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);

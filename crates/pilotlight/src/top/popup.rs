@@ -19,7 +19,7 @@ const HELP: [&str; 15] = [
     "q, Esc, Ctrl-C    quit; the server continues",
     "",
     "A setting holds until it is set again, or its configuration",
-    "changes (docs/budget.md).",
+    "changes (docs/operate/limit-power.md).",
     "",
     "busy%  time that found work      poll%  empty-polls",
     "slp%   asleep, at any depth      req/s  commands from I/O queues",

@@ -1,4 +1,4 @@
-//! A target's status from its control socket or from `pilotlight status --json` (docs/operating.md): the fields that this program uses.
+//! A target's status from its control socket or from `pilotlight status --json` (docs/operate/watch.md): the fields that this program uses.
 
 use std::collections::BTreeMap;
 
