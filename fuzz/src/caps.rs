@@ -22,8 +22,8 @@ use pilotlight_nvme::pdu::{
 };
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::backend::{Backend, MemoryBackend, MemoryBudget};
 use pilotlight_nvmf_target::testing::{Bench, NQN, Peer};
+use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const BLOCK: u32 = 4096;

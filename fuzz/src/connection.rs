@@ -17,20 +17,17 @@ mod oracle;
 
 use std::sync::Arc;
 
+use line::Line;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{self, admin, io};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{Digests, PduType};
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::backend::{
-    Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget, Op, Request, Submitted,
-};
-use pilotlight_nvmf_target::buffer::BufferPool;
 use pilotlight_nvmf_target::testing::{Bench, NQN};
+use pilotlight_storage::buffer::BufferPool;
+use pilotlight_storage::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget, Op, Request, Submitted};
 use zerocopy::{FromZeros, IntoBytes};
-
-use line::Line;
 
 /// Blocks of the namespace, and their size in bytes.
 const BLOCKS: u64 = 512;

@@ -10,9 +10,9 @@
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use pilotlight_nvmf_target::background::sums::file::{OpenState, Storage, SumsFile};
-use pilotlight_nvmf_target::background::sums::format::{BAD_AT, HEADER, Header, Layout, PLACE, Pass, encode_bad};
-use pilotlight_nvmf_target::background::sums::{BLOCK, RANGE};
+use pilotlight_storage::background::sums::file::{OpenState, Storage, SumsFile};
+use pilotlight_storage::background::sums::format::{BAD_AT, HEADER, Header, Layout, PLACE, Pass, encode_bad};
+use pilotlight_storage::background::sums::{BLOCK, RANGE};
 
 /// Bytes in memory in place of a file.
 #[derive(Clone, Default)]

@@ -20,8 +20,8 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::{C2HData, CapsuleResp, CommonHeader, Digests, Flags, H2CData, PduType, R2T, data_offset};
-use pilotlight_nvmf_target::backend::{Backend, MemoryBackend, MemoryBudget};
 use pilotlight_nvmf_target::testing::{Bench, Peer};
+use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Blocks of the namespace.

@@ -28,9 +28,9 @@ use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvmf_target::Server;
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_plant::{Goals, Tolerance};
 use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.bench:curve";
 const LOADS: [Load; 10] = [

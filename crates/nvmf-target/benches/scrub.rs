@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_nvmf_target::background::control::Class;
-use pilotlight_nvmf_target::background::sums::file::{SumsFile, open_file};
-use pilotlight_nvmf_target::background::sums::format::Pass;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_stats::paired::ratio;
+use pilotlight_storage::background::control::Class;
+use pilotlight_storage::background::sums::file::{SumsFile, open_file};
+use pilotlight_storage::background::sums::format::Pass;
 use support::{CLIENT_CPU, NQN, Options, SERVER_CPU, fail, has_two_cpus, median, servers, set_policy, stop};
 
 const BYTES: u64 = 512 << 20;

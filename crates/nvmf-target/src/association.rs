@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::ids::ConnAddr;
 pub use crate::ids::HostKey;
-use crate::lease::Lease;
 use crate::unfinished::Unfinished;
 use crate::views::ViewId;
+use pilotlight_storage::lease::Lease;
 
 /// Origin of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

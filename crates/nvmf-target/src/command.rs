@@ -5,8 +5,8 @@
 
 use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
 use pilotlight_nvme::{Sqe, Status};
+use pilotlight_storage::buffer::MAX_BUFFER;
 
-use crate::buffer::MAX_BUFFER;
 use crate::namespaces::Namespaces;
 use crate::usage::Operation;
 use crate::views::ViewId;
@@ -302,8 +302,9 @@ pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<DataLocati
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_storage::{Backend, NullBackend};
+
     use super::*;
-    use crate::backend::{Backend, NullBackend};
 
     /// Hints without deallocation change nothing.
     #[test]
@@ -344,8 +345,8 @@ mod tests {
         namespaces.add(
             0,
             1,
-            crate::backend::Geometry { is_read_only, ..backend.geometry() },
-            crate::lease::Leased { channel, lease: crate::lease::Lease::default() },
+            pilotlight_storage::Geometry { is_read_only, ..backend.geometry() },
+            pilotlight_storage::lease::Leased { channel, lease: pilotlight_storage::lease::Lease::default() },
         );
         namespaces
     }

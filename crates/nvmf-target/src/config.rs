@@ -7,9 +7,10 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use pilotlight_storage::BackendSpec;
+use pilotlight_storage::background::control::BackgroundConfig;
+
 use crate::authentication::AuthenticationConfig;
-use crate::backend::BackendSpec;
-use crate::background::control::BackgroundConfig;
 use crate::directory::{Advertised, Security};
 
 /// The highest NSID; tables are indexed by it.

@@ -1,7 +1,7 @@
-//! The NVMe/TCP target: queue pairs, controllers, namespaces, backends.
+//! The NVMe/TCP target: queue pairs, controllers, namespaces.
 //!
 //! Path of a request: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
-//! ([`namespaces`]) → [`backend`] → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
+//! ([`namespaces`]) → backend ([`pilotlight_storage`]) → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
 //! ([`association`]), messages between I/O threads ([`message`]), the state that they share
 //! ([`shared`]), start and stop ([`server`]).
 
@@ -13,9 +13,6 @@ pub mod allocated_bytes;
 pub mod association;
 pub mod authentication;
 pub mod authentication_queue;
-pub mod backend;
-pub mod background;
-pub mod buffer;
 pub mod caps;
 pub mod classes;
 pub mod command;
@@ -29,10 +26,8 @@ mod generated;
 pub mod handshakes;
 pub mod ids;
 pub mod latency;
-pub mod lease;
 pub mod listener;
 pub mod listing;
-mod mapping;
 pub mod memory;
 pub mod message;
 pub mod moves;
@@ -43,7 +38,6 @@ pub mod offload;
 pub mod payload;
 pub mod penalties;
 pub mod queue_pair;
-pub mod reaper;
 pub mod refusals;
 pub mod register;
 pub mod server;
@@ -61,7 +55,6 @@ mod unfinished;
 pub mod usage;
 pub mod utilization;
 pub mod views;
-pub mod wait;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;

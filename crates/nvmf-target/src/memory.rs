@@ -24,7 +24,7 @@
 //! - Memory for in-capsule data is freed without a peer.
 //! - When every quota is empty, nothing is charged.
 
-use crate::buffer::{Buffer, BufferPool, MAX_BUFFER};
+use pilotlight_storage::buffer::{Buffer, BufferPool, MAX_BUFFER};
 
 /// Bytes reserved for a queue.
 pub const RESERVED: usize = MAX_BUFFER;

@@ -12,15 +12,15 @@ use pilotlight_reactor::Sender;
 use crate::acks::Ack;
 use crate::association::Association;
 use crate::authentication::Checked;
-use crate::backend::Geometry;
 pub use crate::ids::ConnAddr;
 use crate::ids::HostKey;
-use crate::lease::Leased;
 use crate::listing::NamespaceList;
 use crate::refusals::RefusalReason;
 use crate::stream::{Accepted, Stream};
 use crate::tcp::Connection;
 use crate::views::{ViewId, Views};
+use pilotlight_storage::Geometry;
+use pilotlight_storage::lease::Leased;
 
 /// Refusal of a Connect command: status, invalid parameter (Base 6.3), and a reason for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,19 +9,19 @@ use std::io;
 use std::sync::Arc;
 
 use pilotlight_reactor::CompletionMode;
+use pilotlight_storage::background::upkeep::Upkeep;
+use pilotlight_storage::lease::{Lease, Leased};
+use pilotlight_storage::reaper::Reaper;
+use pilotlight_storage::wait::{BUSY_RETRY_NS, Wait};
+use pilotlight_storage::{Bell, Channel, Completion, Geometry};
 
-use crate::backend::{Bell, Channel, Completion, Geometry};
-use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::directory::Directory;
 use crate::failures::Failures;
-use crate::lease::{Lease, Leased};
 use crate::listing::{Listed, NamespaceList};
 use crate::payload::{LoanId, Loans};
-use crate::reaper::Reaper;
 use crate::subsystem::NamespaceInfo;
 use crate::views::{ViewId, Views};
-use crate::wait::{BUSY_RETRY_NS, Wait};
 
 /// A namespace.
 struct Entry {
@@ -368,9 +368,14 @@ impl Namespaces {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::sync::mpsc::{self, Receiver};
+    use std::time::{Duration, Instant};
+
+    use pilotlight_storage::lease::Lease;
+    use pilotlight_storage::{Backend, NullBackend, Request, Submitted};
+
     use super::*;
-    use crate::backend::{Backend, NullBackend};
-    use crate::lease::Lease;
 
     fn add(namespaces: &mut Namespaces, nsid: u32) -> u32 {
         let backend = NullBackend::new(4096, 16).expect("a backend");
@@ -399,6 +404,50 @@ mod tests {
             assert_eq!(namespaces.entries(), 1);
         }
         assert_eq!(namespaces.index_of(ViewId::whole(0), 1), Some(first));
+    }
+
+    /// A channel that blocks while closing until the test drops the sender.
+    struct Slow(Mutex<Receiver<()>>);
+
+    impl Channel for Slow {
+        fn submit(&mut self, request: Request, _now_ns: u64) -> Submitted {
+            Submitted::Done(request.complete(Ok(())))
+        }
+        fn poll(&mut self, _now_ns: u64, _done: &mut Vec<Completion>) {}
+        fn in_flight(&self) -> usize {
+            0
+        }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            let _ = self.0.get_mut().expect("no panic").recv_timeout(Duration::from_secs(60)); // bounds the time on a wrong thread
+        }
+    }
+
+    /// The test would hang if another thread closed a channel.
+    #[test]
+    fn channels_are_kept_while_the_reaper_is_busy() {
+        let reaper = Reaper::with_capacity(1).expect("a thread");
+        let mut namespaces = Namespaces::new().expect("a descriptor");
+        let geometry = NullBackend::new(4096, 16).expect("a backend").geometry();
+        let (allow, leases): (Vec<_>, Vec<_>) = (1..=4)
+            .map(|nsid| {
+                let ((allow, allowed), lease) = (mpsc::channel::<()>(), Lease::default());
+                let closed = lease.closed();
+                namespaces.add(0, nsid, geometry, Leased { channel: Box::new(Slow(allowed.into())), lease });
+                (allow, closed)
+            })
+            .unzip();
+        (1..=4).for_each(|nsid| namespaces.remove(0, nsid));
+        namespaces.poll(0, &mut Vec::new(), &reaper);
+        // One is being closed, at most one is queued; the rest waits for a retry.
+        assert!(matches!(namespaces.wait(0), Wait::Until(1..)), "{:?}", namespaces.wait(0));
+        drop(allow);
+        retire(&mut namespaces, &reaper);
+        let until = Instant::now() + Duration::from_secs(60);
+        assert!(leases.iter().all(|closed| closed.wait(until)));
+        assert_eq!(namespaces.wait(0), Wait::Event);
     }
 
     #[test]

@@ -14,8 +14,8 @@
 //! - Loans last until the end of their connection's turn in the poll: only one connection has any at a time.
 //! - Their number is limited to the commands of one turn; further reads are copied.
 
-use crate::backend::{Channel, Loan};
-use crate::buffer::Buffer;
+use pilotlight_storage::buffer::Buffer;
+use pilotlight_storage::{Channel, Loan};
 
 /// Maximum commands of a queue pair started in one poll: bounds the latency of other work on the core (`design.md`, section
 /// 6).

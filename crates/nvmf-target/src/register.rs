@@ -349,7 +349,7 @@ mod tests {
             is_proved
         }
     }
-    use crate::lease::Lease;
+    use pilotlight_storage::lease::Lease;
 
     fn host(id: u8) -> HostKey {
         HostKey { subsystem: 0, hostid: [id; 16], hostnqn: "nqn.2014-08.org.example:h".into() }

@@ -23,16 +23,12 @@ use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
 use crate::authentication::{AuthenticationConfig, AuthenticationRequest};
-use crate::backend::{Access, Backend, CHANNEL_DEPTH, MemoryBudget, OpenError};
-use crate::background::control::Class;
-use crate::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::directory::{Advertised, Directory, Endpoint, Security};
 use crate::handshakes::HandshakeThread;
 pub use crate::ids::DISCOVERY;
 use crate::latency::LatencyMeter;
-use crate::lease::Leased;
 use crate::listener::{Acceptor, Distributor};
 use crate::message::{Message, NamespaceChange};
 use crate::shared::{Entry, Namespace, State, Storage};
@@ -46,6 +42,10 @@ pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
 use notices::Notices;
 use offload::Worker;
+use pilotlight_storage::background::control::Class;
+use pilotlight_storage::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
+use pilotlight_storage::lease::Leased;
+use pilotlight_storage::{Access, Backend, CHANNEL_DEPTH, MemoryBudget, OpenError};
 use priorities::Priorities;
 pub use stats::{NamespaceFailures, NamespaceUsage, ServerStats, TargetThreadStats};
 
@@ -91,7 +91,7 @@ impl Server {
     /// As [`Server::start`].
     pub fn start_on(config: ServerConfig, options: RuntimeOptions) -> Result<Self, StartError> {
         let budget = Arc::new(MemoryBudget::new(config.limits.namespace_memory()));
-        let opener = move |ns: &NamespaceConfig| crate::backend::open(&ns.backend, ns.block_size, &budget);
+        let opener = move |ns: &NamespaceConfig| pilotlight_storage::open(&ns.backend, ns.block_size, &budget);
         Self::start_with(config, options, Box::new(opener))
     }
 
@@ -106,10 +106,11 @@ impl Server {
     ) -> Result<Self, StartError> {
         let Assembled { listeners, endpoints, shared, inboxes, threads } = Assembled::new(config, &opener)?;
         if BackgroundKnobs::are_offered(&shared.background) {
-            options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared))));
-            options.readings = Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared))));
+            options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared.background))));
+            options.readings =
+                Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared.background))));
         }
-        let background_log = BackgroundLog::start(&shared)?;
+        let background_log = BackgroundLog::start(&shared.background)?;
         options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
         let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
         options.readings = Some(readings);

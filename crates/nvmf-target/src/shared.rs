@@ -8,7 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_auth::Concatenation;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_storage::background::control::Background;
+use pilotlight_storage::lease::Lease;
+use pilotlight_storage::reaper::Reaper;
+use pilotlight_storage::{Backend, MemoryBudget};
 
 use crate::accounts::Accounts;
 use crate::addresses::{Addresses, Standing};
@@ -16,8 +21,6 @@ use crate::admission::Full;
 use crate::association::Association;
 use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
 use crate::authentication_queue::Turns;
-use crate::backend::{Backend, MemoryBudget};
-use crate::background::control::Background;
 use crate::caps::{Caps, Limit};
 use crate::classes::Placement;
 use crate::config::ServerConfig;
@@ -28,11 +31,9 @@ use crate::failure_bell::FailureBell;
 use crate::generated::GeneratedKeys;
 use crate::ids::HostKey;
 use crate::latency::{Latencies, SocketLatencyStats};
-use crate::lease::Lease;
 use crate::listing::{Listed, NamespaceList};
 use crate::offload::Requests;
 use crate::penalties::Penalties;
-use crate::reaper::Reaper;
 use crate::refusals::Refusals;
 use crate::register::Register;
 use crate::stats::{Counters, Totals};
@@ -41,7 +42,6 @@ use crate::subsystem::{NamespaceInfo, Subsystem};
 use crate::usage::ListedHosts;
 use crate::utilization::UtilizationRequest;
 use crate::views::{Restricted, Views};
-use pilotlight_auth::Concatenation;
 
 /// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
@@ -95,7 +95,7 @@ pub struct Shared {
     /// Sampling of latencies.
     pub latencies: Latencies,
     /// Background work.
-    pub background: Background,
+    pub background: Arc<Background>,
     /// Refused connections and Connect commands.
     pub refusals: Refusals,
     /// The hosts with their own counters.
@@ -187,7 +187,7 @@ impl Shared {
             failure_bell: FailureBell::default(),
             caps: Caps::default(),
             latencies: Latencies::default(),
-            background: Background::new(config.background.clone(), config.io_threads.max(1) as usize),
+            background: Arc::new(Background::new(config.background.clone(), config.io_threads.max(1) as usize)),
             refusals: Refusals::default(),
             listed_hosts: ListedHosts::default(),
             placement: Placement::new(config.io_threads.max(1) as usize, config.placement),

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
+use pilotlight_storage::Geometry;
+use pilotlight_storage::background::upkeep::Upkeep;
 use uuid::Uuid;
 
 use crate::allocated_bytes::AllocatedBytes;
-use crate::backend::Geometry;
-use crate::background::upkeep::Upkeep;
 use crate::caps::Limit;
 use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::failures::Failures;

@@ -11,11 +11,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled, Sender};
+use pilotlight_storage::Backend;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
-use crate::backend::Backend;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::directory::Security;
@@ -26,7 +27,6 @@ use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
 use crate::stream::Accepted;
 use crate::thread::{TargetThread, ThreadParts, Usage};
-use pilotlight_reactor::HistogramSnapshot;
 
 /// The subsystem, with namespace 1.
 pub const NQN: &str = "nqn.2014-08.org.pilotlight:bench";

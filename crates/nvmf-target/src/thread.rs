@@ -12,6 +12,7 @@ mod hand_over;
 mod poll;
 mod socket;
 mod sweep;
+mod tasks;
 mod wait;
 
 use std::collections::VecDeque;
@@ -20,13 +21,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
+use pilotlight_storage::Completion;
+use pilotlight_storage::buffer::BufferPool;
 use rustix::event::epoll;
+use socket::{Resources, SCRATCH, Socket, readable};
+use sweep::{Change, Check, Sweep};
+use tasks::Tasks;
 
 use crate::acks::Ack;
 use crate::association::Association;
-use crate::backend::Completion;
-use crate::background::tasks::Tasks;
-use crate::buffer::BufferPool;
 use crate::caps::ThreadCaps;
 use crate::directory::Security;
 use crate::ids::{ConnAddr, HostKey};
@@ -44,8 +47,6 @@ use crate::stream::{Accepted, Stream};
 use crate::tcp::Connection;
 use crate::tls::TlsPeer;
 use crate::views::ViewId;
-use socket::{Resources, SCRATCH, Socket, readable};
-use sweep::{Change, Check, Sweep};
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 
-use crate::lease::{Lease, StorageId};
+use pilotlight_storage::lease::{Lease, StorageId};
 
 /// Requests of one lost queue.
 #[derive(Debug)]

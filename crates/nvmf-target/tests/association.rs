@@ -18,9 +18,9 @@ use pilotlight_nvme::fabrics::{cc, csts, property};
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::{Backend, Channel, Geometry};
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{Backend, Channel, Geometry};
 
 fn write(connection: &mut Connection, lba: u64, byte: u8) -> u16 {
     let sqe = Sqe::block_io(io_opcode::WRITE, 1, lba, 1);
@@ -381,8 +381,8 @@ impl Backend for Unreachable {
 #[test]
 fn a_namespace_without_a_channel_on_an_io_thread_is_refused() {
     let memory = |ns: &NamespaceConfig| {
-        let budget = Arc::new(pilotlight_nvmf_target::backend::MemoryBudget::unlimited());
-        let memory = pilotlight_nvmf_target::backend::open(&ns.backend, ns.block_size, &budget)?;
+        let budget = Arc::new(pilotlight_storage::MemoryBudget::unlimited());
+        let memory = pilotlight_storage::open(&ns.backend, ns.block_size, &budget)?;
         Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
     };
     let config = NamespaceConfig {

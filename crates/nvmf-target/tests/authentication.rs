@@ -14,8 +14,8 @@ use pilotlight_nvme::fabrics::{
 };
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Limits, Server};
+use pilotlight_storage::BackendSpec;
 use zerocopy::IntoBytes;
 
 const NQN: &str = "nqn.2026-01.test:authenticated";

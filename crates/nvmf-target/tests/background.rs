@@ -14,11 +14,11 @@ use pilotlight_host::load::{LoadSpec, run};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::background::control::{BackgroundConfig, Class, Scrubbed};
-use pilotlight_nvmf_target::background::sums::format::Pass;
-use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{Command, Kind, KnobId, Next, Policy, Quantity, Scope, Start, Unsupported, Wants};
+use pilotlight_storage::background::control::{BackgroundConfig, Class, Scrubbed};
+use pilotlight_storage::background::sums::format::Pass;
+use pilotlight_storage::background::upkeep::UpkeepStats;
 
 const NQN: &str = "nqn.2026-01.test:background";
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -106,7 +106,7 @@ fn damage(folder: &Path, lba: u64) {
 
 /// Replaces the record of the last pass in the checksum file.
 fn note_pass(folder: &Path, pass: Pass) {
-    use pilotlight_nvmf_target::background::sums::file::{SumsFile, open_file};
+    use pilotlight_storage::background::sums::file::{SumsFile, open_file};
     let storage = open_file(&folder.join("disk.sums")).expect("the file of checksums");
     let (file, _) = SumsFile::open(Box::new(storage), BYTES).expect("it opens");
     file.note(pass, true).expect("it is written");

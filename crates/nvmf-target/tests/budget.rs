@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, Server, ServerConfig};
 use pilotlight_plant::{Cost, Goals, Quantity, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Idle, ReadingBoard, RuntimeOptions, clock};
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:budget";
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,10 +12,10 @@ use pilotlight_conformance::caps::{Admitted, Storage};
 use pilotlight_conformance::script::Board;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{KnobId, Policy, ReadingId};
 use pilotlight_reactor::clock;
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:caps-conformance";
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use pilotlight_nvmf_target::backend::Random;
+use pilotlight_storage::Random;
 
 #[expect(unreachable_pub, reason = "exported by the library of the fuzz targets")]
 #[path = "../../../fuzz/src/caps.rs"]

@@ -16,13 +16,13 @@ use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{Buffers, ConnectOptions, Controller, QueueSpec, Transfer};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvmf_target::backend::{BackendSpec, Random};
 use pilotlight_nvmf_target::caps::CAPS;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{
     Capabilities, Command, Kind, Knob, KnobId, Next, Policy, Refusal, Scope, Start, Unsupported, Wants,
 };
 use pilotlight_reactor::{Idle, Knobs, RuntimeOptions};
+use pilotlight_storage::{BackendSpec, Random};
 
 const NQN: &str = "nqn.2026-01.test:caps";
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use host_support::{NQN, target};
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvme::command::opcode::{admin, io as opcode};
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::{Backend, Channel, Geometry};
+use pilotlight_storage::{Backend, Channel, Geometry};
 
 /// A backend whose resize waits until the test allows it.
 struct SlowToResize {

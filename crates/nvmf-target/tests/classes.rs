@@ -9,11 +9,11 @@ use std::time::Duration;
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{
     Bound, Command, Goals, Next, Policy, Sample, Scope, Start, Stat, Tolerance, Unsupported, Wants,
 };
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:classes";
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -12,8 +12,8 @@ use host_support::{NQN, Target, target};
 use pilotlight_host::{Buffers, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::{cdw12, opcode::io as opcode};
-use pilotlight_nvmf_target::backend::frozen::{Image, Moment};
-use pilotlight_nvmf_target::backend::{Backend, FrozenBackend, Random};
+use pilotlight_storage::frozen::{Image, Moment};
+use pilotlight_storage::{Backend, FrozenBackend, Random};
 
 const BLOCKS: u64 = 64;
 const BLOCK: usize = 4096;

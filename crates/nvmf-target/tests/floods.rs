@@ -18,9 +18,9 @@ use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{admin, io};
 use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::refusals::RefusalReason;
 use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
+use pilotlight_storage::BackendSpec;
 use zerocopy::IntoBytes;
 
 const NQN: &str = "nqn.2026-01.test:flooded";

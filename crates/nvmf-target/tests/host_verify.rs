@@ -11,8 +11,8 @@ use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::backend::{DelayBackend, Delays};
 use pilotlight_nvmf_target::stats::Totals;
+use pilotlight_storage::{DelayBackend, Delays};
 
 #[test]
 fn verified_load_passes_with_all_transport_options() {

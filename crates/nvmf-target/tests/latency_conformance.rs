@@ -11,9 +11,9 @@ use pilotlight_conformance::latency::{Served, a_rest_is_part_of_the_latency};
 use pilotlight_conformance::script::Board;
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{Policy, ReadingId};
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:latency-conformance";
 const TIMEOUT: Duration = Duration::from_secs(120);

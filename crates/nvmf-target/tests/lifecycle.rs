@@ -12,7 +12,7 @@ use pilotlight_host::{Connection, HostError};
 use pilotlight_nvme::command::opcode::io;
 use pilotlight_nvme::fabrics::{cc, csts, property};
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::{self, MemoryBudget};
+use pilotlight_storage::{MemoryBudget, open};
 
 /// Timeout of a stop that cannot complete. Short, as the test waits for it.
 const BRIEF: Duration = Duration::from_millis(500);
@@ -181,7 +181,7 @@ fn a_stop_with_abandoned_requests_closes_the_other_namespaces() {
     let message = stop(target.server, BRIEF);
     assert!(message.contains("did not return"), "{message}");
     let budget = std::sync::Arc::new(MemoryBudget::unlimited());
-    eventually("the end of the other namespace", || backend::open(&other.backend, 4096, &budget).is_ok());
+    eventually("the end of the other namespace", || open(&other.backend, 4096, &budget).is_ok());
     forget_kept(&target.media[0]);
 }
 

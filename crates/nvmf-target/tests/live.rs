@@ -18,10 +18,10 @@ use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_plant::{CoreId, CoreState, Topology};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:live";
 const CORES: u16 = 8;

@@ -10,7 +10,7 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io::{READ, WRITE_ZEROES};
 use pilotlight_nvme::pdu::PduType;
-use pilotlight_nvmf_target::backend::Backend;
+use pilotlight_storage::Backend;
 
 /// Maximum number of blocks of a command.
 const BLOCKS: u32 = 32;

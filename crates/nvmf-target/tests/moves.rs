@@ -26,13 +26,13 @@ use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_nvmf_target::backend::{
-    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
-};
 use pilotlight_nvmf_target::moves::Moves;
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{Goals, Policy, Tolerance};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{
+    Backend, DelayBackend, Delays, FileBackend, FileOptions, MemoryBackend, MemoryBudget, OpenError,
+};
 use shuttle::Shuttle;
 
 const NQN: &str = "nqn.2026-01.test:moves";
@@ -77,7 +77,7 @@ fn late() -> Arc<dyn Backend> {
 
 /// A main core, two workers, and two I/O threads.
 fn start(path: &Path) -> Server {
-    let spec: pilotlight_nvmf_target::backend::BackendSpec = "null:4KiB".parse().expect("a backend"); // not opened
+    let spec: pilotlight_storage::BackendSpec = "null:4KiB".parse().expect("a backend"); // not opened
     let namespace =
         |nsid| NamespaceConfig { nsid, backend: spec.clone(), block_size: BLOCK, uuid: None, hosts: Vec::new() };
     let subsystem = servers::subsystem(NQN, vec![namespace(FILE), namespace(LATE)]);

@@ -14,8 +14,8 @@ use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectData};
 use pilotlight_nvme::pdu::PduType;
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::backend::{Backend, DelayBackend, Delays};
 use pilotlight_nvmf_target::testing::{Bench, NQN};
+use pilotlight_storage::{Backend, DelayBackend, Delays};
 use proptest::prelude::*;
 
 /// Simulated time after which the target has detected all closed connections.

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{Capped, Server, ServerConfig};
 use pilotlight_plant::{
     Capabilities, Command, Goals, Next, Policy, Quantity, Reading, ReadingId, Sample, Scope, Source, Start, Stat,
     Unsupported, Wants,
 };
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:readings";
 const TIMEOUT: Duration = Duration::from_secs(60);

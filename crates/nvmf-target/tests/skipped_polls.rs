@@ -12,9 +12,9 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::PduType;
-use pilotlight_nvmf_target::backend::{Backend, DelayBackend, Delays};
 use pilotlight_nvmf_target::testing::Bench;
 use pilotlight_reactor::CompletionMode;
+use pilotlight_storage::{Backend, DelayBackend, Delays};
 
 fn command(opcode: u8, lba: u64, blocks: u32) -> Sqe {
     let mut sqe = Sqe::block_io(opcode, 1, lba, blocks);

@@ -20,9 +20,9 @@ use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::refusals::RefusalReason;
 use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
+use pilotlight_storage::BackendSpec;
 use pilotlight_tls::{Alert, Failure};
 
 const NQN: &str = "nqn.2026-01.test:encrypted";

@@ -11,9 +11,9 @@ use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_nvme::identify::cns;
 use pilotlight_nvme::log::lid;
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.test:views";
 const A: &str = "nqn.2026-01.test:a";

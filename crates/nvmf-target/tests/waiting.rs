@@ -15,10 +15,8 @@ use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{admin, io as opcode};
 use pilotlight_nvme::pdu::PduType;
-use pilotlight_nvmf_target::backend::{
-    Backend, Channel, Completion, DelayBackend, Delays, Geometry, Request, Submitted,
-};
 use pilotlight_reactor::CompletionMode;
+use pilotlight_storage::{Backend, Channel, Completion, DelayBackend, Delays, Geometry, Request, Submitted};
 
 const S: u64 = 1_000 * MS;
 

@@ -4,7 +4,7 @@ use std::env;
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
-use pilotlight_nvmf_target::backend::{BackendSpec, format_size};
+use pilotlight_storage::{BackendSpec, format_size};
 use serde::{Deserialize, Serialize};
 
 use crate::admin::client::{self, SubsystemArgs};

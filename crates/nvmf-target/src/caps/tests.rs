@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pilotlight_storage::Random;
 use proptest::prelude::*;
 
 use super::turns::{LEASE_NS, max_lead};
 use super::*;
-use crate::backend::Random;
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000 * MS;

@@ -7,10 +7,10 @@ use pilotlight_nvme::identify::{
 };
 use pilotlight_nvme::le::{U16, U32, U64, U128};
 use pilotlight_nvme::{Sqe, Status, fabrics, feature};
+use pilotlight_storage::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
 use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
-use crate::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
 use crate::command::{DSM_BLOCKS, DSM_RANGES, MAX_ZEROES};
 use crate::config::MAX_NSID;
 use crate::subsystem::NamespaceInfo;

@@ -30,7 +30,6 @@ use pilotlight_nvme::fabrics::{CAP_CRWMS, PropertyCmd, cap, cc, csts, property};
 use pilotlight_nvme::log::GetLogPage;
 use pilotlight_nvme::{Sqe, Status};
 
-use crate::buffer::MAX_BUFFER;
 use crate::discovery::DiscoveryLog;
 use crate::listing::Listed;
 use crate::stats::Totals;
@@ -39,6 +38,7 @@ use events::Events;
 use features::Features;
 pub use identify::reports_utilization;
 use logs::ErrorLog;
+use pilotlight_storage::buffer::MAX_BUFFER;
 
 /// VS: version 2.0.
 const VERSION: u32 = 0x0002_0000;

@@ -3,12 +3,13 @@
 mod discovery;
 mod power;
 
+use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
+use pilotlight_storage::Geometry;
+
 use super::*;
 use crate::allocated_bytes::AllocatedBytes;
-use crate::backend::Geometry;
 use crate::config::SubsystemConfig;
 use crate::subsystem::NamespaceInfo;
-use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 
 const NQN: &str = "nqn.2014-08.org.example:s";
 const SECOND: u64 = 1_000_000_000;

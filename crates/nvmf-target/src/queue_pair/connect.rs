@@ -14,6 +14,8 @@ use std::sync::Arc;
 use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, fctype, nqn_from_field};
 use pilotlight_nvme::{Cqe, Sqe, Status};
+use pilotlight_storage::lease::Lease;
+use pilotlight_storage::wait::Wait;
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U16;
 
@@ -28,12 +30,10 @@ use crate::command::Work;
 use crate::discovery::ADMIN_QUEUE_ENTRIES;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::latency::Arrival;
-use crate::lease::Lease;
 use crate::memory::QueueQuota;
 use crate::message::{ConnectRefusal, Message};
 use crate::namespaces::Namespaces;
 use crate::unfinished::Unfinished;
-use crate::wait::Wait;
 
 /// A waiting Connect command.
 #[derive(Debug)]

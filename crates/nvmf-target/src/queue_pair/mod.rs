@@ -65,7 +65,7 @@ use crate::latency::Arrival;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
 use crate::unfinished::Unfinished;
-use crate::wait::{BUSY_RETRY_NS, Wait};
+use pilotlight_storage::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;

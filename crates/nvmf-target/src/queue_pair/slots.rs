@@ -5,8 +5,8 @@
 //! Properties: a command identifier is in at most one slot; all slots and identifiers are free when every command has ended.
 
 use pilotlight_nvme::Status;
+use pilotlight_storage::buffer::Buffer;
 
-use crate::buffer::Buffer;
 use crate::command::Work;
 use crate::latency::Sample;
 use crate::payload::LoanId;

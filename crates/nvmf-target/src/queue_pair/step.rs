@@ -2,13 +2,13 @@
 
 use pilotlight_nvme::Status;
 use pilotlight_nvme::command::DsmRange;
+use pilotlight_storage::Op;
+use pilotlight_storage::buffer::MAX_BUFFER;
 use zerocopy::FromBytes;
 
 use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
-use crate::backend::Op;
-use crate::buffer::MAX_BUFFER;
 use crate::command::{Range, Work};
 use crate::usage::Operation;
 use crate::views::ViewId;

@@ -1,13 +1,13 @@
 //! Backend requests and their completions.
 
 use pilotlight_nvme::Status;
+use pilotlight_storage::buffer::{Buffer, MAX_BUFFER};
+use pilotlight_storage::{Completion, IoError, Op, Request, Submitted, Tag};
 
 use super::io::Step;
 use super::slots::State;
 use super::step::{ZERO_STEP, chunk};
 use super::{Cx, Hold, Phase, QueuePair, Transport};
-use crate::backend::{Completion, IoError, Op, Request, Submitted, Tag};
-use crate::buffer::{Buffer, MAX_BUFFER};
 use crate::command::{Range, Work};
 use crate::usage::Operation;
 

@@ -3,10 +3,15 @@
 mod prefetch;
 mod reconnect;
 
+use pilotlight_nvme::command::{Sgl, opcode};
+use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
+use pilotlight_reactor::Inbox;
+use pilotlight_storage::buffer::BufferPool;
+use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
+use zerocopy::IntoBytes;
+
 use super::transport::Data;
 use super::*;
-use crate::backend::{Backend, MemoryBackend, MemoryBudget};
-use crate::buffer::BufferPool;
 use crate::caps::ThreadCaps;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::ids::ConnAddr;
@@ -18,10 +23,6 @@ use crate::namespaces::Namespaces;
 use crate::payload::Loans;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use pilotlight_nvme::command::{Sgl, opcode};
-use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
-use pilotlight_reactor::Inbox;
-use zerocopy::IntoBytes;
 
 const NQN: &str = "nqn.2014-08.org.pilotlight:queue-pair";
 const BLOCK: usize = 4096;
@@ -425,5 +426,5 @@ fn the_queue_pair_does_not_depend_on_the_transport() {
 
 #[test]
 fn the_transport_does_not_depend_on_commands() {
-    assert_free_of(&["tcp"], &["opcode", "crate::command", "crate::controller", "crate::backend", "Work::"]);
+    assert_free_of(&["tcp"], &["opcode", "crate::command", "crate::controller", "Backend", "Work::"]);
 }

@@ -7,10 +7,10 @@
 
 use pilotlight_nvme::Cqe;
 
-use crate::buffer::BufferPool;
-pub use crate::buffer::IN_CAPSULE;
 use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
+use pilotlight_storage::buffer::BufferPool;
+pub use pilotlight_storage::buffer::IN_CAPSULE;
 
 /// In-capsule data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

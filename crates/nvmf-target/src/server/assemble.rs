@@ -5,10 +5,10 @@ use std::io;
 use std::sync::Arc;
 
 use pilotlight_reactor::{Inbox, Sender};
+use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::acks::Acks;
-use crate::background::upkeep::Upkeep;
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::directory::Endpoint;
 use crate::latency::batch::Clock;

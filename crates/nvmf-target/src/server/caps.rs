@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pilotlight_reactor::clock;
+use pilotlight_storage::BackendSpec;
 
 use super::{Server, ServerError, Shared, index_in, no_namespace};
-use crate::backend::BackendSpec;
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::latency::LatencyWindow;
 use crate::subsystem::NamespaceInfo;

@@ -21,14 +21,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_reactor::Sender;
+use pilotlight_storage::lease::Closed;
+use pilotlight_storage::{Backend, Geometry};
 
 use super::assemble::namespace;
 use super::{Draining, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::acks::{Ack, Acks};
-use crate::backend::{Backend, Geometry};
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
 use crate::directory::{Advertised, Directory, MAX_PLACES};
-use crate::lease::Closed;
 use crate::message::{ChangedNamespace, Message, NamespaceChange};
 use crate::subsystem::Subsystem;
 

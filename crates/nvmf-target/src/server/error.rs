@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::backend::OpenError;
+use pilotlight_storage::OpenError;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
+use pilotlight_storage::background::control::ClassStats;
+use pilotlight_storage::background::upkeep::UpkeepStats;
 
 use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
-use crate::background::control::ClassStats;
-use crate::background::upkeep::UpkeepStats;
 use crate::failures::{FailureCount, Failures};
 use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};

@@ -19,8 +19,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
+use pilotlight_storage::{Backend, Completion, Op, Request, Submitted};
+
 use super::{DrainError, Leftover, Server, Shared};
-use crate::backend::{Backend, Completion, Op, Request, Submitted};
 use crate::message::Message;
 
 /// Minimum time for ending the reactors, for the flush, and for closing: longer operations on an idle machine are stuck.

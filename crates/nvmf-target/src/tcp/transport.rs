@@ -1,11 +1,11 @@
 //! The transport trait for NVMe/TCP: responses become PDUs, data is fetched with R2Ts.
 
 use pilotlight_nvme::Cqe;
+use pilotlight_storage::buffer::BufferPool;
 
 use super::inbound::Inbound;
 use super::transfers::{Progress, Transfers};
 use super::tx::TxQueue;
-use crate::buffer::BufferPool;
 use crate::latency::Arrival;
 use crate::payload::Loans;
 use crate::queue_pair::MAX_EARLY_RESPONSES;

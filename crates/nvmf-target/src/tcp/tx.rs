@@ -13,9 +13,9 @@ use std::io::IoSlice;
 use pilotlight_nvme::Cqe;
 use pilotlight_nvme::digest::{DIGEST_LEN, digest};
 use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, data_offset};
+use pilotlight_storage::buffer::{Buffer, BufferPool};
 use zerocopy::IntoBytes;
 
-use crate::buffer::{Buffer, BufferPool};
 use crate::latency::Arrival;
 use crate::payload::{Loans, Payload};
 use crate::queue_pair::transport::Data;
@@ -321,10 +321,11 @@ impl TxQueue {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::backend::{Backend, MemoryBackend, MemoryBudget};
     use pilotlight_nvme::Status;
+    use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
     use proptest::prelude::*;
+
+    use super::*;
 
     fn data(cid: u16, buffer: Buffer, len: u32, end: Option<Cqe>) -> Data {
         Data { cid, payload: Payload::new(buffer, len), end, arrival: Arrival::NONE }

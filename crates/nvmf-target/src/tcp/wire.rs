@@ -5,13 +5,13 @@
 
 use pilotlight_nvme::digest;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, PduType};
+use pilotlight_storage::buffer::IN_CAPSULE;
 use zerocopy::FromBytes;
 
-use crate::buffer::IN_CAPSULE;
 use crate::queue_pair::transport::InCapsule;
 
 /// Maximum data of one H2CData PDU (MAXH2CDATA): a whole command's data.
-pub const MAX_H2C_DATA: usize = crate::buffer::MAX_BUFFER;
+pub const MAX_H2C_DATA: usize = pilotlight_storage::buffer::MAX_BUFFER;
 /// Largest PDU that must be in memory as a whole: a capsule with padding up to PDO 255, data, and digest.
 pub const MAX_CAPSULE: usize = 256 + IN_CAPSULE + digest::DIGEST_LEN;
 

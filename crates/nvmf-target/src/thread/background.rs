@@ -1,9 +1,10 @@
 //! Background work of an I/O thread, at the end of a poll.
 
+use pilotlight_storage::Completion;
+use pilotlight_storage::background::pace::Round;
+
 use super::TargetThread;
 use super::socket::Resources;
-use crate::backend::Completion;
-use crate::background::pace::Round;
 
 impl Resources {
     pub(super) fn end_background(&mut self, completion: Completion, now_ns: u64) {

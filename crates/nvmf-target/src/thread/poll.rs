@@ -6,9 +6,9 @@ use pilotlight_reactor::Polled;
 use rustix::event::epoll;
 
 use super::socket::Resources;
+use super::tasks::is_background;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
-use crate::background::tasks::is_background;
 use crate::moves::os_thread_id;
 use crate::queue_pair::connection_of;
 

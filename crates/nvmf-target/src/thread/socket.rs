@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::NO_WAIT;
-use crate::background::tasks::Tasks;
+use super::tasks::Tasks;
 use crate::caps::ThreadCaps;
 use crate::ids::ConnAddr;
 use crate::latency::batch::LatencyBatch;

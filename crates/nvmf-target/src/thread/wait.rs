@@ -16,10 +16,10 @@
 //! - The wait ends with the first deadline. Deadlines are checked in ticks, so those of one tick end one wait.
 //! - When `prepare` returns `None`, nothing is armed.
 
+use pilotlight_storage::wait::Wait;
 use rustix::event::epoll;
 
 use super::TargetThread;
-use crate::wait::Wait;
 
 /// Epoll tokens of the doorbell and of the bell; sockets have their index.
 pub(super) const DOORBELL: u64 = u64::MAX;

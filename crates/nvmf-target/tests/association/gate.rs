@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use pilotlight_host::{Buffers, Connection, Controller, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io as io_opcode;
-use pilotlight_nvmf_target::backend::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
+use pilotlight_storage::{Backend, Channel, Completion, Geometry, Op, Request, Submitted};
 
 use crate::host_support::{Target, target};
 

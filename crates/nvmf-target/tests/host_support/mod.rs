@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use pilotlight_host::load::{LoadSpec, Report, run};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
-use pilotlight_nvmf_target::backend::{
-    Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
-};
 use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{
+    Backend, BackendSpec, Channel, Completion, Geometry, MemoryBackend, MemoryBudget, Op, Request, Submitted,
+};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:target";
 pub(crate) const MS: u64 = 1_000_000;

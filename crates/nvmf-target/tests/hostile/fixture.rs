@@ -12,9 +12,9 @@ use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io::{READ, WRITE};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{Digests, R2T};
-use pilotlight_nvmf_target::backend::{MemoryBudget, open};
 use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{MemoryBudget, open};
 use zerocopy::FromBytes;
 
 /// A subsystem for all hosts: namespace 1 has blocks of 4 KiB, namespace 2 of 512 bytes.

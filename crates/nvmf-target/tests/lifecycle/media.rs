@@ -11,11 +11,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, QueueSpec};
-use pilotlight_nvmf_target::backend::{
-    self, Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted,
-};
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{
+    Backend, BackendSpec, Channel, Completion, Geometry, IoError, MemoryBudget, Op, Request, Submitted, open,
+};
 
 pub(crate) const NQN: &str = "nqn.2026-01.test:lifecycle";
 /// Timeout of a test.
@@ -155,7 +155,7 @@ pub(crate) fn target(namespaces: u32) -> Target {
     let opened = media.clone();
     let opener = Box::new(move |namespace: &NamespaceConfig| {
         let medium = Arc::clone(&opened[namespace.nsid as usize - 1]);
-        let inner = backend::open(&namespace.backend, 4096, &Arc::new(MemoryBudget::unlimited()));
+        let inner = open(&namespace.backend, 4096, &Arc::new(MemoryBudget::unlimited()));
         medium.opened.fetch_add(1, SeqCst);
         Ok(Arc::new(Faulty { inner: inner?, medium }) as Arc<dyn Backend>)
     });

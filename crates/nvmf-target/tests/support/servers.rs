@@ -5,9 +5,9 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_reactor::{Idle, RuntimeOptions};
+use pilotlight_storage::{BackendSpec, MemoryBudget, open};
 
 /// Timeout of [`eventually`].
 const TIMEOUT: Duration = Duration::from_secs(60);

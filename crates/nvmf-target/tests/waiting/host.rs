@@ -8,8 +8,8 @@ use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, Property
 use pilotlight_nvme::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2CData, IcReq, PduType, R2T, data_offset};
 use pilotlight_nvme::{Cqe, Sqe};
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::backend::{Backend, MemoryBackend, MemoryBudget};
 use pilotlight_nvmf_target::testing::{Bench, NQN, Peer};
+use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
 use zerocopy::{FromBytes, IntoBytes};
 
 pub(crate) const MS: u64 = 1_000_000;

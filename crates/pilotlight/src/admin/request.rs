@@ -3,7 +3,7 @@
 //! Variants and fields have the names of the protocol, and serde derives both directions. A refusal names the field; an unknown field is
 //! refused, so that a mistyped `nsdi` is not ignored.
 
-use pilotlight_nvmf_target::background::control::Class;
+use pilotlight_storage::background::control::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use pilotlight_nvmf_target::backend::BackendSpec;
+use pilotlight_storage::BackendSpec;
 
 use super::args::ServeArgs;
 use super::keys::{Draft, Namespace};

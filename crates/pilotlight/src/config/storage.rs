@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use pilotlight_nvmf_target::backend::{MISSING_DEVICE, format_size, names_device, size_remedy};
+use pilotlight_storage::{MISSING_DEVICE, format_size, names_device, size_remedy};
 use rustix::fs::{Access, access};
 
 use crate::privileges::files;

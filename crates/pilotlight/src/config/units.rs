@@ -1,4 +1,4 @@
-//! Quantities as people write them: durations, lists of cores. (Sizes are the target's: `pilotlight_nvmf_target::backend`.)
+//! Quantities as people write them: durations, lists of cores. (Sizes are the target's: `pilotlight_storage`.)
 
 use std::time::Duration;
 

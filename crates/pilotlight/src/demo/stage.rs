@@ -10,10 +10,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use pilotlight_host::ConnectOptions;
 use pilotlight_host::load::{LoadSpec, Report, run as run_load};
-use pilotlight_nvmf_target::backend::{BackendSpec, MemoryBudget, open};
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig, SubsystemConfig};
 use pilotlight_plant::{Goals, Policy};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
+use pilotlight_storage::{BackendSpec, MemoryBudget, open};
 
 use crate::serve::knobs::{self, KnobAccess, Settings};
 use crate::serve::power::{Meter, Power};

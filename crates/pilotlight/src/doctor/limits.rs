@@ -1,6 +1,6 @@
 //! Limits of this process.
 
-use pilotlight_nvmf_target::backend::format_size;
+use pilotlight_storage::format_size;
 use serde_json::json;
 
 use super::facts::{Chosen, Facts, Limit};

@@ -7,7 +7,7 @@ use super::facts::{Chosen, Facts, Ring};
 use super::report::{Reason, Section};
 
 /// Requests that an I/O thread takes for each file or drive that it uses.
-const REQUESTS: u64 = pilotlight_nvmf_target::backend::CHANNEL_DEPTH as u64;
+const REQUESTS: u64 = pilotlight_storage::CHANNEL_DEPTH as u64;
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("storage", "Storage");

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use pilotlight_nvmf_target::backend::{DirectOpener, FileOpener, Opened, logical_block_size, names_device};
+use pilotlight_storage::{DirectOpener, FileOpener, Opened, logical_block_size, names_device};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 

@@ -54,7 +54,7 @@ impl Purpose {
         match self {
             Self::Text => OFlags::RDONLY,
             Self::Look | Self::File => OFlags::RDWR,
-            Self::Device => OFlags::RDWR | OFlags::EXCL, // see `pilotlight_nvmf_target::backend::DirectOpener`
+            Self::Device => OFlags::RDWR | OFlags::EXCL, // see `pilotlight_storage::DirectOpener`
             Self::NewFile => OFlags::RDWR | OFlags::CREATE,
         }
     }

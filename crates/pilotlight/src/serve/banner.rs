@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use pilotlight_nvmf_target::backend::format_size;
 use pilotlight_nvmf_target::config::{ServerConfig, SubsystemConfig};
+use pilotlight_storage::format_size;
 use serde_json::{Value, json};
 
 use crate::config::{Operation, SleepAfter, format_cores, format_duration};

@@ -7,11 +7,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pilotlight_nvmf_target::backend::{Backend, MemoryBudget, open};
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 use pilotlight_nvmf_target::listener::bind;
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
+use pilotlight_storage::{Backend, MemoryBudget, open};
 use rustix::io::Errno;
 
 use super::budget::{self, Configured, NO_SENSOR, NO_SENSOR_HELP};

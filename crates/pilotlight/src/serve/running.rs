@@ -6,8 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
-use pilotlight_nvmf_target::backend::Access;
-use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{
@@ -15,6 +13,8 @@ use pilotlight_nvmf_target::{
 };
 use pilotlight_plant::{Component, Goals, Policy, Source, Unreachable, Unsupported, View};
 use pilotlight_reactor::RuntimeStats;
+use pilotlight_storage::Access;
+use pilotlight_storage::background::control::Class;
 
 use crate::config::{NamespaceTolerance, Priority};
 use crate::metrics::PowerFacts;

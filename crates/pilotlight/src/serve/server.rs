@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_nvmf_target::authentication::AuthenticationConfig;
-use pilotlight_nvmf_target::backend::{Access, MemoryBudget, open_by};
-use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{
@@ -15,6 +13,8 @@ use pilotlight_nvmf_target::{
 };
 use pilotlight_plant::{Component, Goals, Policy, Scope, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
+use pilotlight_storage::background::control::Class;
+use pilotlight_storage::{Access, MemoryBudget, open_by};
 
 use super::budget::{self, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;

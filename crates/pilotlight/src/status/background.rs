@@ -1,9 +1,9 @@
 //! Background work in the status: its classes, and the progress of each namespace.
 
 use pilotlight_nvmf_target::ServerStats;
-use pilotlight_nvmf_target::backend::format_size;
-use pilotlight_nvmf_target::background::control::ClassStats;
-use pilotlight_nvmf_target::background::upkeep::UpkeepStats;
+use pilotlight_storage::background::control::ClassStats;
+use pilotlight_storage::background::upkeep::UpkeepStats;
+use pilotlight_storage::format_size;
 
 use super::format::{line, time};
 use super::report::{BackgroundReport, ClassReport, UpkeepReport};

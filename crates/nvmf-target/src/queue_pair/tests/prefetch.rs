@@ -3,8 +3,9 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
+use pilotlight_storage::{Channel, Completion, Geometry, Request, Submitted};
+
 use super::*;
-use crate::backend::{Channel, Completion, Geometry, Request, Submitted};
 
 /// A call of a channel, with the first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

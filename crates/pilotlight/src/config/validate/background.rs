@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use pilotlight_nvmf_target::backend::BackendSpec;
-use pilotlight_nvmf_target::background::control::{BackgroundConfig, Scrubbed};
-use pilotlight_nvmf_target::background::tracked::{SumsPlace, Tracking};
+use pilotlight_storage::BackendSpec;
+use pilotlight_storage::background::control::{BackgroundConfig, Scrubbed};
+use pilotlight_storage::background::tracked::{SumsPlace, Tracking};
 
 use super::Checker;
 use crate::config::caps::parse_background_rate;

@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{Limits, MAX_IO_QUEUES, MAX_QUEUE_DEPTH, ServerConfig};
+use pilotlight_storage::{BackendSpec, format_size, parse_size};
 
 use super::Checker;
 use crate::config::keys::{self, Draft};

@@ -4,10 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::config::{
     ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig,
 };
+use pilotlight_storage::BackendSpec;
 use uuid::Uuid;
 
 use super::Checker;

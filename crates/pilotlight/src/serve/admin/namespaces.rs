@@ -1,8 +1,8 @@
 //! Namespaces that are added, removed and resized at run time. The server notifies hosts.
 
-use pilotlight_nvmf_target::backend::{BackendSpec, format_size, parse_size};
 use pilotlight_nvmf_target::config::{MAX_NSID, NamespaceConfig};
 use pilotlight_nvmf_target::{Capped, ServerError};
+use pilotlight_storage::{BackendSpec, format_size, parse_size};
 
 use super::Admin;
 use crate::admin::refusal::Refusal;

@@ -2,10 +2,10 @@
 
 use std::sync::PoisonError;
 
-use pilotlight_nvmf_target::background::control::Class;
 use pilotlight_nvmf_target::{CapStats, ServerStats};
 use pilotlight_plant::View;
 use pilotlight_reactor::RuntimeStats;
+use pilotlight_storage::background::control::Class;
 use serde::Serialize;
 use tracing::warn;
 

@@ -239,7 +239,7 @@ fn change_namespace(edit: &mut Edit, nqn: &str, read: &NamespaceConfig, running:
     }
     if let Some(bytes) = running.backend.size().filter(|bytes| read.backend.size() != Some(*bytes)) {
         edit.change_backend((nqn, running.nsid), |text| {
-            match text.parse::<pilotlight_nvmf_target::backend::BackendSpec>() {
+            match text.parse::<pilotlight_storage::BackendSpec>() {
                 Ok(mut spec) => {
                     spec.set_size(bytes); // the path stays as it is written
                     spec.to_string()

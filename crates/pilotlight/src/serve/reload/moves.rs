@@ -11,8 +11,8 @@
 
 use std::path::Path;
 
-use pilotlight_nvmf_target::backend::BackendSpec;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_storage::BackendSpec;
 
 use crate::config::is_same_medium;
 

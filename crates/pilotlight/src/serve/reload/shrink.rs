@@ -1,8 +1,8 @@
 //! Namespaces that would shrink at a reload: data beyond the new end is lost, so the configuration has to allow it
 //! (`shrink = true` in the namespace), as `pilotlight namespace resize` requires `--shrink`.
 
-use pilotlight_nvmf_target::backend::format_size;
 use pilotlight_nvmf_target::config::NamespaceConfig;
+use pilotlight_storage::format_size;
 
 use super::super::state::State;
 

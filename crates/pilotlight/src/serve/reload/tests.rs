@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use pilotlight_auth::{Secret, SecretLen};
 use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
-use pilotlight_nvmf_target::backend::Access;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use pilotlight_nvmf_target::directory::Advertised;
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;
+use pilotlight_storage::Access;
 
 use super::*;
 use crate::admin::group::Group;
