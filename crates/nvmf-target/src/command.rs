@@ -7,9 +7,9 @@ use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_storage::buffer::MAX_BUFFER;
 
-use crate::namespaces::Namespaces;
-use crate::usage::Operation;
-use crate::views::ViewId;
+use crate::hosts::usage::Operation;
+use crate::subsystems::namespaces::Namespaces;
+use crate::subsystems::views::ViewId;
 
 /// Maximum ranges of a Dataset Management command that a host is told (DMRL): one byte cannot state the 256 of its format.
 pub const DSM_RANGES: u8 = 255;

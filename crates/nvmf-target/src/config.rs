@@ -10,8 +10,28 @@ use std::time::Duration;
 use pilotlight_storage::BackendSpec;
 use pilotlight_storage::background::control::BackgroundConfig;
 
-use crate::authentication::AuthenticationConfig;
-use crate::directory::{Advertised, Security};
+use crate::hosts::authentication::AuthenticationConfig;
+
+/// How the connections of a listener are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Security {
+    /// Not at all.
+    Plain,
+    /// With TLS, from the first byte on.
+    Tls,
+    /// Secure channel concatenation: a connection that begins with ICReq is for authentication alone, which generates a key; others have
+    /// TLS.
+    Concatenation,
+}
+
+/// Addresses (IP or name) and ports in the discovery log, instead of those that hosts connected to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertised {
+    /// For connections without TLS.
+    pub plain: Option<(String, u16)>,
+    /// For connections with TLS.
+    pub tls: Option<(String, u16)>,
+}
 
 /// The highest NSID; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
@@ -33,7 +53,7 @@ pub struct ServerConfig {
     pub listeners: Vec<SocketAddr>,
     /// Addresses to accept connections with TLS on.
     pub tls_listeners: Vec<SocketAddr>,
-    /// Addresses for secure channel concatenation ([`Security::Concatenation`](crate::directory::Security)).
+    /// Addresses for secure channel concatenation ([`Security::Concatenation`](Security)).
     pub concatenation_listeners: Vec<SocketAddr>,
     /// Address (IP or name) and port in the discovery log, instead of the one a host connected to: for servers behind NAT.
     pub advertise: Option<(String, u16)>,
@@ -53,7 +73,7 @@ pub struct ServerConfig {
     pub io_threads: u32,
     /// What is bound to an I/O thread.
     pub placement: QueuePlacement,
-    /// NQNs of hosts with their own counters from the start, in addition to the allowed ones ([`crate::usage`]).
+    /// NQNs of hosts with their own counters from the start, in addition to the allowed ones ([`crate::hosts::usage`]).
     pub named_hosts: Vec<String>,
     /// Resource limits.
     pub limits: Limits,
@@ -235,7 +255,7 @@ pub struct Limits {
     /// Maximum connections over all listeners; more are closed at once.
     pub max_connections: u32,
     /// Maximum connections that are not admitted yet; more are closed at once. A part of `max_connections` is the upper bound
-    /// ([`crate::addresses`]).
+    /// ([`crate::hosts::addresses`]).
     pub max_pending: u32,
     /// Ditto of one address, however many are free.
     pub max_address_pending: u32,

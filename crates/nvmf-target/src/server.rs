@@ -5,8 +5,12 @@ mod authentication;
 mod caps;
 mod changes;
 mod connections;
+pub mod distributor;
 mod error;
 mod failure_log;
+pub mod handshakes;
+mod latency_meter;
+pub mod listener;
 mod notices;
 mod offload;
 mod priorities;
@@ -22,17 +26,20 @@ use std::time::Duration;
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 
-use crate::authentication::{AuthenticationConfig, AuthenticationRequest};
 use crate::caps::{CapKnobs, Meter};
+use crate::config::{Advertised, Security};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::directory::{Advertised, Directory, Endpoint, Security};
-use crate::handshakes::HandshakeThread;
+use crate::hosts::authentication::{AuthenticationConfig, AuthenticationRequest};
 pub use crate::ids::DISCOVERY;
-use crate::latency::LatencyMeter;
-use crate::listener::{Acceptor, Distributor};
-use crate::message::{Message, NamespaceChange};
+use crate::server::distributor::Distributor;
+use crate::server::handshakes::HandshakeThread;
+use crate::server::listener::Acceptor;
 use crate::shared::{Entry, Namespace, State, Storage};
 pub use crate::shared::{Shared, ThreadLimits};
+use crate::subsystems::directory::Directory;
+use crate::subsystems::discovery::Endpoint;
+use crate::subsystems::namespaces::NamespaceChange;
+use crate::thread::message::Message;
 pub use crate::utilization::UtilizationRequest;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
@@ -40,6 +47,7 @@ pub use changes::Changes;
 pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
 use failure_log::FailureLog;
+use latency_meter::LatencyMeter;
 use notices::Notices;
 use offload::Worker;
 use pilotlight_storage::background::control::Class;
@@ -111,8 +119,8 @@ impl Server {
                 Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared.background))));
         }
         let background_log = BackgroundLog::start(&shared.background)?;
-        options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared))));
-        let (meter, readings) = Meter::start(options.readings.take(), &shared)?;
+        options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared.caps))));
+        let (meter, readings) = Meter::start(options.readings.take(), (&shared.caps, &shared.latencies))?;
         options.readings = Some(readings);
         let latency_meter = LatencyMeter::start(&shared)?;
         let cpus: Vec<u32> = options.cores.iter().flatten().copied().collect();
@@ -153,10 +161,13 @@ impl Server {
 
     /// Sets secrets and policy for queues that connect from now on, and for exchanges that begin. Connections are kept.
     pub fn set_authentication(&self, authentication: AuthenticationConfig) {
-        let before = self.shared.authenticator.config();
-        self.shared.authenticator.set(authentication);
-        let now = self.shared.authenticator.config();
-        self.shared.generated.retain(|host| before.hosts.get(host).is_some_and(|old| now.hosts.get(host) == Some(old)));
+        let before = self.shared.hosts.authenticator.config();
+        self.shared.hosts.authenticator.set(authentication);
+        let now = self.shared.hosts.authenticator.config();
+        self.shared
+            .hosts
+            .generated
+            .retain(|host| before.hosts.get(host).is_some_and(|old| now.hosts.get(host) == Some(old)));
     }
 
     /// The listening addresses without TLS.

@@ -10,38 +10,32 @@ use std::time::Instant;
 use crossbeam_queue::ArrayQueue;
 use pilotlight_auth::Concatenation;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_storage::Backend;
 use pilotlight_storage::background::control::Background;
 use pilotlight_storage::lease::Lease;
 use pilotlight_storage::reaper::Reaper;
-use pilotlight_storage::{Backend, MemoryBudget};
 
-use crate::accounts::Accounts;
-use crate::addresses::{Addresses, Standing};
-use crate::admission::Full;
-use crate::association::Association;
-use crate::authentication::{AuthenticationRequest, Authenticator, Exchange};
-use crate::authentication_queue::Turns;
 use crate::caps::{Caps, Limit};
-use crate::classes::Placement;
 use crate::config::ServerConfig;
 use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
-use crate::directory::{Directory, Endpoint};
-use crate::discovery::DiscoveryLog;
 use crate::failure_bell::FailureBell;
-use crate::generated::GeneratedKeys;
+use crate::hosts::Hosts;
+use crate::hosts::association::Association;
+use crate::hosts::authentication::{AuthenticationRequest, Exchange};
+use crate::hosts::authentication_queue::Turns;
 use crate::ids::HostKey;
 use crate::latency::{Latencies, SocketLatencyStats};
-use crate::listing::{Listed, NamespaceList};
 use crate::offload::Requests;
-use crate::penalties::Penalties;
-use crate::refusals::Refusals;
-use crate::register::Register;
 use crate::stats::{Counters, Totals};
 use crate::stop_state::StopState;
-use crate::subsystem::{NamespaceInfo, Subsystem};
-use crate::usage::ListedHosts;
+use crate::subsystems::directory::Directory;
+use crate::subsystems::discovery::DiscoveryLog;
+use crate::subsystems::discovery::Endpoint;
+use crate::subsystems::listing::{Listed, NamespaceList};
+use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
+use crate::subsystems::views::{Restricted, Views};
+use crate::thread::classes::Placement;
 use crate::utilization::UtilizationRequest;
-use crate::views::{Restricted, Views};
 
 /// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
@@ -53,8 +47,6 @@ pub struct ThreadLimits {
     pub max_queue_depth: u16,
     /// Maximum I/O queues of a controller.
     pub max_io_queues: u16,
-    /// Maximum queues of a host.
-    pub max_host_queues: u32,
     /// Time limit of ICReq, in nanoseconds.
     pub icreq_timeout_ns: u64,
     /// Time limit of Connect, in nanoseconds.
@@ -66,40 +58,24 @@ pub struct ThreadLimits {
 pub struct Shared {
     /// Limits.
     pub limits: ThreadLimits,
-    /// Every association.
-    pub register: Register,
+    /// The hosts.
+    pub hosts: Arc<Hosts>,
     /// Identify commands that wait for the allocated bytes of a namespace.
     pub utilization: Requests<ArrayQueue<UtilizationRequest>>,
-    /// Secrets of hosts.
-    pub authenticator: Authenticator,
-    /// Keys of secure channel concatenation.
-    pub(crate) generated: GeneratedKeys,
     /// Messages of authentication to check.
     pub authentication: Requests<Mutex<Turns<AuthenticationRequest>>>,
-    /// Connections whose host has not proved who it is.
-    pub(crate) addresses: Arc<Addresses>,
-    /// What each host takes.
-    pub(crate) accounts: Accounts,
-    /// Failed authentications by address.
-    pub(crate) penalties: Penalties,
     /// Closes channels.
     pub(crate) reaper: Reaper,
     /// State of the stop.
     pub(crate) stop_state: StopState,
-    /// Memory for the state of queues.
-    pub queue_memory: MemoryBudget,
     /// Signals failed commands.
     pub failure_bell: FailureBell,
     /// Bandwidth caps.
-    pub caps: Caps,
+    pub caps: Arc<Caps>,
     /// Sampling of latencies.
-    pub latencies: Latencies,
+    pub latencies: Arc<Latencies>,
     /// Background work.
     pub background: Arc<Background>,
-    /// Refused connections and Connect commands.
-    pub refusals: Refusals,
-    /// The hosts with their own counters.
-    pub listed_hosts: ListedHosts,
     pub(crate) placement: Placement,
     pub(crate) config: ServerConfig,
     pub(crate) state: Mutex<State>,
@@ -170,41 +146,30 @@ impl Shared {
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
             max_io_queues: config.limits.max_io_queues,
-            max_host_queues: config.limits.max_host_queues,
             icreq_timeout_ns: config.limits.icreq_timeout.as_nanos() as u64,
             connect_timeout_ns: CONNECT_TIMEOUT_NS,
         };
         let shared = Self {
             limits,
-            register: Register::default(),
+            hosts: Arc::new(Hosts::new(&config)),
             utilization: Requests::default(),
-            generated: GeneratedKeys::default(),
-            authenticator: Authenticator::new(config.authentication.clone()),
             authentication: Requests::new(Mutex::default()),
-            addresses: Arc::new(Addresses::new(&config.limits)),
-            accounts: Accounts::new(config.limits.max_host_memory, config.limits.admin_rate),
-            penalties: Penalties::default(),
             failure_bell: FailureBell::default(),
-            caps: Caps::default(),
-            latencies: Latencies::default(),
+            caps: Arc::default(),
+            latencies: Arc::default(),
             background: Arc::new(Background::new(config.background.clone(), config.io_threads.max(1) as usize)),
-            refusals: Refusals::default(),
-            listed_hosts: ListedHosts::default(),
             placement: Placement::new(config.io_threads.max(1) as usize, config.placement),
             state: Mutex::new(State { directory, views, list: None, subsystems }),
             reaper: Reaper::start()?,
             stop_state: StopState::default(),
-            queue_memory: MemoryBudget::new(config.limits.queue_memory),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
             records_moves: AtomicBool::new(false),
             started: Instant::now(),
             config,
         };
-        let hosts = shared.config.subsystems.iter().flat_map(|subsystem| &subsystem.allowed_hosts);
-        hosts.chain(&shared.config.named_hosts).for_each(|host| shared.listed_hosts.add(host));
-        shared.register.set_views(Arc::clone(&shared.state().views));
-        shared.register.reserve(shared.state().directory.reserved_ids());
+        shared.hosts.associations.set_views(Arc::clone(&shared.state().views));
+        shared.hosts.associations.reserve(shared.state().directory.reserved_ids());
         Ok(shared)
     }
 
@@ -263,11 +228,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a queue of `bytes` for its address if its host is not proved.
-    pub(crate) fn take_address(&self, standing: Standing, bytes: u64) -> Result<(), Full> {
-        self.addresses.take(standing, bytes, self.authenticator.is_used())
-    }
-
     /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.
     pub(crate) fn exchange(
         &self,
@@ -275,11 +235,8 @@ impl Shared {
         directory: &Directory,
         concatenation: Concatenation,
     ) -> Option<Exchange> {
-        let subnqn = match directory.subsystem(host.subsystem) {
-            Some(subsystem) => subsystem.nqn(),
-            None => DISCOVERY_NQN,
-        };
-        self.authenticator.exchange(host, subnqn, concatenation)
+        let subsystem = directory.subsystem(host.subsystem);
+        self.hosts.exchange(host, subsystem.map_or(DISCOVERY_NQN, |subsystem| subsystem.nqn()), concatenation)
     }
 
     /// A controller for `association` and this subsystem, or for `None` the discovery service.

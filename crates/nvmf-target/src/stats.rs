@@ -1,11 +1,13 @@
 //! Counters of an I/O thread, written by it with plain loads and stores, readable by all threads.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use pilotlight_reactor::{Histogram, cells::add};
+
+use crate::hosts::usage::Rows;
 use crate::latency::coarse::BySubsystem;
 use crate::latency::socket::SocketLatency;
-use crate::moves::MoveCounters;
-use crate::usage::Rows;
-use pilotlight_reactor::{Histogram, cells::add};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use crate::thread::moves::MoveCounters;
 
 /// One I/O thread's counters.
 #[derive(Debug, Default)]

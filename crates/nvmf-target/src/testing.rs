@@ -18,14 +18,16 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType};
 
 use crate::caps::{Limit, LimitStats, Setter};
+use crate::config::Security;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::directory::Security;
 use crate::ids::ConnAddr;
-use crate::latency::batch::Clock;
-use crate::message::{Message, Outbox};
+use crate::queue_pair::latency_batch::Clock;
+use crate::queue_pair::message::QueueMessage;
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
-use crate::stream::Accepted;
+use crate::thread::message::Message;
+use crate::thread::message::ThreadOutbox;
+use crate::thread::stream::Accepted;
 use crate::thread::{TargetThread, ThreadParts, Usage};
 
 /// The subsystem, with namespace 1.
@@ -101,7 +103,7 @@ impl Bench {
             TargetThread::new(ThreadParts {
                 id,
                 inbox,
-                out: Outbox::new(Arc::clone(&inboxes)),
+                out: ThreadOutbox::new(Arc::clone(&inboxes)),
                 pool_bytes,
                 counters: shared.counters(usize::from(id)),
                 clock: Clock::Simulated,
@@ -260,7 +262,7 @@ impl Bench {
     /// Sends the I/O thread a message without effect.
     pub fn ring(&self) {
         let nobody = ConnAddr { thread: 0, index: u32::MAX, serial: 0 };
-        let _ = self.inbox.send(Message::BarrierPassed(nobody));
+        let _ = self.inbox.send(Message::Queue(QueueMessage::BarrierPassed(nobody)));
     }
 
     /// The I/O thread's resource usage; panics if it exceeds its bounds.
@@ -322,13 +324,13 @@ impl Bench {
     /// Bytes charged for queues, and hosts in the register.
     #[must_use]
     pub fn admitted(&self) -> (u64, usize) {
-        (self.shared.queue_memory.used(), self.shared.register.hosts())
+        (self.shared.hosts.queue_memory.used(), self.shared.hosts.associations.hosts())
     }
 
     /// Number of associations.
     #[must_use]
     pub fn associations(&self) -> usize {
-        self.shared.register.len()
+        self.shared.hosts.associations.len()
     }
 
     /// Drains and ends the I/O thread.

@@ -5,12 +5,18 @@
 //! connection with unsent responses. Connections share one large read buffer; only an incomplete PDU is kept per connection,
 //! so an idle connection costs little. Between polls it can wait in the kernel (`thread/wait.rs`).
 
+pub mod acks;
 mod background;
+pub mod classes;
 mod encrypted;
 mod end;
 mod hand_over;
+pub mod message;
+pub mod moves;
 mod poll;
+mod queue_messages;
 mod socket;
+pub mod stream;
 mod sweep;
 mod tasks;
 mod wait;
@@ -28,25 +34,28 @@ use socket::{Resources, SCRATCH, Socket, readable};
 use sweep::{Change, Check, Sweep};
 use tasks::Tasks;
 
-use crate::acks::Ack;
-use crate::association::Association;
 use crate::caps::ThreadCaps;
-use crate::directory::Security;
-use crate::ids::{ConnAddr, HostKey};
+use crate::config::Security;
+use crate::hosts::association::Association;
+use crate::ids::ConnAddr;
 use crate::latency::Sampler;
-use crate::latency::batch::{Clock, LatencyBatch};
-use crate::listing::NamespaceList;
 use crate::memory::Memory;
-use crate::message::{ChangedNamespace, Message, NamespaceChange, Outbox};
-use crate::moves::InProgress;
-use crate::namespaces::Namespaces;
-use crate::queue_pair::{CONTROLLER_ENDED, Cx};
+use crate::queue_pair::Cx;
+use crate::queue_pair::latency_batch::{Clock, LatencyBatch};
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::stream::{Accepted, Stream};
+use crate::subsystems::listing::NamespaceList;
+use crate::subsystems::namespaces::NamespaceChange;
+use crate::subsystems::namespaces::Namespaces;
+use crate::subsystems::views::ChangedNamespace;
+use crate::subsystems::views::ViewId;
 use crate::tcp::Connection;
+use crate::thread::acks::Ack;
+use crate::thread::message::Message;
+use crate::thread::message::ThreadOutbox;
+use crate::thread::moves::InProgress;
+use crate::thread::stream::{Accepted, Stream};
 use crate::tls::TlsPeer;
-use crate::views::ViewId;
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
@@ -112,7 +121,7 @@ pub struct ThreadParts {
     /// Its inbox.
     pub inbox: Inbox<Message>,
     /// Its outbox.
-    pub out: Outbox,
+    pub out: ThreadOutbox,
     /// Size of its buffer pool.
     pub pool_bytes: usize,
     /// Its counters.
@@ -229,41 +238,10 @@ impl TargetThread {
         match message {
             Message::Accept(accepted) => self.accept(accepted, now_ns),
             Message::HandOver(stream, conn) => self.take_over(stream, conn, now_ns),
-            Message::Attach { admin, qid, queue } => {
-                let known = self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_attach(qid, queue, cx));
-                let result = known.unwrap_or(Err(CONTROLLER_ENDED));
-                self.resources.out.send(queue.thread, Message::Attached { admin, qid, queue, result });
-            }
-            Message::Attached { admin, qid, queue, result } => {
-                let waited =
-                    self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_attached(admin, qid, result, cx));
-                if waited != Some(true) && result.is_ok() {
-                    // It has been closed, or has timed out: undo the join.
-                    self.resources.out.send(admin.thread, Message::Detached { admin, qid, queue });
-                }
-            }
-            Message::Detached { admin, qid, queue } => {
-                self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_detached(qid, queue, cx));
-            }
-            Message::Terminate(queue) => {
-                self.with(queue, now_ns, |socket, cx| socket.conn.pair.lost(cx));
-            }
+            Message::Queue(message) => self.on_queue_message(message, now_ns),
             Message::End { associations, applied } => {
                 self.end_connections(&associations, now_ns);
                 drop(applied);
-            }
-            Message::Abort { queue, cid, admin, slot } => {
-                let stopped = self.with(queue, now_ns, |socket, cx| socket.conn.pair.abort(cid, cx)).unwrap_or(false);
-                // The aborted command's completion is sent before the Abort command's.
-                self.settle(queue.index, now_ns);
-                self.resources.out.send(admin.thread, Message::Aborted { admin, slot, stopped });
-            }
-            Message::Aborted { admin, slot, stopped } => {
-                self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_aborted(slot, stopped, cx));
-            }
-            Message::Barrier { host, requester } => self.on_barrier(&host, requester, now_ns),
-            Message::BarrierPassed(requester) => {
-                self.with(requester, now_ns, |socket, _| socket.conn.pair.on_barrier_passed());
             }
             Message::Namespace { subsystem, nsid, change, applied } => {
                 self.on_namespace(subsystem, nsid, change, applied);
@@ -286,20 +264,6 @@ impl TargetThread {
                 self.each(now_ns, |socket, _| socket.conn.pair.drain());
             }
         }
-    }
-
-    /// Ends connections closed by `host`; connections of other hosts are not checked.
-    fn on_barrier(&mut self, host: &HostKey, requester: ConnAddr, now_ns: u64) {
-        let queues = self.resources.shared.register.queues_on(host, self.id);
-        for queue in queues.into_iter().filter(|queue| *queue != requester) {
-            self.barrier_looks += 1;
-            self.with(queue, now_ns, |socket, cx| {
-                if socket.is_hung_up() {
-                    socket.conn.pair.lost(cx);
-                }
-            });
-        }
-        self.resources.out.send(requester.thread, Message::BarrierPassed(requester));
     }
 
     fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, applied: Ack) {

@@ -37,9 +37,9 @@ impl TlsPeer {
     /// The generated key with the identity `generated`, if it is good at `now_ns`: it is known, and its host still has its secret.
     pub(crate) fn generated_key(&self, shared: &Shared, now_ns: u64) -> Option<TlsPsk> {
         let identity = self.generated.as_deref()?;
-        let config = shared.authenticator.config();
+        let config = shared.hosts.authenticator.config();
         let secret = &config.hosts.get(&*self.hostnqn)?.host;
-        shared.generated.find(identity, (&self.hostnqn, &self.subnqn), secret, now_ns)
+        shared.hosts.generated.find(identity, (&self.hostnqn, &self.subnqn), secret, now_ns)
     }
 }
 
@@ -57,7 +57,7 @@ fn lookup(shared: &Shared, identity: &[u8]) -> Option<Psk> {
         return peer.generated_key(shared, now_ns()).and_then(|psk| to_psk(&psk));
     }
     let TlsPeer { hostnqn, subnqn, .. } = peer;
-    let config = shared.authenticator.config();
+    let config = shared.hosts.authenticator.config();
     let key = config.tls_keys.get(&*hostnqn)?;
     let accepts_old = config.accepts_old_libnvme;
     let found = derived(key, (&hostnqn, &subnqn), accepts_old, identity);

@@ -13,7 +13,7 @@ use pilotlight_nvme::fabrics::{
     AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, authreq, fctype, property,
 };
 use pilotlight_nvme::{Sqe, Status};
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::{Limits, Server};
 use pilotlight_storage::BackendSpec;
 use zerocopy::IntoBytes;

@@ -17,7 +17,7 @@ use pilotlight_host::{
 };
 use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, authreq};
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::{Server, ServerConfig};
 use pilotlight_storage::BackendSpec;
 use pilotlight_tls::{Alert, Failure as TlsFailure};

@@ -11,7 +11,7 @@ use pilotlight_nvme::command::opcode::{admin, io};
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_nvme::feature::{DISCOVERY_CHANGED, async_event, fid};
 use pilotlight_nvme::log::lid;
-use pilotlight_nvmf_target::directory::Advertised;
+use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::{Server, SubsystemConfig};
 
 const OTHER: &str = "nqn.2026-01.test:other";

@@ -7,7 +7,7 @@ use host::{Host, MS, connect_cmd, connect_data, memory};
 use pilotlight_auth::{HashFunction, Secret, SecretLen};
 use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, authreq};
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::testing::Bench;
 use pilotlight_nvmf_target::{Limits, ServerConfig};
 

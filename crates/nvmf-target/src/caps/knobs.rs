@@ -8,8 +8,7 @@ use std::sync::Arc;
 use pilotlight_plant::{Cost, Kind, Knob, KnobId, Refusal, Scope, Values};
 use pilotlight_reactor::{Knobs, Refusals, clock};
 
-use super::{CAPS, Entry, Setter};
-use crate::shared::Shared;
+use super::{CAPS, Caps, Entry, Setter};
 
 /// Estimated costs: time of the main core to set a cap (a few atomic instructions), and delay until all I/O threads follow.
 const COSTS: (Cost, Cost) = (Cost::Assumed(100), Cost::Assumed(super::RETRY_NS));
@@ -19,14 +18,14 @@ pub struct CapKnobs {
     machine: Option<Arc<dyn Knobs>>,
     /// Number of the machine's knobs.
     first: usize,
-    shared: Arc<Shared>,
+    caps: Arc<Caps>,
 }
 
 impl CapKnobs {
     /// Adds the caps to the knobs of the machine.
-    pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(machine: Option<Arc<dyn Knobs>>, caps: Arc<Caps>) -> Self {
         let first = machine.as_ref().map_or(0, |machine| machine.knobs().len());
-        Self { machine, first, shared }
+        Self { machine, first, caps }
     }
 
     /// A namespace and its drive.
@@ -41,7 +40,7 @@ impl CapKnobs {
 
     fn set_cap(&self, entry: &Entry, value: Option<u64>) {
         let value = value.filter(|&value| value < found(entry));
-        self.shared.caps.set(&entry.limit, Setter::Policy, value, clock::now_ns());
+        self.caps.set(&entry.limit, Setter::Policy, value, clock::now_ns());
     }
 }
 
@@ -63,11 +62,11 @@ fn knob(entry: &Entry) -> Knob {
 impl Knobs for CapKnobs {
     fn knobs(&self) -> Vec<Knob> {
         let machine = self.machine.as_ref().map(|machine| machine.knobs()).unwrap_or_default();
-        machine.into_iter().chain(self.shared.caps.list(knob)).collect()
+        machine.into_iter().chain(self.caps.list(knob)).collect()
     }
 
     fn drives(&self) -> Vec<(u32, u16)> {
-        self.shared.caps.entries().filter_map(|entry| self.drive(&entry)).collect()
+        self.caps.entries().filter_map(|entry| self.drive(&entry)).collect()
     }
 
     fn connect(&self, refusals: Refusals, workers: &[u32]) {
@@ -80,14 +79,14 @@ impl Knobs for CapKnobs {
         let Some(at) = knob.index().checked_sub(self.first) else {
             return self.machine.as_ref().ok_or(Refusal::Unknown)?.set(knob, value);
         };
-        let entry = self.shared.caps.entry(at).filter(|entry| !entry.limit.is_retired());
+        let entry = self.caps.entry(at).filter(|entry| !entry.limit.is_retired());
         self.set_cap(&*entry.ok_or(Refusal::Unknown)?, Some(value));
         Ok(())
     }
 
     fn restore(&self) {
         let set = |entry: &Arc<Entry>| entry.limit.cap_of(Setter::Policy).is_some();
-        self.shared.caps.entries().filter(set).for_each(|entry| self.set_cap(&entry, None));
+        self.caps.entries().filter(set).for_each(|entry| self.set_cap(&entry, None));
         if let Some(machine) = &self.machine {
             machine.restore();
         }

@@ -17,10 +17,9 @@ use std::time::Duration;
 use pilotlight_plant::{Cost, ReadingId, Scope, Source, Window};
 use pilotlight_reactor::{Readings, clock};
 
-use super::Entry;
 use super::metered::{QUANTITIES, count_of};
-use crate::latency::reading as latency;
-use crate::shared::Shared;
+use super::{Caps, Entry};
+use crate::latency::{Latencies, reading as latency};
 
 /// Length of a window: the sampling interval of the policy `pass`.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -32,13 +31,14 @@ pub(super) struct CapReadings {
     machine: Option<Arc<dyn Readings>>,
     /// Number of the machine's sources.
     first: usize,
-    shared: Arc<Shared>,
+    caps: Arc<Caps>,
+    latencies: Arc<Latencies>,
     thread: std::thread::Thread,
 }
 
 /// The thread that reads the counters. Ends when dropped.
 pub struct Meter {
-    shared: Arc<Shared>,
+    caps: Arc<Caps>,
     is_ended: Arc<AtomicBool>,
     join: Option<JoinHandle<()>>,
 }
@@ -50,23 +50,23 @@ impl Meter {
     /// If the thread cannot be started.
     pub(crate) fn start(
         machine: Option<Arc<dyn Readings>>,
-        shared: &Arc<Shared>,
+        (caps, latencies): (&Arc<Caps>, &Arc<Latencies>),
     ) -> io::Result<(Self, Arc<dyn Readings>)> {
         let is_ended = Arc::new(AtomicBool::new(false));
-        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(shared));
+        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(caps));
         let body = move || measure_until(&ended, &measured);
         let join = std::thread::Builder::new().name("bandwidth".into()).spawn(body)?;
         let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
         let thread = join.thread().clone();
-        let readings = CapReadings { machine, first, shared: Arc::clone(shared), thread };
-        Ok((Self { shared: Arc::clone(shared), is_ended, join: Some(join) }, Arc::new(readings)))
+        let readings = CapReadings { machine, first, caps: Arc::clone(caps), latencies: Arc::clone(latencies), thread };
+        Ok((Self { caps: Arc::clone(caps), is_ended, join: Some(join) }, Arc::new(readings)))
     }
 }
 
 impl Drop for Meter {
     fn drop(&mut self) {
         self.is_ended.store(true, Relaxed);
-        self.shared.caps.set_metered(false);
+        self.caps.set_metered(false);
         if let Some(join) = self.join.take() {
             join.thread().unpark();
             let _ = join.join();
@@ -74,17 +74,17 @@ impl Drop for Meter {
     }
 }
 
-fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
+fn measure_until(is_ended: &AtomicBool, caps: &Caps) {
     let mut before: Vec<(Scope, [u64; 2])> = Vec::new(); // by place, which may get another limit
     let mut since_ns = None;
     while !is_ended.load(Relaxed) {
-        if !shared.caps.are_metered() {
+        if !caps.are_metered() {
             (since_ns, before) = (None, Vec::new());
             std::thread::park();
             continue;
         }
         let now_ns = clock::now_ns();
-        for (at, entry) in shared.caps.entries().enumerate() {
+        for (at, entry) in caps.entries().enumerate() {
             let totals = entry.limit.metered().totals();
             if at == before.len() {
                 before.push((entry.scope, totals));
@@ -111,7 +111,7 @@ fn sources_of(entry: &Entry) -> impl Iterator<Item = Source> + use<> {
 impl Readings for CapReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
-        let limits = self.shared.caps.entries().flat_map(|entry| sources_of(&entry));
+        let limits = self.caps.entries().flat_map(|entry| sources_of(&entry));
         machine.into_iter().chain(latency::sources_of(Scope::Server)).chain(limits).collect()
     }
 
@@ -119,7 +119,7 @@ impl Readings for CapReadings {
         if let Some(machine) = &self.machine {
             machine.want(wanted);
         }
-        let caps = &self.shared.caps;
+        let caps = &self.caps;
         caps.entries().for_each(|entry| entry.limit.latency().set_wanted(false));
         let (mut of_server, mut of_namespace, mut bytes) = (false, false, false);
         for id in wanted.iter().filter_map(|id| id.index().checked_sub(self.first)) {
@@ -133,8 +133,8 @@ impl Readings for CapReadings {
                 Some(None) => {}
             }
         }
-        self.shared.latencies.server().set_wanted(of_server);
-        self.shared.latencies.set_wanted(of_server || of_namespace);
+        self.latencies.server().set_wanted(of_server);
+        self.latencies.set_wanted(of_server || of_namespace);
         if caps.set_metered(bytes) {
             self.thread.unpark();
         }
@@ -142,8 +142,8 @@ impl Readings for CapReadings {
 
     fn last(&self, id: ReadingId) -> Option<Window> {
         let Some(at) = id.index().checked_sub(self.first) else { return self.machine.as_ref()?.last(id) };
-        let Some(at) = at.checked_sub(latency::SOURCES) else { return self.shared.latencies.server().window(at) };
-        let (entry, at) = self.shared.caps.entry_of_source(at)?;
+        let Some(at) = at.checked_sub(latency::SOURCES) else { return self.latencies.server().window(at) };
+        let (entry, at) = self.caps.entry_of_source(at)?;
         match at.checked_sub(QUANTITIES.len()) {
             None => entry.limit.metered().window(at),
             Some(stat) => entry.limit.latency().window(stat),

@@ -30,10 +30,10 @@ use pilotlight_nvme::fabrics::{CAP_CRWMS, PropertyCmd, cap, cc, csts, property};
 use pilotlight_nvme::log::GetLogPage;
 use pilotlight_nvme::{Sqe, Status};
 
-use crate::discovery::DiscoveryLog;
-use crate::listing::Listed;
 use crate::stats::Totals;
-use crate::subsystem::Subsystem;
+use crate::subsystems::discovery::DiscoveryLog;
+use crate::subsystems::listing::Listed;
+use crate::subsystems::subsystem::Subsystem;
 use events::Events;
 use features::Features;
 pub use identify::reports_utilization;

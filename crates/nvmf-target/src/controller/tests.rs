@@ -7,9 +7,9 @@ use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_storage::Geometry;
 
 use super::*;
-use crate::allocated_bytes::AllocatedBytes;
 use crate::config::SubsystemConfig;
-use crate::subsystem::NamespaceInfo;
+use crate::subsystems::allocated_bytes::AllocatedBytes;
+use crate::subsystems::subsystem::NamespaceInfo;
 
 const NQN: &str = "nqn.2014-08.org.example:s";
 const SECOND: u64 = 1_000_000_000;

@@ -16,13 +16,10 @@
 //! Without a timestamp the latency starts at the poll, and is counted in [`SocketLatency::unstamped`].
 //!
 //! # Windows
-//! A thread (`meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
+//! A thread (`server/latency_meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
 //! by a policy. Memory is fixed: a histogram per I/O thread, and one per such namespace.
 
-mod arrival;
-pub mod batch;
 pub mod coarse;
-mod meter;
 pub(crate) mod reading;
 mod sample;
 mod sampler;
@@ -33,8 +30,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::Thread;
 
-pub use arrival::Arrival;
-pub(crate) use meter::LatencyMeter;
 pub use reading::{LatencyReading, LatencyWindow};
 pub use sample::Sample;
 pub(crate) use sampler::Sampler;
@@ -44,13 +39,13 @@ pub(crate) use stamp::{receive_stamped, set_stamping};
 /// Sampling state, and the latency reading of the server.
 #[derive(Debug)]
 pub struct Latencies {
-    is_on: AtomicBool,
+    pub(crate) is_on: AtomicBool,
     /// A policy uses the readings.
-    is_wanted: AtomicBool,
+    pub(crate) is_wanted: AtomicBool,
     /// End of sampling for status readers, in nanoseconds.
-    watched_until_ns: AtomicU64,
+    pub(crate) watched_until_ns: AtomicU64,
     server: LatencyReading,
-    meter: OnceLock<Thread>,
+    pub(crate) meter: OnceLock<Thread>,
 }
 
 impl Default for Latencies {

@@ -8,7 +8,7 @@ use pilotlight_plant::{Cost, NEVER, Quantity, Scope, Source, Stat, Window};
 use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
 /// Length of a window: PACER's decision interval (paper, section III-B).
-pub(super) const WINDOW: Duration = Duration::from_millis(500);
+pub(crate) const WINDOW: Duration = Duration::from_millis(500);
 /// Estimated delay from the end of a window to its value.
 const LAG: Cost = Cost::Assumed(5_000_000);
 /// Number of readings of the server and of each namespace.
@@ -25,7 +25,7 @@ pub(crate) fn sources_of(scope: Scope) -> [Source; SOURCES] {
 pub struct LatencyReading {
     is_wanted: AtomicBool,
     /// Allocated on first use.
-    pub(super) histogram: OnceLock<Histogram>,
+    pub(crate) histogram: OnceLock<Histogram>,
     last: LastWindow,
 }
 
@@ -50,17 +50,17 @@ impl LatencyReading {
         self.is_wanted.store(is_wanted, Relaxed);
     }
 
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Relaxed)
     }
 
     /// Its histogram while it is in use.
-    pub(super) fn histogram(&self) -> Option<&Histogram> {
+    pub(crate) fn histogram(&self) -> Option<&Histogram> {
         self.is_wanted().then(|| self.histogram.get())?
     }
 
     /// Records a window.
-    pub(super) fn note(&self, window: &HistogramSnapshot, ended_ns: u64) {
+    pub(crate) fn note(&self, window: &HistogramSnapshot, ended_ns: u64) {
         let is_empty = window.count() == 0;
         for (cell, stat) in self.last.values_ns.iter().zip(Stat::ALL) {
             cell.store(if is_empty { NEVER } else { value_of(window, stat) }, Relaxed);

@@ -7,9 +7,9 @@ use pilotlight_reactor::{Histogram, HistogramSnapshot};
 /// Sampled latencies of an I/O thread, its only writer.
 #[derive(Debug, Default)]
 pub struct SocketLatency {
-    pub(super) histogram: Histogram,
-    pub(super) stamped: AtomicU64,
-    pub(super) unstamped: AtomicU64,
+    pub(crate) histogram: Histogram,
+    pub(crate) stamped: AtomicU64,
+    pub(crate) unstamped: AtomicU64,
 }
 
 /// A copy of a [`SocketLatency`], or the sum of several.

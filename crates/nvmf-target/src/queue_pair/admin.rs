@@ -12,11 +12,13 @@ use pilotlight_nvme::{Sqe, Status};
 use super::io::{Step, TX_BUDGET};
 use super::slots::{Slot, State};
 use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
-use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
 use crate::controller::{Controller, Effect, Outcome, reports_utilization};
+use crate::hosts::association::Association;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
-use crate::message::{ChangedNamespace, ConnectRefusal, Message};
+use crate::queue_pair::message::ConnectRefusal;
+use crate::queue_pair::message::QueueMessage;
+use crate::subsystems::views::ChangedNamespace;
 use crate::utilization::UtilizationRequest;
 
 /// Refusal of an I/O queue whose controller has ended.
@@ -84,7 +86,7 @@ impl AdminQueue {
 
     fn terminate_queues(&self, cx: &mut Cx) {
         for &queue in self.queues.iter().flatten() {
-            cx.out.send(queue.thread, Message::Terminate(queue));
+            cx.out.send(queue.thread, QueueMessage::Terminate(queue));
         }
     }
 }
@@ -313,7 +315,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = admin.queues.get(usize::from(sqid) - 1).copied().flatten() else {
             return self.complete(index, 1, cx);
         };
-        cx.out.send(queue.thread, Message::Abort { queue, cid, admin: cx.me, slot: index });
+        cx.out.send(queue.thread, QueueMessage::Abort { queue, cid, admin: cx.me, slot: index });
         if let Some(own) = &mut self.queue {
             let slot = own.slots.get(index);
             slot.work = Work::AwaitAbort;
@@ -361,7 +363,7 @@ impl<T: Transport> QueuePair<T> {
         if admin.queues[at].is_some() {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE, "QID: this queue is already connected"));
         }
-        if !cx.shared.register.attach(&admin.association, queue) {
+        if !cx.shared.hosts.associations.attach(&admin.association, queue) {
             return Err(CONTROLLER_ENDED);
         }
         admin.queues[at] = Some(queue);
@@ -375,7 +377,7 @@ impl<T: Transport> QueuePair<T> {
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
-            cx.shared.register.queue_stopped(&admin.association, queue); // it may never have become one
+            cx.shared.hosts.associations.queue_stopped(&admin.association, queue); // it may never have become one
         }
         self.queues_changed(cx);
     }
@@ -384,7 +386,7 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn end_association(&mut self, cx: &mut Cx) {
         let Role::Admin(admin) = &self.role else { return };
         if !admin.association.has_ended() {
-            cx.shared.register.terminate(&admin.association);
+            cx.shared.hosts.associations.terminate(&admin.association);
             admin.terminate_queues(cx);
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The exchange is a state machine of `pilotlight_auth`. What takes long (Diffie-Hellman, checks of responses) is done by another thread
 //! while the host's Authentication Send is parked; after failures from the host's address it stays parked longer
-//! ([`crate::penalties`]).
+//! ([`crate::hosts::penalties`]).
 
 use pilotlight_auth::{Concatenation, Done, Failure};
 use pilotlight_nvme::command::opcode;
@@ -12,9 +12,9 @@ use pilotlight_nvme::{Sqe, Status};
 use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Gate, InCapsule, LINGER_NS, Overrun, Phase, QueuePair, Role, Transport};
-use crate::association::HostKey;
-use crate::authentication::{AuthenticationRequest, Exchange, Progress, Received};
 use crate::command::{Direction, Plan, Work};
+use crate::hosts::association::HostKey;
+use crate::hosts::authentication::{AuthenticationRequest, Exchange, Progress, Received};
 
 /// Maximum bytes of a message, and space for one: the longest of DH-HMAC-CHAP, a Reply in the group FFDHE8192, has 1,168.
 const MAX_MESSAGE: u32 = 4096;
@@ -144,7 +144,8 @@ impl<T: Transport> QueuePair<T> {
             return self.complete(index, 0, cx);
         }
         self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
-        let received = authentication.exchange.on_message(&message[..slot.len as usize], &cx.shared.authenticator);
+        let received =
+            authentication.exchange.on_message(&message[..slot.len as usize], &cx.shared.hosts.authenticator);
         slot.len = 0;
         let generation = slot.generation;
         cx.memory.free(&mut queue.quota, message);
@@ -236,7 +237,7 @@ impl<T: Transport> QueuePair<T> {
             Progress::Authenticated => {
                 let has_ended = !authentication.exchange.is_busy()
                     && std::mem::replace(&mut authentication.deadline_ns, u64::MAX) < u64::MAX;
-                authentication.exchange.keep_key(cx.shared, cx.now_ns);
+                authentication.exchange.keep_key(&cx.shared.hosts.generated, cx.now_ns);
                 if has_ended && self.gate == Gate::Open {
                     self.note_authenticated("host authenticated again");
                 }
@@ -310,7 +311,7 @@ mod tests {
     use pilotlight_auth::{Initiator, Policy, Secret, SecretLen, Session, Status as Standing, Step, kernel_random};
 
     use super::*;
-    use crate::authentication::{AuthenticationConfig, Authenticator, HostSecrets};
+    use crate::hosts::authentication::{AuthenticationConfig, Authenticator, HostSecrets};
     use crate::ids::HostKey;
 
     /// A queue that has authenticated, and the same host's side for the next time.

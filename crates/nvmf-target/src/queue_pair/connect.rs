@@ -1,10 +1,10 @@
 //! The Connect command (Base 6.3).
 //!
-//! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::admission`]).
+//! A queue is admitted first: its memory is charged and it is counted for its host ([`crate::hosts::admission`]).
 //!
 //! Connect on an admin queue begins an association. If the host has other queues, lost ones must have stopped first: every
 //! I/O thread with such queues checks which of them the host has closed, and then the queues of ended associations are waited
-//! for. Requests that they have in the backends delay only commands to the same namespaces ([`crate::register`]).
+//! for. Requests that they have in the backends delay only commands to the same namespaces ([`crate::hosts::associations`]).
 //!
 //! Connect on an I/O queue requests to join from the I/O thread of the admin queue.
 
@@ -24,16 +24,17 @@ use super::refusal::hostnqn_from_field;
 use super::slots::{Slots, State};
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
-use crate::admission::Admission;
-use crate::association::{Association, Origin};
 use crate::command::Work;
-use crate::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::hosts::admission::Admission;
+use crate::hosts::association::{Association, Origin};
+use crate::hosts::unfinished::Unfinished;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
-use crate::latency::Arrival;
 use crate::memory::QueueQuota;
-use crate::message::{ConnectRefusal, Message};
-use crate::namespaces::Namespaces;
-use crate::unfinished::Unfinished;
+use crate::queue_pair::Arrival;
+use crate::queue_pair::message::ConnectRefusal;
+use crate::queue_pair::message::QueueMessage;
+use crate::subsystems::discovery::ADMIN_QUEUE_ENTRIES;
+use crate::subsystems::namespaces::Namespaces;
 
 /// A waiting Connect command.
 #[derive(Debug)]
@@ -163,9 +164,9 @@ impl<T: Transport> QueuePair<T> {
         }
         let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
         let admission = self.admission(host, bytes, cx)?;
-        let threads = cx.shared.register.threads_of(admission.host(), cx.me);
+        let threads = cx.shared.hosts.associations.threads_of(admission.host(), cx.me);
         for &thread in &threads {
-            cx.out.send(thread, Message::Barrier { host: admission.host().clone(), requester: cx.me });
+            cx.out.send(thread, QueueMessage::Barrier { host: admission.host().clone(), requester: cx.me });
         }
         let step = if threads.is_empty() { ConnectStep::Drain } else { ConnectStep::Barrier(threads.len() as u16) };
         self.await_others(Connecting { cid, cmd, admission, step });
@@ -181,7 +182,7 @@ impl<T: Transport> QueuePair<T> {
         cntlid: u16,
         cx: &mut Cx,
     ) -> Result<(), ConnectRefusal> {
-        let Some(association) = cx.shared.register.get(cntlid).filter(|a| !a.has_ended()) else {
+        let Some(association) = cx.shared.hosts.associations.get(cntlid).filter(|a| !a.has_ended()) else {
             return Err(ConnectRefusal::CNTLID_UNKNOWN);
         };
         if association.host.subsystem != host.subsystem {
@@ -195,7 +196,7 @@ impl<T: Transport> QueuePair<T> {
         }
         let admission = self.admission(host, queue_bytes::<T>(cmd.sqsize + 1), cx)?;
         let admin = association.admin;
-        cx.out.send(admin.thread, Message::Attach { admin, qid: cmd.qid, queue: cx.me });
+        cx.out.send(admin.thread, QueueMessage::Attach { admin, qid: cmd.qid, queue: cx.me });
         self.await_others(Connecting { cid, cmd, admission, step: ConnectStep::Attach(association) });
         Ok(())
     }
@@ -219,7 +220,7 @@ impl<T: Transport> QueuePair<T> {
     /// Continues a waiting Connect if possible; returns whether it did.
     pub(super) fn poll_connecting(&mut self, cx: &mut Cx) -> bool {
         let Phase::Connecting(connecting) = &self.phase else { return false };
-        if !connecting.is_draining() || cx.shared.register.is_draining(connecting.admission.host()) {
+        if !connecting.is_draining() || cx.shared.hosts.associations.is_draining(connecting.admission.host()) {
             return false;
         }
         let Connecting { cid, cmd, admission, .. } = *self.take_connecting();
@@ -243,7 +244,7 @@ impl<T: Transport> QueuePair<T> {
         }
         let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
         let ids = cx.namespaces.directory().subsystem(admission.host().subsystem).and_then(|one| one.controller_ids());
-        let Some(association) = cx.shared.register.begin(admission.host().clone(), cx.me, origin, ids) else {
+        let Some(association) = cx.shared.hosts.associations.begin(admission.host().clone(), cx.me, origin, ids) else {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, (&admission.host().hostnqn, None), cx);
         };
         let cntlid = association.cntlid;
@@ -267,7 +268,7 @@ impl<T: Transport> QueuePair<T> {
         let host = admission.host();
         let checked = self.check_concatenation(cmd.qid, host, cx); // secrets may have changed meanwhile
         if result.is_ok() && checked.is_err() {
-            cx.out.send(admin.thread, Message::Detached { admin, qid, queue: cx.me });
+            cx.out.send(admin.thread, QueueMessage::Detached { admin, qid, queue: cx.me });
         }
         let result = result.and(checked);
         match result {
@@ -321,7 +322,7 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn detach(&self, association: &Association, cx: &mut Cx) {
         let Some(queue) = &self.queue else { return };
         let admin = association.admin;
-        cx.out.send(admin.thread, Message::Detached { admin, qid: queue.qid, queue: cx.me });
+        cx.out.send(admin.thread, QueueMessage::Detached { admin, qid: queue.qid, queue: cx.me });
     }
 
     /// Registers the requests that the lost queue has in the backends, which commands of its host's next association wait for; then that
@@ -333,10 +334,10 @@ impl<T: Transport> QueuePair<T> {
             let leases = in_device.filter_map(|(_, slot)| lease_of(&slot.work, cx.namespaces));
             let unfinished = Unfinished::new(leases, queue.in_device);
             let unfinished = queue.unfinished.insert(Arc::new(unfinished));
-            cx.shared.register.queue_lost(queue.admission.host(), Arc::clone(unfinished));
+            cx.shared.hosts.associations.queue_lost(queue.admission.host(), Arc::clone(unfinished));
         }
         if let Role::Io(association) = &self.role {
-            cx.shared.register.queue_stopped(association, cx.me);
+            cx.shared.hosts.associations.queue_stopped(association, cx.me);
         }
     }
 
@@ -346,7 +347,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(unfinished) = &queue.unfinished else { return };
         lease_of(work, cx.namespaces).into_iter().for_each(|lease| unfinished.end_one(lease));
         if queue.in_device == 0 {
-            cx.shared.register.queue_drained(queue.admission.host(), unfinished);
+            cx.shared.hosts.associations.queue_drained(queue.admission.host(), unfinished);
             queue.unfinished = None;
         }
     }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use pilotlight_nvme::Status;
 
 use crate::caps::ThreadCaps;
+use crate::hosts::usage::Operation;
 use crate::ids::ConnAddr;
 use crate::latency::Sample;
-use crate::latency::batch::LatencyBatch;
 use crate::memory::Memory;
-use crate::message::Outbox;
-use crate::namespaces::Namespaces;
+use crate::queue_pair::latency_batch::LatencyBatch;
+use crate::queue_pair::message::Outbox;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::usage::Operation;
+use crate::subsystems::namespaces::Namespaces;
 
 /// Context of a call.
 pub struct Cx<'a> {
@@ -30,7 +30,7 @@ pub struct Cx<'a> {
     /// The I/O thread's state of bandwidth caps.
     pub caps: &'a mut ThreadCaps,
     /// Messages to other I/O threads.
-    pub out: &'a mut Outbox,
+    pub out: &'a mut dyn Outbox,
     /// The I/O thread's counters.
     pub counters: &'a Counters,
     /// Responses sent in this poll.

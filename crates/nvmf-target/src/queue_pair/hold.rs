@@ -8,8 +8,8 @@ use super::connect::DRAIN_POLL_NS;
 use super::io::{Step, needs_memory};
 use super::slots::State;
 use super::{Cx, QueuePair, Role, Transport};
-use crate::association::Association;
-use crate::namespaces::Namespaces;
+use crate::hosts::association::Association;
+use crate::subsystems::namespaces::Namespaces;
 
 /// Longest pause between two looks at commands that wait for earlier requests.
 const LONGEST_PAUSE_NS: u64 = 16 * DRAIN_POLL_NS;

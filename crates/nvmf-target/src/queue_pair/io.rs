@@ -16,9 +16,10 @@ use super::slots::{Charged, NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::command::{DataLocation, Direction, Plan, Work, check_sgl, decode_io, operation_of};
-use crate::latency::{Arrival, Sample};
+use crate::hosts::usage::Operation;
+use crate::latency::Sample;
 use crate::payload::Payload;
-use crate::usage::Operation;
+use crate::queue_pair::Arrival;
 
 /// Unsent bytes above which no read is started. More bytes per call are faster (128 KiB reads, depth 16, one connection: 22 k
 /// with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) but delay other work of the core.

@@ -7,11 +7,11 @@ use pilotlight_auth::Concatenation;
 use pilotlight_tls::SESSION_BYTES;
 
 use super::{Cx, QueuePair, Role, Transport};
-use crate::addresses::{Pending, Standing};
-use crate::admission::{Admission, SessionMemory};
-use crate::association::HostKey;
-use crate::authentication::EXCHANGE_BYTES;
-use crate::message::ConnectRefusal;
+use crate::hosts::addresses::{Pending, Standing};
+use crate::hosts::admission::{Admission, SessionMemory};
+use crate::hosts::association::HostKey;
+use crate::hosts::authentication::EXCHANGE_BYTES;
+use crate::queue_pair::message::ConnectRefusal;
 use crate::tls::TlsPeer;
 
 /// State of a connection that matters until it is admitted.
@@ -70,7 +70,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// The standing of a queue of this host at its Connect. A key that authentication has generated proves the host.
     fn claimed_standing(&self, host: &HostKey, cx: &Cx) -> Standing {
-        if self.generated_key().is_none() && cx.shared.authenticator.is_required(host) {
+        if self.generated_key().is_none() && cx.shared.hosts.authenticator.is_required(host) {
             return Standing::Claim(self.peer.ip());
         }
         self.admitted_standing()
@@ -90,7 +90,7 @@ impl<T: Transport> QueuePair<T> {
             (Some(peer), _) if peer.generated_key(cx.shared, cx.now_ns).is_some() => Ok(()),
             (Some(_), _) => Err(ConnectRefusal::TLS_KEY_ENDED),
             (None, _) if !self.login.is_concatenation => Ok(()),
-            (None, 0) if cx.shared.authenticator.is_required(host) => Ok(()),
+            (None, 0) if cx.shared.hosts.authenticator.is_required(host) => Ok(()),
             (None, 0) => Err(ConnectRefusal::CONCATENATION_SECRET),
             (None, _) => Err(ConnectRefusal::CONCATENATION_QUEUE),
         }
@@ -107,7 +107,7 @@ impl<T: Transport> QueuePair<T> {
     pub(super) fn check_tls(&self, host: &HostKey, subnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
         match &self.login.tls {
             Some(peer) if *peer.hostnqn != *host.hostnqn || *peer.subnqn != *subnqn => Err(ConnectRefusal::TLS_OTHER),
-            None if !self.login.is_concatenation && cx.shared.authenticator.requires_tls(host) => {
+            None if !self.login.is_concatenation && cx.shared.hosts.authenticator.requires_tls(host) => {
                 Err(ConnectRefusal::TLS_REQUIRED)
             }
             _ => Ok(()),
@@ -116,11 +116,11 @@ impl<T: Transport> QueuePair<T> {
 
     /// Admits a queue of `bytes` with its exchange and its TLS session, whose memory counted for itself until now.
     pub(super) fn admission(&mut self, host: HostKey, bytes: usize, cx: &Cx) -> Result<Admission, ConnectRefusal> {
-        let exchange_bytes = if cx.shared.authenticator.is_required(&host) { EXCHANGE_BYTES } else { 0 };
+        let exchange_bytes = if cx.shared.hosts.authenticator.is_required(&host) { EXCHANGE_BYTES } else { 0 };
         let session_bytes = if self.login.tls.is_some() { SESSION_BYTES } else { 0 };
         let standing = self.claimed_standing(&host, cx);
         self.login.session_memory = None;
-        Ok(Admission::new(cx.shared, host, cx.me, bytes + exchange_bytes + session_bytes, standing)?)
+        Ok(Admission::new(&cx.shared.hosts, host, cx.me, bytes + exchange_bytes + session_bytes, standing)?)
     }
 
     /// The TLS session outlives a refused Connect: it counts for itself again, or the connection ends if there is no memory for it.
@@ -128,7 +128,7 @@ impl<T: Transport> QueuePair<T> {
         if self.login.tls.is_none() || self.login.session_memory.is_some() {
             return;
         }
-        self.login.session_memory = SessionMemory::new(cx.shared, self.peer.ip()).ok();
+        self.login.session_memory = SessionMemory::new(&cx.shared.hosts, self.peer.ip()).ok();
         if self.login.session_memory.is_none() {
             self.close_after_response(cx);
         }
@@ -144,7 +144,7 @@ impl<T: Transport> QueuePair<T> {
         let Some(queue) = &mut self.queue else { return };
         let Err(full) = queue.admission.admit(standing) else { return };
         let refusal = ConnectRefusal::from(full);
-        cx.shared.refusals.note(refusal.counter);
+        cx.shared.hosts.refusals.note(refusal.counter);
         let host = queue.admission.host().hostnqn.as_str();
         tracing::warn!(host, peer = %self.peer, reason = refusal.reason, "connection ended");
         self.close_after_response(cx);

@@ -29,6 +29,7 @@
 //! - memory is bounded by the queue size and the pool.
 
 mod admin;
+mod arrival;
 mod authentication;
 mod busy;
 mod connect;
@@ -36,7 +37,9 @@ mod cx;
 mod hand_over;
 mod hold;
 mod io;
+pub mod latency_batch;
 mod login;
+pub mod message;
 mod prefetch;
 mod rate;
 mod refusal;
@@ -57,18 +60,18 @@ use std::sync::Arc;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
-use crate::admission::Admission;
-use crate::association::Association;
-use crate::classes::QueueCount;
 use crate::command::Work;
-use crate::latency::Arrival;
+use crate::hosts::admission::Admission;
+use crate::hosts::association::Association;
+use crate::hosts::unfinished::Unfinished;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
-use crate::unfinished::Unfinished;
+use crate::thread::classes::QueueCount;
 use pilotlight_storage::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
+pub use arrival::Arrival;
 use authentication::Authentication;
 use connect::Connecting;
 pub use cx::Cx;
@@ -464,7 +467,7 @@ impl<T: Transport> QueuePair<T> {
             cx.memory.close(&mut queue.quota);
         }
         match std::mem::replace(&mut self.role, Role::None) {
-            Role::Admin(admin) => cx.shared.register.remove(admin.association.cntlid),
+            Role::Admin(admin) => cx.shared.hosts.associations.remove(admin.association.cntlid),
             Role::Io(association) => self.detach(&association, cx),
             Role::None => {}
         }

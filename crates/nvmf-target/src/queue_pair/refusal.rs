@@ -4,9 +4,9 @@ use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::nqn_from_field;
 
 use super::{Cx, QueuePair, Transport};
-use crate::admission::Full;
-use crate::message::ConnectRefusal;
-use crate::refusals::RefusalReason;
+use crate::hosts::addresses::Full;
+use crate::hosts::refusals::RefusalReason;
+use crate::queue_pair::message::ConnectRefusal;
 
 /// Offsets of Connect's parameters in the command and, with bit 16 set, in its data.
 mod offset {
@@ -149,7 +149,7 @@ impl<T: Transport> QueuePair<T> {
         cx: &mut Cx,
     ) {
         let ConnectRefusal { status, parameter, reason, counter } = refusal;
-        cx.shared.refusals.note(counter);
+        cx.shared.hosts.refusals.note(counter);
         self.count = None;
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));

@@ -10,8 +10,8 @@ use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::command::{Range, Work};
-use crate::usage::Operation;
-use crate::views::ViewId;
+use crate::hosts::usage::Operation;
+use crate::subsystems::views::ViewId;
 
 /// Bytes per step of Write Zeroes, which bounds the time of a poll.
 pub(super) const ZERO_STEP: u64 = 1 << 20;

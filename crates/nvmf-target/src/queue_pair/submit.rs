@@ -9,7 +9,7 @@ use super::slots::State;
 use super::step::{ZERO_STEP, chunk};
 use super::{Cx, Hold, Phase, QueuePair, Transport};
 use crate::command::{Range, Work};
-use crate::usage::Operation;
+use crate::hosts::usage::Operation;
 
 impl<T: Transport> QueuePair<T> {
     /// Submits a request to the backend, unless the association has ended.

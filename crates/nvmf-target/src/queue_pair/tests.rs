@@ -15,14 +15,18 @@ use super::*;
 use crate::caps::ThreadCaps;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::ids::ConnAddr;
-use crate::latency::batch::{Clock, LatencyBatch};
-use crate::latency::{Arrival, Sample};
+use crate::latency::Sample;
 use crate::memory::Memory;
-use crate::message::{Message, NamespaceChange, Outbox};
-use crate::namespaces::Namespaces;
 use crate::payload::Loans;
+use crate::queue_pair::Arrival;
+use crate::queue_pair::latency_batch::{Clock, LatencyBatch};
+use crate::queue_pair::message::QueueMessage;
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::subsystems::namespaces::NamespaceChange;
+use crate::subsystems::namespaces::Namespaces;
+use crate::thread::message::Message;
+use crate::thread::message::ThreadOutbox;
 
 const NQN: &str = "nqn.2014-08.org.pilotlight:queue-pair";
 const BLOCK: usize = 4096;
@@ -88,7 +92,7 @@ struct ThreadState {
     memory: Memory,
     namespaces: Namespaces,
     caps: ThreadCaps,
-    out: Outbox,
+    out: ThreadOutbox,
     inbox: Inbox<Message>,
     counters: Arc<Counters>,
     latency_batch: LatencyBatch,
@@ -130,7 +134,7 @@ impl ThreadState {
             }
         }
         let inbox = Inbox::new(16);
-        let out = Outbox::new(Arc::from([inbox.sender()]));
+        let out = ThreadOutbox::new(Arc::from([inbox.sender()]));
         let memory = Memory::new(BufferPool::new(4 << 20).expect("memory"));
         let (counters, latency_batch) = (shared.counters(0), LatencyBatch::new(Clock::Simulated));
         let caps = ThreadCaps::default();
@@ -186,7 +190,9 @@ impl Queues {
         admin.on_command(&enable, NO_DATA, &mut thread.cx(ADMIN)).expect("room");
         let mut io = connecting(&mut thread, IO, 1, cntlid);
         assert_eq!(io.intake(), Intake::Keep, "the join request is outstanding");
-        let Some(Message::Attach { qid, queue, .. }) = thread.inbox.take() else { panic!("no join request") };
+        let Some(Message::Queue(QueueMessage::Attach { qid, queue, .. })) = thread.inbox.take() else {
+            panic!("no join request")
+        };
         let result = admin.on_attach(qid, queue, &thread.cx(ADMIN));
         assert!(io.on_attached(ADMIN, qid, result, &mut thread.cx(IO)));
         connected(&mut io);

@@ -2,9 +2,9 @@
 
 use super::slots::Slot;
 use super::{Cx, QueuePair, Role, Transport};
+use crate::hosts::usage::{Operation, Row};
 use crate::ids::HostKey;
 use crate::latency::Sample;
-use crate::usage::{Operation, Row};
 
 /// Usage counters of a queue.
 pub(super) struct QueueUsage {
@@ -31,7 +31,7 @@ impl<T: Transport> QueuePair<T> {
         let Role::Io(_) = &self.role else { return QueueUsage { row: Row::default(), subsystem } };
         cx.latency_batch.open(host.subsystem, cx.counters);
         let nsids = cx.namespaces.list().whole(host.subsystem).iter().map(|(nsid, _)| *nsid);
-        let number = cx.shared.listed_hosts.number_of(&host.hostnqn);
+        let number = cx.shared.hosts.listed_hosts.number_of(&host.hostnqn);
         QueueUsage { row: Row::new(number, host.subsystem, nsids, &cx.counters.usage), subsystem }
     }
 

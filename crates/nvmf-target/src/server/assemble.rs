@@ -8,13 +8,14 @@ use pilotlight_reactor::{Inbox, Sender};
 use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
-use crate::acks::Acks;
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::directory::Endpoint;
-use crate::latency::batch::Clock;
-use crate::listener::Listener;
-use crate::message::{Message, Outbox};
-use crate::subsystem::{NamespaceInfo, Subsystem};
+use crate::queue_pair::latency_batch::Clock;
+use crate::server::listener::Listener;
+use crate::subsystems::discovery::Endpoint;
+use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
+use crate::thread::acks::Acks;
+use crate::thread::message::Message;
+use crate::thread::message::ThreadOutbox;
 use crate::thread::{TargetThread, ThreadParts};
 
 /// Capacity of an I/O thread's inbox.
@@ -52,7 +53,7 @@ impl Assembled {
             TargetThread::new(ThreadParts {
                 id: id as u16,
                 inbox,
-                out: Outbox::new(Arc::clone(&inboxes)),
+                out: ThreadOutbox::new(Arc::clone(&inboxes)),
                 pool_bytes,
                 counters: shared.counters(id),
                 clock: Clock::Monotonic,

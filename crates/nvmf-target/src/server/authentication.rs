@@ -7,10 +7,10 @@ use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
-use crate::authentication::AuthenticationRequest;
-use crate::authentication_queue::Turns;
-use crate::message::Message;
+use crate::hosts::authentication::AuthenticationRequest;
+use crate::hosts::authentication_queue::Turns;
 use crate::offload::Requests;
+use crate::thread::message::Message;
 
 impl Offload for AuthenticationRequest {
     const NAME: &'static str = "authentication";
@@ -25,7 +25,7 @@ impl Offload for AuthenticationRequest {
         let Self { work, peer, queue, slot } = self;
         let is_guess = work.checks_response();
         let checked = work.run(&mut kernel_random);
-        let at_ns = if is_guess { shared.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
+        let at_ns = if is_guess { shared.hosts.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
         (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
     }
 }

@@ -9,7 +9,7 @@ use pilotlight_storage::BackendSpec;
 use super::{Server, ServerError, Shared, index_in, no_namespace};
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::latency::LatencyWindow;
-use crate::subsystem::NamespaceInfo;
+use crate::subsystems::subsystem::NamespaceInfo;
 
 /// A namespace or a host with a cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,12 +57,12 @@ impl Shared {
         }
     }
 
-    /// Lists hosts that the operator names ([`crate::usage`]).
+    /// Lists hosts that the operator names ([`crate::hosts::usage`]).
     pub(super) fn list_hosts(&self, nqns: &[String]) {
-        if self.listed_hosts.are_many() {
+        if self.hosts.listed_hosts.are_many() {
             let directory = Arc::clone(&self.state().directory);
             let allowed: HashSet<&str> = directory.all_allowed_hosts().collect();
-            self.listed_hosts.forget(
+            self.hosts.listed_hosts.forget(
                 |nqn| allowed.contains(nqn) || self.caps.uses_host(nqn),
                 |numbers| {
                     let is_it = |(host, _)| numbers.contains(&host);
@@ -70,7 +70,7 @@ impl Shared {
                 },
             );
         }
-        nqns.iter().for_each(|nqn| self.listed_hosts.add(nqn));
+        nqns.iter().for_each(|nqn| self.hosts.listed_hosts.add(nqn));
     }
 
     /// Removes a namespace.

@@ -26,11 +26,15 @@ use pilotlight_storage::{Backend, Geometry};
 
 use super::assemble::namespace;
 use super::{Draining, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
-use crate::acks::{Ack, Acks};
+use crate::config::Advertised;
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
-use crate::directory::{Advertised, Directory, MAX_PLACES};
-use crate::message::{ChangedNamespace, Message, NamespaceChange};
-use crate::subsystem::Subsystem;
+use crate::queue_pair::message::QueueMessage;
+use crate::subsystems::directory::{Directory, MAX_PLACES};
+use crate::subsystems::namespaces::NamespaceChange;
+use crate::subsystems::subsystem::Subsystem;
+use crate::subsystems::views::ChangedNamespace;
+use crate::thread::acks::{Ack, Acks};
+use crate::thread::message::Message;
 
 /// Time limit for closing the storage of removed namespaces when another one cannot be opened.
 const CLOSING: Duration = Duration::from_secs(10);
@@ -103,7 +107,7 @@ impl Changes {
         if directory.find(&config.nqn).is_some() {
             return Err(ServerError::SubsystemExists(config.nqn.clone()));
         }
-        let used = || self.shared.register.subsystems();
+        let used = || self.shared.hosts.associations.subsystems();
         let at = directory.place_for(&config.nqn, used).ok_or(ServerError::TooManySubsystems(MAX_PLACES))?;
         if directory.subsystem(at).is_some_and(|before| before.nqn() != config.nqn) {
             self.shared.counters.iter().for_each(|counters| counters.forget_subsystem(at));
@@ -128,8 +132,8 @@ impl Changes {
         let at = self.index_of(nqn)?;
         self.change_directory(|directory| directory.without(at));
         // Connections are closed before the namespaces are removed, so that no commands fail.
-        for queue in self.shared.register.queues_where(|host| host.subsystem == at) {
-            send(&self.threads[usize::from(queue.thread)], Message::Terminate(queue));
+        for queue in self.shared.hosts.associations.queues_where(|host| host.subsystem == at) {
+            send(&self.threads[usize::from(queue.thread)], Message::Queue(QueueMessage::Terminate(queue)));
         }
         let nsids: Vec<u32> = self.change_state(|state| state.subsystems[at].namespaces.keys().copied().collect());
         nsids.into_iter().try_for_each(|nsid| self.remove_at(nqn, (at, nsid), &mut closing))
@@ -239,7 +243,7 @@ impl Changes {
     /// Changes the directory on every I/O thread, and notifies hosts with discovery log events enabled.
     fn change_directory(&self, change: impl FnOnce(Directory) -> Directory) {
         let changed = Arc::new(change((*self.directory()).clone()));
-        self.shared.register.reserve(changed.reserved_ids());
+        self.shared.hosts.associations.reserve(changed.reserved_ids());
         self.change_state(|state| state.directory = changed);
         self.publish(&[]);
     }

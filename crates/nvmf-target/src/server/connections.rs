@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use pilotlight_reactor::clock;
 
 use super::{Changes, Server, Shared};
-use crate::association::Association;
-use crate::directory::Directory;
+use crate::hosts::association::Association;
 use crate::ids::HostKey;
-use crate::message::Message;
+use crate::subsystems::directory::Directory;
+use crate::thread::message::Message;
 
 /// Polling interval of the register.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -122,14 +122,14 @@ impl Shared {
 impl Changes {
     /// Ends the associations of the selected hosts. Already ended ones with requests in the backends are included.
     pub fn end_associations(&self, selected: impl Fn(&HostKey) -> bool) -> Draining {
-        let associations: Arc<[_]> = self.shared.register.associations(selected).into();
+        let associations: Arc<[_]> = self.shared.hosts.associations.associations(selected).into();
         if associations.is_empty() {
             return Draining::default();
         }
         let described = self.shared.status_of(&associations);
         self.broadcast(|applied| Message::End { associations: Arc::clone(&associations), applied });
         let shared = Arc::clone(&self.shared);
-        Draining::new(described, move || associations.iter().filter(|one| shared.register.holds(one)).count())
+        Draining::new(described, move || associations.iter().filter(|one| shared.hosts.associations.holds(one)).count())
     }
 }
 
@@ -137,7 +137,7 @@ impl Server {
     /// All associations, in the order of controller identifiers.
     #[must_use]
     pub fn associations(&self) -> Vec<AssociationStats> {
-        self.shared.status_of(&self.shared.register.associations(|_| true))
+        self.shared.status_of(&self.shared.hosts.associations.associations(|_| true))
     }
 
     /// Ends the associations of the host `hostnqn` with this subsystem, or for `None` with all. The host may reconnect. Does not

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::Shared;
-use crate::failures::FailureCount;
+use crate::subsystems::failures::FailureCount;
 
 /// The running thread. Dropping it logs the remaining failures and ends it.
 pub(super) struct FailureLog {

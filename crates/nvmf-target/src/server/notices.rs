@@ -41,7 +41,7 @@ impl Notices {
         };
         let join = std::thread::Builder::new().name("notices".into()).spawn(body)?;
         shared.caps.notify_on_hosts(Some(notifier.clone()));
-        shared.register.notify_on_queues(Some(notifier.clone()));
+        shared.hosts.associations.notify_on_queues(Some(notifier.clone()));
         Ok(Self { shared: Arc::clone(shared), notifier: Some(notifier), classes, join: Some(join) })
     }
 
@@ -71,7 +71,7 @@ impl Published {
         }
         let classes = shared.placement.classes();
         let of = |host: &crate::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
-        let classes = shared.register.classes(shared.counters.len(), of);
+        let classes = shared.hosts.associations.classes(shared.counters.len(), of);
         let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         if classes != *published && retry(|| notice.send_classes(classes.clone())) {
             *published = classes;
@@ -92,7 +92,7 @@ fn retry(send: impl Fn() -> bool) -> bool {
 impl Drop for Notices {
     fn drop(&mut self) {
         self.shared.caps.notify_on_hosts(None);
-        self.shared.register.notify_on_queues(None);
+        self.shared.hosts.associations.notify_on_queues(None);
         self.notifier = None;
         if let Some(join) = self.join.take() {
             let _ = join.join();

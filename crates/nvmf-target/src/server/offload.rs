@@ -11,8 +11,8 @@ use std::time::Duration;
 use pilotlight_reactor::{Sender, keep_off};
 
 use super::Shared;
-use crate::message::Message;
 use crate::offload::{Queue, Requests};
+use crate::thread::message::Message;
 
 /// The kind of work of such a thread.
 pub(super) trait Offload: Send + Sized + 'static {

@@ -7,7 +7,7 @@ use pilotlight_plant::{Goals, Scope, Tolerance};
 
 use super::{Capped, Server, Shared};
 use crate::caps::Limit;
-use crate::classes::Classes;
+use crate::thread::classes::Classes;
 
 /// The operator's priorities of namespaces and hosts.
 #[derive(Debug, Default)]

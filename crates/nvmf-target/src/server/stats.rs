@@ -8,13 +8,13 @@ use pilotlight_storage::background::control::ClassStats;
 use pilotlight_storage::background::upkeep::UpkeepStats;
 
 use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
-use crate::failures::{FailureCount, Failures};
+use crate::hosts::refusals::RefusalReason;
+use crate::hosts::usage::{Counts, Operation, Usage};
 use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};
-use crate::moves::Moves;
-use crate::refusals::RefusalReason;
 use crate::stats::{Counters, Totals};
-use crate::usage::{Counts, Operation, Usage};
+use crate::subsystems::failures::{FailureCount, Failures};
+use crate::thread::moves::Moves;
 
 /// Time for which latencies are sampled after the status is read, in nanoseconds.
 const WATCHED_NS: u64 = 30_000_000_000;
@@ -81,7 +81,7 @@ pub struct NamespaceUsage {
     pub nqn: String,
     /// The namespace, possibly removed.
     pub nsid: u32,
-    /// The host, if listed ([`crate::usage`]); `None`: all others.
+    /// The host, if listed ([`crate::hosts::usage`]); `None`: all others.
     pub host: Option<String>,
     /// Commands and bytes.
     pub counts: Counts,
@@ -124,7 +124,7 @@ impl Shared {
         for usage in self.counters.iter().flat_map(|counters| counters.usage.usages()) {
             *sums.entry((usage.subsystem, usage.nsid, usage.host)).or_default() += usage.counts;
         }
-        let hosts = self.listed_hosts.names();
+        let hosts = self.hosts.listed_hosts.names();
         let named = |((subsystem, nsid, host), counts): ((usize, u32, u32), Counts)| NamespaceUsage {
             nqn: self.name_of(subsystem),
             nsid,
@@ -137,7 +137,7 @@ impl Shared {
     /// Requests and bytes by host and namespace, of each I/O thread.
     fn usages_by_thread(&self) -> Vec<Vec<NamespaceUsage>> {
         let usages: Vec<Vec<Usage>> = self.counters.iter().map(|counters| counters.usage.usages()).collect();
-        let hosts = self.listed_hosts.names(); // read last, so that each number has a name
+        let hosts = self.hosts.listed_hosts.names(); // read last, so that each number has a name
         let named = |usage: Usage| NamespaceUsage {
             nqn: self.name_of(usage.subsystem),
             nsid: usage.nsid,
@@ -198,8 +198,8 @@ impl Server {
             totals: self.shared.totals(),
             threads: self.shared.thread_stats(),
             runtime: self.runtime.stats(),
-            associations: self.shared.register.len(),
-            power_states: self.shared.register.power_states(),
+            associations: self.shared.hosts.associations.len(),
+            power_states: self.shared.hosts.associations.power_states(),
             failures: self.failures(),
             latencies: self.shared.namespace_latencies(),
             caps: self.cap_stats(),
@@ -207,9 +207,9 @@ impl Server {
             background: self.shared.background.stats(),
             background_overlaps: self.shared.background.overlaps(),
             upkeeps: self.shared.background.upkeeps().iter().filter_map(|upkeep| upkeep.stats()).collect(),
-            refusals: self.shared.refusals.counts().to_vec(),
+            refusals: self.shared.hosts.refusals.counts().to_vec(),
             usages: self.shared.usages(),
-            listed_hosts: self.shared.listed_hosts.names().into_iter().filter(|name| !name.is_empty()).collect(),
+            listed_hosts: self.shared.hosts.listed_hosts.names().into_iter().filter(|name| !name.is_empty()).collect(),
             by_subsystem: self.shared.by_subsystem(),
         }
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use pilotlight_storage::{Backend, Completion, Op, Request, Submitted};
 
 use super::{DrainError, Leftover, Server, Shared};
-use crate::message::Message;
+use crate::thread::message::Message;
 
 /// Minimum time for ending the reactors, for the flush, and for closing: longer operations on an idle machine are stuck.
 const MIN_PHASE: Duration = Duration::from_millis(500);

@@ -7,8 +7,8 @@ use crossbeam_queue::ArrayQueue;
 
 use super::Shared;
 use super::offload::Offload;
-use crate::message::Message;
 use crate::offload::Requests;
+use crate::thread::message::Message;
 use crate::utilization::UtilizationRequest;
 
 impl Offload for UtilizationRequest {

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use super::{Changes, Server, ServerError, no_namespace};
-use crate::message::{ChangedNamespace, Message};
 use crate::shared::{Namespace, restricted};
-use crate::views::{Restricted, Views};
+use crate::subsystems::views::ChangedNamespace;
+use crate::subsystems::views::{Restricted, Views};
+use crate::thread::message::Message;
 
 impl Changes {
     /// As [`Server::set_namespace_hosts`].
@@ -41,7 +42,7 @@ impl Changes {
         if prepared != before {
             self.apply_views(&prepared);
             self.publish_changes(&Arc::default());
-            self.shared.register.set_views(Arc::clone(&prepared));
+            self.shared.hosts.associations.set_views(Arc::clone(&prepared));
         }
         let next = Arc::new(prepared.restricted_to(subsystem, &all));
         if next != prepared {
@@ -49,11 +50,11 @@ impl Changes {
             let is_seen = self.shared.storage(subsystem, nsid).is_some() && prepared.differs(&next, nsid);
             let changed = ChangedNamespace { subsystem, nsid, before: Some(prepared) };
             self.publish_changes(&if is_seen { Arc::from([changed]) } else { Arc::default() });
-            self.shared.register.set_views(Arc::clone(&next));
+            self.shared.hosts.associations.set_views(Arc::clone(&next));
         }
         let pruned = Arc::new(next.pruned(subsystem, &all));
         if pruned != next {
-            self.shared.register.set_views(Arc::clone(&pruned)); // first: I/O threads have both
+            self.shared.hosts.associations.set_views(Arc::clone(&pruned)); // first: I/O threads have both
             self.apply_views(&pruned);
             self.publish_changes(&Arc::default());
         }

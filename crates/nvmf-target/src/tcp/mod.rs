@@ -33,8 +33,8 @@ use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::moves::InProgress;
 use crate::queue_pair::{Cx, Intake, QueuePair};
+use crate::thread::moves::InProgress;
 
 pub use transport::Tcp;
 use tx::Framing;

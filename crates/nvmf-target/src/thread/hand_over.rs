@@ -4,9 +4,9 @@ use rustix::event::epoll;
 
 use super::TargetThread;
 use crate::latency::set_stamping;
-use crate::message::Message;
-use crate::stream::Stream;
 use crate::tcp::Connection;
+use crate::thread::message::Message;
+use crate::thread::stream::Stream;
 
 impl TargetThread {
     /// Passes the connection at `index` to I/O thread `to`.
@@ -25,7 +25,7 @@ impl TargetThread {
             set_stamping(&fd, false);
         }
         socket.conn.blocked = false; // the next flush watches for space again
-        self.resources.out.send(to, Message::HandOver(Stream { fd, tls: socket.tls }, Box::new(socket.conn)));
+        self.resources.out.send_message(to, Message::HandOver(Stream { fd, tls: socket.tls }, Box::new(socket.conn)));
     }
 
     /// Accepts a passed connection, and handles its Connect.

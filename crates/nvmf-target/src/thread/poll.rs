@@ -9,8 +9,8 @@ use super::socket::Resources;
 use super::tasks::is_background;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
-use crate::moves::os_thread_id;
 use crate::queue_pair::connection_of;
+use crate::thread::moves::os_thread_id;
 
 /// Socket events taken in one poll.
 const EVENTS: usize = 128;

@@ -13,16 +13,16 @@ use super::NO_WAIT;
 use super::tasks::Tasks;
 use crate::caps::ThreadCaps;
 use crate::ids::ConnAddr;
-use crate::latency::batch::LatencyBatch;
 use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
 use crate::memory::Memory;
-use crate::message::Outbox;
-use crate::namespaces::Namespaces;
 use crate::queue_pair::Cx;
+use crate::queue_pair::latency_batch::LatencyBatch;
 use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::subsystems::namespaces::Namespaces;
 use crate::tcp::Connection;
 use crate::tcp::wire::MAX_CAPSULE;
+use crate::thread::message::ThreadOutbox;
 
 /// Bytes read from one connection in one poll.
 pub(super) const SCRATCH: usize = 256 * 1024;
@@ -48,7 +48,7 @@ pub(super) struct Socket {
 
 /// The rest of an I/O thread, borrowed separately from its sockets.
 pub(super) struct Resources {
-    pub(super) out: Outbox,
+    pub(super) out: ThreadOutbox,
     pub(super) memory: Memory,
     pub(super) namespaces: Namespaces,
     pub(super) caps: ThreadCaps,

@@ -12,9 +12,9 @@
 use std::sync::Arc;
 
 use super::TargetThread;
-use crate::acks::Ack;
-use crate::message::ChangedNamespace;
 use crate::queue_pair::{Cx, QueuePair, Transport};
+use crate::subsystems::views::ChangedNamespace;
+use crate::thread::acks::Ack;
 
 /// Connections visited in one poll: some 5 us for each one that is sent an event.
 pub(super) const CONNECTIONS: usize = 16;

@@ -8,8 +8,8 @@ use pilotlight_storage::background::pace::Round;
 use pilotlight_storage::background::scrub::{Cx, Scrubber};
 use pilotlight_storage::{Completion, Tag};
 
-use crate::namespaces::Namespaces;
 use crate::queue_pair::connection_of;
+use crate::subsystems::namespaces::Namespaces;
 
 /// Connection number in the tags of background requests.
 const CONNECTION: u32 = u32::MAX;

@@ -21,7 +21,7 @@ mod packaging;
 #[cfg(test)]
 mod tests;
 
-use pilotlight_nvmf_target::usage::Counts;
+use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_nvmf_target::{NamespaceFailures, ServerStats};
 
 use crate::status::report::{BudgetReport, EnergySharesReport, FleetReport, GoalsReport, JsonSample};

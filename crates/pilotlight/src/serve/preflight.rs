@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
-use pilotlight_nvmf_target::listener::bind;
+use pilotlight_nvmf_target::server::listener::bind;
 use pilotlight_plant::{Capabilities, CoreId, CoreSample, CoreState, Goals, Start, Topology};
 use pilotlight_reactor::runtime::capabilities;
 use pilotlight_storage::{Backend, MemoryBudget, open};

@@ -5,9 +5,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use pilotlight_nvmf_target::authentication::AuthenticationConfig;
+use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
-use pilotlight_nvmf_target::directory::Advertised;
+use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, ServerError, ServerStats,
 };

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use pilotlight_nvmf_target::authentication::AuthenticationConfig;
+use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use pilotlight_nvmf_target::directory::Advertised;
+use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };

@@ -1,7 +1,7 @@
 //! A Connect of a host whose earlier association has ended.
 
 use super::*;
-use crate::directory::Directory;
+use crate::subsystems::directory::Directory;
 
 const AGAIN: ConnAddr = ConnAddr { thread: 0, index: 2, serial: 2 };
 

@@ -3,8 +3,8 @@
 use expect_test::expect;
 use pilotlight_auth::{Group, HashFunction, Policy};
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, QueuePlacement, SubsystemConfig};
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_plant::Tolerance;
 use pilotlight_storage::BackendSpec;
 use pilotlight_storage::background::control::{BackgroundConfig, Scrubbed};

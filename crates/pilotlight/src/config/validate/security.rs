@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Concatenation, Group, HashFunction, Policy, secrets_file};
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 
 use super::Checker;
 use crate::config::keys::{Draft, Security};

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pilotlight_nvmf_target::NamespaceUsage;
-use pilotlight_nvmf_target::usage::Counts;
+use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
 use pilotlight_reactor::keep_off;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::PoisonError;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pilotlight_nvmf_target::usage::Counts;
+use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_nvmf_target::{Capped, NamespaceConfig, ServerStats, SubsystemConfig};
 
 use super::Admin;

@@ -1,8 +1,8 @@
 //! The changes of a reload: carrying them out, and recording them in the state.
 
-use pilotlight_nvmf_target::authentication::AuthenticationConfig;
+use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
-use pilotlight_nvmf_target::directory::Advertised;
+use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
 

@@ -1,7 +1,7 @@
 //! The plan of a reload: changes from the running configuration to the wanted one.
 
-use pilotlight_nvmf_target::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 
 use super::change::Change;
 use super::moves::{self, Move};

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilotlight_auth::{Secret, SecretLen};
-use pilotlight_nvmf_target::authentication::{AuthenticationConfig, HostSecrets};
+use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
-use pilotlight_nvmf_target::directory::Advertised;
+use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
 use pilotlight_power::shares::Idle;

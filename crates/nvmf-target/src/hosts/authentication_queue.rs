@@ -4,7 +4,7 @@
 //! A check takes milliseconds of one thread, and anyone can cause checks. First come, first served, a host would wait for all of them.
 //!
 //! # The algorithm
-//! Networks with waiting messages take turns, in IPv6 a /48 and in its turn each /64 ([`crate::networks`]). In its turn a network has
+//! Networks with waiting messages take turns, in IPv6 a /48 and in its turn each /64 ([`crate::hosts::networks`]). In its turn a network has
 //! one message checked, replies before negotiations: a reply completes a login for which a challenge has been computed. Replies do not
 //! precede other networks' messages, as whoever holds many challenges could send all replies at once.
 //!
@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use crate::networks::{Amounts, Bound, Network};
+use crate::hosts::networks::{Amounts, Bound, Network};
 use crate::offload::{Queue, WAITING};
 
 /// Messages of one address.

@@ -1,5 +1,5 @@
-//! Accepts connections and distributes them round robin over the I/O threads, those with TLS after their handshake
-//! ([`crate::handshakes`]).
+//! Accepts connections, and passes them to the distributor, those with TLS after their handshake
+//! ([`crate::server::handshakes`]).
 //!
 //! One OS thread waits in the kernel for all listeners, so that an idle server uses no CPU for it and reactors do not poll
 //! listening sockets.
@@ -8,21 +8,19 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_reactor::Sender;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::directory::{Endpoint, Security};
-use crate::handshakes::Handshakes;
-use crate::message::Message;
-use crate::refusals::RefusalReason;
-use crate::shared::Shared;
-use crate::stream::Accepted;
+use crate::config::Security;
+use crate::hosts::refusals::RefusalReason;
+use crate::server::distributor::Distributor;
+use crate::server::handshakes::Handshakes;
+use crate::subsystems::discovery::Endpoint;
+use crate::thread::stream::Accepted;
 
 /// Listen backlog; the kernel limits it to `net.core.somaxconn`. With the 128 of the standard library the kernel drops connection
 /// attempts of many hosts at once, and they retry after a second.
@@ -182,14 +180,14 @@ impl Accepting {
     fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, security: Security) {
         let shared = &self.distributor.shared;
         if !shared.connection_opened() {
-            shared.refusals.note(RefusalReason::TooManyConnections);
+            shared.hosts.refusals.note(RefusalReason::TooManyConnections);
             tracing::warn!(%peer, reason = "too many connections (limits.max_connections)", "connection refused");
             return;
         }
-        let pending = shared.addresses.enter(peer.ip());
+        let pending = shared.hosts.addresses.enter(peer.ip());
         if pending.is_none() {
             shared.connection_closed();
-            shared.refusals.note(RefusalReason::TooManyPending);
+            shared.hosts.refusals.note(RefusalReason::TooManyPending);
             let reason =
                 "too many connections that are not admitted yet (limits.max_address_pending, limits.max_pending)";
             tracing::warn!(%peer, reason, "connection refused");
@@ -201,37 +199,6 @@ impl Accepting {
             Some(handshakes) => handshakes.begin(accepted),
             None => self.distributor.distribute(accepted),
         }
-    }
-}
-
-/// Distributes connections over the I/O threads.
-pub struct Distributor {
-    threads: Arc<[Sender<Message>]>,
-    pub(crate) shared: Arc<Shared>,
-    next: AtomicUsize,
-}
-
-impl Distributor {
-    /// To `threads`.
-    #[must_use]
-    pub fn new(threads: Arc<[Sender<Message>]>, shared: Arc<Shared>) -> Self {
-        Self { threads, shared, next: AtomicUsize::new(0) }
-    }
-
-    /// Passes a connection to the next I/O thread, and closes it if none takes it.
-    pub(crate) fn distribute(&self, accepted: Accepted) {
-        let peer = accepted.peer;
-        let mut message = Message::Accept(accepted);
-        for _ in 0..self.threads.len() {
-            let thread = self.next.fetch_add(1, Relaxed) % self.threads.len();
-            match self.threads[thread].send(message) {
-                Ok(()) => return,
-                Err(returned) => message = returned,
-            }
-        }
-        self.shared.connection_closed();
-        self.shared.refusals.note(RefusalReason::TooManyConnections);
-        tracing::warn!(%peer, reason = "the inbox of every I/O thread is full", "connection refused");
     }
 }
 

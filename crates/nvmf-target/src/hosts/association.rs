@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::hosts::unfinished::Unfinished;
 use crate::ids::ConnAddr;
 pub use crate::ids::HostKey;
-use crate::unfinished::Unfinished;
-use crate::views::ViewId;
+use crate::subsystems::views::ViewId;
 use pilotlight_storage::lease::Lease;
 
 /// Origin of an association.
@@ -57,7 +57,7 @@ const ENDED: u8 = 1;
 const WAITS: u8 = 2;
 
 impl Association {
-    /// A new association, for [`Register::begin`](crate::register::Register::begin).
+    /// A new association, for [`Associations::begin`](crate::hosts::associations::Associations::begin).
     pub(crate) fn new(
         cntlid: u16,
         host: HostKey,

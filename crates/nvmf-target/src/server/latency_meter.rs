@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 
 use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
 
-use super::reading::WINDOW;
 use crate::caps::Limit;
+use crate::latency::reading::WINDOW;
 use crate::shared::Shared;
 
 /// The thread. Ends when dropped.

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 use pilotlight_tls::Session;
 
-use crate::addresses::Pending;
-use crate::admission::SessionMemory;
-use crate::directory::Security;
+use crate::config::Security;
+use crate::hosts::addresses::Pending;
+use crate::hosts::admission::SessionMemory;
 
 /// A socket, encrypted or not.
 #[derive(Debug)]

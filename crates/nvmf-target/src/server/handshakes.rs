@@ -17,13 +17,13 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::admission::SessionMemory;
-use crate::directory::Security;
-use crate::listener::Distributor;
-use crate::message::ConnectRefusal;
-use crate::refusals::RefusalReason;
-use crate::stream::{Accepted, Stream};
+use crate::config::Security;
+use crate::hosts::admission::SessionMemory;
+use crate::hosts::refusals::RefusalReason;
+use crate::queue_pair::message::ConnectRefusal;
+use crate::server::distributor::Distributor;
 use crate::tcp::TLS_HANDSHAKE;
+use crate::thread::stream::{Accepted, Stream};
 use crate::tls::server_config;
 
 /// Events taken at once.
@@ -152,7 +152,7 @@ impl Work {
 
     /// A handshake, with the memory of its session in `accepted`; `None` if the connection is refused.
     fn handshake(&self, accepted: &mut Accepted) -> Option<Handshake> {
-        match SessionMemory::new(&self.distributor.shared, accepted.peer.ip()) {
+        match SessionMemory::new(&self.distributor.shared.hosts, accepted.peer.ip()) {
             Ok(memory) => accepted.session_memory = Some(memory),
             Err(full) => {
                 let ConnectRefusal { reason, counter, .. } = full.into();
@@ -286,7 +286,7 @@ impl Work {
     /// Closes the connection, after the alert that the handshake may have sent.
     fn refuse(&self, accepted: &Accepted, counter: RefusalReason, reason: &dyn std::fmt::Display) {
         let shared = &self.distributor.shared;
-        shared.refusals.note(counter);
+        shared.hosts.refusals.note(counter);
         shared.connection_closed();
         tracing::warn!(peer = %accepted.peer, %reason, "TLS connection refused");
         let _ = rustix::net::shutdown(&accepted.stream.fd, rustix::net::Shutdown::Write);

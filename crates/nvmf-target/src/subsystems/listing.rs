@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-pub use crate::allocated_bytes::AllocatedBytes;
-use crate::directory::Directory;
-use crate::subsystem::NamespaceInfo;
-use crate::views::{ViewId, Views};
+pub use crate::subsystems::allocated_bytes::AllocatedBytes;
+use crate::subsystems::directory::Directory;
+use crate::subsystems::subsystem::NamespaceInfo;
+use crate::subsystems::views::{ViewId, Views};
 
 /// The subsystems, and the namespaces of each.
 #[derive(Clone, Debug, Default)]

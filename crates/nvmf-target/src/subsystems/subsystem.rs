@@ -10,10 +10,10 @@ use pilotlight_storage::Geometry;
 use pilotlight_storage::background::upkeep::Upkeep;
 use uuid::Uuid;
 
-use crate::allocated_bytes::AllocatedBytes;
 use crate::caps::Limit;
 use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
-use crate::failures::Failures;
+use crate::subsystems::allocated_bytes::AllocatedBytes;
+use crate::subsystems::failures::Failures;
 
 /// The name space of Pilotlight's version 5 UUIDs (a random UUID).
 const NAME_SPACE: Uuid = Uuid::from_u128(0x6f0c_3f2e_93a5_4c1b_8d54_1f6a_5f0e_7a21);

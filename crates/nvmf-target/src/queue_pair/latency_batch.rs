@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use pilotlight_reactor::clock;
 
+use crate::latency::Sample;
 use crate::latency::coarse::Pair;
-use crate::latency::{Arrival, Sample};
-use crate::namespaces::Namespaces;
+use crate::queue_pair::Arrival;
 use crate::stats::Counters;
+use crate::subsystems::namespaces::Namespaces;
 
 /// Groups per poll. Beyond that the clock is read again.
 const GROUPS: usize = 64;

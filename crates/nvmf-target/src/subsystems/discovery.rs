@@ -8,7 +8,18 @@ use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
 
-use crate::directory::{Endpoint, Security};
+use crate::config::Security;
+
+/// A listening address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// The address.
+    pub address: SocketAddr,
+    /// How connections are encrypted.
+    pub security: Security,
+    /// It is `[::]` without connections over IPv4.
+    pub is_v6_only: bool,
+}
 
 const TRTYPE_TCP: u8 = 3;
 /// A referral to another discovery service.

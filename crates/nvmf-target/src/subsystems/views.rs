@@ -201,6 +201,26 @@ fn needed(restricted: &[Restricted]) -> impl Iterator<Item = &str> {
     restricted.iter().flat_map(|one| &one.hosts).map(String::as_str).chain((!restricted.is_empty()).then_some(""))
 }
 
+/// A namespace of whose change hosts are notified.
+#[derive(Clone, Debug)]
+pub struct ChangedNamespace {
+    /// Index of the subsystem.
+    pub subsystem: usize,
+    /// The namespace.
+    pub nsid: u32,
+    /// The previous views, if only its visibility has changed.
+    pub before: Option<Arc<Views>>,
+}
+
+impl ChangedNamespace {
+    /// Whether the change concerns hosts with this view, now one of `views`.
+    #[must_use]
+    pub fn affects(&self, view: ViewId, views: &Views) -> bool {
+        let is_visible = views.contains(view, self.nsid);
+        self.before.as_ref().map_or(is_visible, |before| before.contains(view, self.nsid) != is_visible)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@
 //! this subsystem) nor TLS is *unproved*.
 //!
 //! # The algorithm
-//! Each kind is counted in total and by address ([`crate::networks`]). Of the places (`max_connections`) pending connections take at most
+//! Each kind is counted in total and by address ([`crate::hosts::networks`]). Of the places (`max_connections`) pending connections take at most
 //! three eighths, and so do unproved queues; of the memory for queues claims, with TLS sessions before Connect, and unproved queues take
 //! the same parts. An address may hold a quarter of what is free of a part. Names do not count: whoever claims the NQN of a host takes
 //! none of its queues and memory. It does take a controller identifier of the subsystem, or a queue identifier of a controller that it
@@ -24,9 +24,25 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::admission::Full;
 use crate::config::Limits;
-use crate::networks::{Bound, Bounded};
+use crate::hosts::networks::{Bound, Bounded};
+
+/// Why a queue, or the TLS handshake of a connection, is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// Its host has reached its limit of queues.
+    Host,
+    /// Its host has reached its limit of memory.
+    HostMemory,
+    /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
+    Claims,
+    /// The places for hosts without a secret or a key are taken, in total or for this address.
+    Unproved,
+    /// The memory for queues of such hosts is exhausted, in total or for this address.
+    UnprovedMemory,
+    /// The memory budget for queues is exhausted.
+    Memory,
+}
 
 /// The least part of the places, in total and of one address, so that a host can connect a few queues at once whatever `max_connections` is.
 const MIN_PLACES: u64 = 4;

@@ -6,7 +6,7 @@
 //! **Algorithm.** An address with failures has a next time: the result of a check takes effect then at the earliest. Each failure moves it on
 //! by a delay that doubles, to at most [`MAX_DELAY_NS`] from now, so that a host with the right secret is late and not locked out. Failures
 //! are forgotten [`MEMORY_NS`] after the next time, or when the table is full, those whose next time is earliest first. Failures count for
-//! each network of an address ([`crate::networks`]); of a wider one, which may have twice as many, every second has an effect.
+//! each network of an address ([`crate::hosts::networks`]); of a wider one, which may have twice as many, every second has an effect.
 //!
 //! **Properties.** The table is bounded. An address without failures is not delayed. The longest delay is below Linux's keep-alive
 //! timeout of 5 s, so that a delayed queue does not end its association. Guesses over many connections are delayed at the same time:
@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use crate::networks::Network;
+use crate::hosts::networks::Network;
 
 /// Delay after the first failure, in nanoseconds.
 const MIN_DELAY_NS: u64 = 100_000_000;

@@ -16,12 +16,22 @@ use pilotlight_storage::wait::{BUSY_RETRY_NS, Wait};
 use pilotlight_storage::{Bell, Channel, Completion, Geometry};
 
 use crate::caps::Limit;
-use crate::directory::Directory;
-use crate::failures::Failures;
-use crate::listing::{Listed, NamespaceList};
 use crate::payload::{LoanId, Loans};
-use crate::subsystem::NamespaceInfo;
-use crate::views::{ViewId, Views};
+use crate::subsystems::directory::Directory;
+use crate::subsystems::failures::Failures;
+use crate::subsystems::listing::{Listed, NamespaceList};
+use crate::subsystems::subsystem::NamespaceInfo;
+use crate::subsystems::views::{ViewId, Views};
+
+/// A change of a namespace.
+pub enum NamespaceChange {
+    /// Added, with the I/O thread's channel.
+    Added(Geometry, Leased),
+    /// Resized.
+    Resized(Geometry),
+    /// Removed.
+    Removed,
+}
 
 /// A namespace.
 struct Entry {

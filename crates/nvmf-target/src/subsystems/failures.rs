@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pilotlight_nvme::Status;
 
-use crate::usage::Operation;
+use crate::hosts::usage::Operation;
 
 /// The statuses with their own counter, and their cause.
 const CAUSES: [(Status, &str); 11] = [

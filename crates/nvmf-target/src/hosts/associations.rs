@@ -14,7 +14,7 @@
 //! their namespaces wait as for a busy backend. Queues in use do not count: the second path of a multipath host must not wait
 //! for the commands of the first.
 //!
-//! What a lost queue holds counts for its host until its requests end ([`crate::admission`]). It has at most one such queue for each
+//! What a lost queue holds counts for its host until its requests end ([`crate::hosts::admission`]). It has at most one such queue for each
 //! namespace and path: what waits is not in a backend, and ends with its connection.
 //!
 //! Only what is proved counts: the queues of a peer that claims to be the host and has not authenticated submit nothing, so nothing waits
@@ -31,16 +31,16 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::association::{Association, Origin};
 use crate::config::ControllerIds;
+use crate::hosts::association::{Association, Origin};
+use crate::hosts::unfinished::Unfinished;
 use crate::ids::{ConnAddr, HostKey};
 use crate::notifier::Notifier;
-use crate::unfinished::Unfinished;
-use crate::views::Views;
+use crate::subsystems::views::Views;
 
 /// All associations, and the queues of all hosts.
 #[derive(Debug, Default)]
-pub struct Register {
+pub struct Associations {
     inner: Mutex<Inner>,
 }
 
@@ -77,7 +77,7 @@ impl Host {
     }
 }
 
-impl Register {
+impl Associations {
     /// Adds a queue of a peer that claims to be `host` and has not authenticated: it does not count for the host.
     pub fn claim(&self, host: &HostKey, queue: ConnAddr) {
         self.lock().host(host).claimed.push(queue);
@@ -234,7 +234,7 @@ impl Register {
         self.lock().host(host).unfinished.push(requests);
     }
 
-    /// Ends [`Register::queue_lost`]: the last request has completed.
+    /// Ends [`Associations::queue_lost`]: the last request has completed.
     pub fn queue_drained(&self, host: &HostKey, requests: &Arc<Unfinished>) {
         self.lock().change(host, |host| host.unfinished.retain(|other| !Arc::ptr_eq(other, requests)));
     }
@@ -339,7 +339,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    impl Register {
+    impl Associations {
         fn enter(&self, host: &HostKey, queue: ConnAddr, most: u32) -> bool {
             self.claim(host, queue);
             let is_proved = self.prove(host, queue, most);
@@ -355,7 +355,7 @@ mod tests {
         HostKey { subsystem: 0, hostid: [id; 16], hostnqn: "nqn.2014-08.org.example:h".into() }
     }
 
-    fn begin(register: &Register, id: u8, admin: ConnAddr) -> Arc<Association> {
+    fn begin(register: &Associations, id: u8, admin: ConnAddr) -> Arc<Association> {
         let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
         register.begin(host(id), admin, origin, None).expect("free")
     }
@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn a_host_is_draining_until_the_queues_of_its_ended_associations_have_stopped() {
-        let register = Register::default();
+        let register = Associations::default();
         let (admin, io) = (queue(0, 0), queue(1, 0));
         assert!(register.enter(&host(1), admin, 2) && register.enter(&host(1), io, 2));
         let first = begin(&register, 1, admin);
@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn ended_associations_of_claims_do_not_make_their_host_wait() {
-        let register = Register::default();
+        let register = Associations::default();
         register.claim(&host(1), queue(0, 0));
         let claimed = begin(&register, 1, queue(0, 0));
         assert!(register.attach(&claimed, queue(0, 3)), "which no queue does today before the proof");
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn an_association_awaits_requests_that_were_unfinished_when_it_began() {
-        let register = Register::default();
+        let register = Associations::default();
         let leases = [Lease::default(), Lease::default(), Lease::default()];
         let lost = |leases: &[&Lease]| {
             let requests = Arc::new(Unfinished::new(leases.iter().copied(), leases.len()));
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn the_queues_of_a_host_are_limited() {
-        let register = Register::default();
+        let register = Associations::default();
         assert!(register.enter(&host(1), queue(0, 0), 2) && register.enter(&host(1), queue(3, 1), 2));
         assert!(!register.enter(&host(1), queue(0, 2), 2));
         assert!(register.enter(&host(2), queue(3, 3), 2), "another host");
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn claims_do_not_count_until_they_are_proved() {
-        let register = Register::default();
+        let register = Associations::default();
         (0..5).for_each(|index| register.claim(&host(1), queue(0, index)));
         assert!(register.enter(&host(1), queue(1, 0), 2), "the host gets in");
         assert!(register.threads_of(&host(1), queue(1, 0)).is_empty(), "nothing waits for claims");
@@ -465,7 +465,7 @@ mod tests {
 
     #[test]
     fn identifiers_are_not_reused_at_once() {
-        let register = Register::default();
+        let register = Associations::default();
         let first = begin(&register, 1, queue(0, 0)).cntlid;
         register.remove(first);
         assert_ne!(begin(&register, 1, queue(0, 0)).cntlid, first);
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn reserved_identifiers_are_exclusive_and_limited() {
-        let register = Register::default();
+        let register = Associations::default();
         let ids = ControllerIds { first: 1, last: 3 };
         register.reserve(vec![ids]);
         let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };

@@ -8,13 +8,12 @@
 //! of its hosts is left.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::config::{ControllerIds, ServerConfig, allows};
-use crate::discovery::DiscoveryLog;
+use crate::config::{Advertised, ControllerIds, Security, ServerConfig, allows};
 use crate::ids::DISCOVERY;
-use crate::subsystem::Subsystem;
+use crate::subsystems::discovery::{DiscoveryLog, Endpoint};
+use crate::subsystems::subsystem::Subsystem;
 
 /// Maximum number of subsystems, with the [`KEPT`] removed ones: the tables of I/O threads grow with them.
 pub(crate) const MAX_PLACES: usize = 16_384;
@@ -53,38 +52,6 @@ struct Reach {
     endpoints: Vec<Endpoint>,
     advertised: Advertised,
     referrals: Vec<(String, u16)>,
-}
-
-/// A listening address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint {
-    /// The address.
-    pub address: SocketAddr,
-    /// How connections are encrypted.
-    pub security: Security,
-    /// It is `[::]` without connections over IPv4.
-    pub is_v6_only: bool,
-}
-
-/// How the connections of a listener are encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Security {
-    /// Not at all.
-    Plain,
-    /// With TLS, from the first byte on.
-    Tls,
-    /// Secure channel concatenation: a connection that begins with ICReq is for authentication alone, which generates a key; others have
-    /// TLS.
-    Concatenation,
-}
-
-/// Addresses (IP or name) and ports in the discovery log, instead of those that hosts connected to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Advertised {
-    /// For connections without TLS.
-    pub plain: Option<(String, u16)>,
-    /// For connections with TLS.
-    pub tls: Option<(String, u16)>,
 }
 
 impl Directory {

@@ -9,9 +9,9 @@ use pilotlight_auth::{
     Concatenation, Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random,
 };
 
-use crate::authentication_queue::Waiting;
+use crate::hosts::authentication_queue::Waiting;
+use crate::hosts::generated::GeneratedKeys;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
-use crate::shared::Shared;
 
 /// The result of a check by another thread.
 pub type Checked = Box<Done>;
@@ -213,11 +213,11 @@ impl Exchange {
     }
 
     /// Keeps the key for TLS that the exchange has generated, if it has.
-    pub(crate) fn keep_key(&mut self, shared: &Shared, now_ns: u64) {
+    pub(crate) fn keep_key(&mut self, generated: &GeneratedKeys, now_ns: u64) {
         let Some((psk, secret)) = self.responder.take_key() else { return };
         let replaced = self.key.replace(psk.identity().into());
         let nqns = (&*self.host.hostnqn, &*self.subnqn);
-        shared.generated.keep((psk, secret), nqns, replaced.as_deref(), now_ns);
+        generated.keep((psk, secret), nqns, replaced.as_deref(), now_ns);
         tracing::info!(host = nqns.0, "TLS key generated");
     }
 

@@ -2,12 +2,12 @@
 
 use pilotlight_reactor::cells::add;
 
-use super::Sample;
-use super::coarse::Pair;
 use crate::caps::Limit;
-use crate::namespaces::Namespaces;
+use crate::latency::Sample;
+use crate::latency::coarse::Pair;
 use crate::stats::Counters;
-use crate::views::ViewId;
+use crate::subsystems::namespaces::Namespaces;
+use crate::subsystems::views::ViewId;
 
 /// Arrival of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

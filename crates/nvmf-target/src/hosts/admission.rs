@@ -8,7 +8,7 @@
 //! # The algorithm
 //! Connect takes an [`Admission`] before anything is allocated. It counts the queue for its host and charges its bytes to
 //! the server's memory budget for queues. A queue whose host has not proved who it is also counts for its address
-//! ([`crate::addresses`]); if the host still has to authenticate, the queue is a claim, which does not count for the host. The
+//! ([`crate::hosts::addresses`]); if the host still has to authenticate, the queue is a claim, which does not count for the host. The
 //! queue holds its admission as long as it exists, also after its connection is lost. Dropping the admission returns all.
 //!
 //! # The properties
@@ -21,11 +21,11 @@ use std::sync::Arc;
 
 use pilotlight_tls::SESSION_BYTES;
 
-use crate::accounts::AdminRate;
-use crate::addresses::Standing;
-use crate::association::Association;
+use crate::hosts::Hosts;
+use crate::hosts::accounts::AdminRate;
+use crate::hosts::addresses::{Full, Standing};
+use crate::hosts::association::Association;
 use crate::ids::{ConnAddr, HostKey};
-use crate::shared::Shared;
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
 /// capacity) and its connection in the lists of its I/O thread.
@@ -33,27 +33,10 @@ const TABLES: usize = 512;
 /// Copies of a host NQN that a queue holds: the register's, the association's, the controller's, and the admission's own.
 const NQNS: usize = 4 * pilotlight_nvme::fabrics::MAX_NQN;
 
-/// Why a queue, or the TLS handshake of a connection, is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// Its host has reached its limit of queues.
-    Host,
-    /// Its host has reached its limit of memory.
-    HostMemory,
-    /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
-    Claims,
-    /// The places for hosts without a secret or a key are taken, in total or for this address.
-    Unproved,
-    /// The memory for queues of such hosts is exhausted, in total or for this address.
-    UnprovedMemory,
-    /// The memory budget for queues is exhausted.
-    Memory,
-}
-
 /// The memory of a TLS session from before its handshake until a queue on it is admitted, which includes that memory, or the connection
 /// ends. It counts as a claim of its address: a handshake takes memory before the peer has shown a key.
 pub struct SessionMemory {
-    shared: Arc<Shared>,
+    hosts: Arc<Hosts>,
     address: IpAddr,
 }
 
@@ -62,20 +45,20 @@ impl SessionMemory {
     ///
     /// # Errors
     /// The exhausted limit.
-    pub(crate) fn new(shared: &Arc<Shared>, address: IpAddr) -> Result<Self, Full> {
-        shared.take_address(Standing::Claim(address), SESSION_BYTES as u64)?;
-        if !shared.queue_memory.try_take(SESSION_BYTES as u64) {
-            shared.addresses.give(Standing::Claim(address), SESSION_BYTES as u64);
+    pub(crate) fn new(hosts: &Arc<Hosts>, address: IpAddr) -> Result<Self, Full> {
+        hosts.take_address(Standing::Claim(address), SESSION_BYTES as u64)?;
+        if !hosts.queue_memory.try_take(SESSION_BYTES as u64) {
+            hosts.addresses.give(Standing::Claim(address), SESSION_BYTES as u64);
             return Err(Full::Memory);
         }
-        Ok(Self { shared: Arc::clone(shared), address })
+        Ok(Self { hosts: Arc::clone(hosts), address })
     }
 }
 
 impl Drop for SessionMemory {
     fn drop(&mut self) {
-        self.shared.queue_memory.release(SESSION_BYTES as u64);
-        self.shared.addresses.give(Standing::Claim(self.address), SESSION_BYTES as u64);
+        self.hosts.queue_memory.release(SESSION_BYTES as u64);
+        self.hosts.addresses.give(Standing::Claim(self.address), SESSION_BYTES as u64);
     }
 }
 
@@ -87,7 +70,7 @@ impl std::fmt::Debug for SessionMemory {
 
 /// A queue's entry in its host's count, and its memory.
 pub struct Admission {
-    shared: Arc<Shared>,
+    hosts: Arc<Hosts>,
     host: HostKey,
     queue: ConnAddr,
     bytes: u64,
@@ -102,17 +85,17 @@ impl Admission {
     /// # Errors
     /// The exhausted limit.
     pub fn new(
-        shared: &Arc<Shared>,
+        hosts: &Arc<Hosts>,
         host: HostKey,
         queue: ConnAddr,
         bytes: usize,
         standing: Standing,
     ) -> Result<Self, Full> {
         let bytes = (bytes + TABLES + NQNS + size_of::<Association>()) as u64;
-        shared.take_address(standing, bytes)?;
-        shared.register.claim(&host, queue);
-        let mut admission = Self { shared: Arc::clone(shared), host, queue, bytes, standing, rate: None };
-        if !shared.queue_memory.try_take(bytes) {
+        hosts.take_address(standing, bytes)?;
+        hosts.associations.claim(&host, queue);
+        let mut admission = Self { hosts: Arc::clone(hosts), host, queue, bytes, standing, rate: None };
+        if !hosts.queue_memory.try_take(bytes) {
             admission.give_up();
             return Err(Full::Memory);
         }
@@ -121,7 +104,7 @@ impl Admission {
         }
         let counted = admission.take_host();
         if let Err(full) = counted {
-            shared.queue_memory.release(bytes);
+            hosts.queue_memory.release(bytes);
             admission.give_up();
             return Err(full);
         }
@@ -130,18 +113,18 @@ impl Admission {
 
     /// Returns what a refused admission has, so that dropping it does nothing.
     fn give_up(&mut self) {
-        self.shared.addresses.give(self.standing, self.bytes);
-        self.shared.register.leave(&self.host, self.queue);
+        self.hosts.addresses.give(self.standing, self.bytes);
+        self.hosts.associations.leave(&self.host, self.queue);
         self.bytes = 0;
     }
 
     /// Counts the queue for its host.
     fn take_host(&mut self) -> Result<(), Full> {
-        let Some(rate) = self.shared.accounts.enter(&self.host.hostnqn, self.bytes) else {
+        let Some(rate) = self.hosts.accounts.enter(&self.host.hostnqn, self.bytes) else {
             return Err(Full::HostMemory);
         };
-        if !self.shared.register.prove(&self.host, self.queue, self.shared.limits.max_host_queues) {
-            self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
+        if !self.hosts.associations.prove(&self.host, self.queue, self.hosts.max_host_queues) {
+            self.hosts.accounts.leave(&self.host.hostnqn, self.bytes);
             return Err(Full::Host);
         }
         self.rate = Some(rate);
@@ -155,18 +138,18 @@ impl Admission {
     pub fn admit(&mut self, standing: Standing) -> Result<(), Full> {
         let is_changed = standing != self.standing;
         if is_changed {
-            self.shared.take_address(standing, self.bytes)?;
+            self.hosts.take_address(standing, self.bytes)?;
         }
         if self.rate.is_none()
             && let Err(full) = self.take_host()
         {
             if is_changed {
-                self.shared.addresses.give(standing, self.bytes);
+                self.hosts.addresses.give(standing, self.bytes);
             }
             return Err(full);
         }
         if is_changed {
-            self.shared.addresses.give(std::mem::replace(&mut self.standing, standing), self.bytes);
+            self.hosts.addresses.give(std::mem::replace(&mut self.standing, standing), self.bytes);
         }
         Ok(())
     }
@@ -189,11 +172,11 @@ impl Drop for Admission {
         if self.bytes == 0 {
             return; // it was refused
         }
-        self.shared.register.leave(&self.host, self.queue);
-        self.shared.queue_memory.release(self.bytes);
-        self.shared.addresses.give(self.standing, self.bytes);
+        self.hosts.associations.leave(&self.host, self.queue);
+        self.hosts.queue_memory.release(self.bytes);
+        self.hosts.addresses.give(self.standing, self.bytes);
         if self.rate.is_some() {
-            self.shared.accounts.leave(&self.host.hostnqn, self.bytes);
+            self.hosts.accounts.leave(&self.host.hostnqn, self.bytes);
         }
     }
 }
