@@ -3,6 +3,7 @@
 
     experiments/live/burst_trace.py                       builds the example `events` of pilotlight-lab, runs it for each policy, draws
     experiments/live/burst_trace.py --events PROGRAM      with a built one
+    experiments/live/burst_trace.py --steps               prints the times of docs/burst.md: the whole burst under sandman, and the sleep after it
 
 It is the first burst after the warm-up, of the first repeat. A core works from the poll of a request to its answer, which memory gives in the
 same poll step; gaps of less than 4 us are not drawn. Otherwise it polls empty queues or waits in the kernel. From a wake command until an I/O
@@ -18,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "experiments/live/bursts.toml"
 POLICIES = {"adaptive": "adaptive", "sandman": "sandman", "interrupt": "interrupt"}
 BEFORE_NS, AFTER_NS, MARGIN_NS = 500_000, 3_000_000, 13_000_000
-POLLED, ANSWERED, RECEIVED, CORE, HOME, COMMANDED = 3, 6, 7, 8, 11, 13  # crates/sim/src/trace.rs
+AFTER_END_NS = 60_000_000  # of --steps: the last worker sleeps before
+ISSUED, ARRIVED, POLLED, ANSWERED, RECEIVED, CORE, LEFT_CORE, HOME, CALLED, COMMANDED = 1, 2, 3, 6, 7, 8, 10, 11, 12, 13  # crates/sim/src/trace.rs
 RECORD = struct.Struct("<QHQQ")
 COMMANDS = {1: "move", 2: "sleep", 3: "wake"}  # command_code in crates/sim/src/engine/director/commands.rs
 WORKS, EMPTY, WOKEN, WAITS = "#e07b39", "#f6d7a7", "#c9aee0", "#b7c9dd"
@@ -35,20 +37,20 @@ def nanoseconds(text):
 
 
 def burst_ns():
-    """Begin of the first burst after the warm-up."""
+    """Begin of the first burst after the warm-up, and its length."""
     keys = tomllib.loads(FILE.read_text())
     phases = [(phase["label"], nanoseconds(phase["length"])) for phase in keys["workload"][0]["phase"]]
     at = 0
     while True:
         for label, length in phases:
             if label == "burst" and at >= nanoseconds(keys["warm_up"]):
-                return at
+                return at, length
             at += length
 
 
-def events(program, policy, begin, *settings):
-    """Records from BEFORE_NS before the begin to MARGIN_NS after it, by kind, with times relative to it; states of cores also before."""
-    times = [begin - BEFORE_NS, begin + MARGIN_NS]
+def events(program, policy, begin, *settings, until=MARGIN_NS):
+    """Records from BEFORE_NS before the begin to `until` after it, by kind, with times relative to it; states of cores also before."""
+    times = [begin - BEFORE_NS, begin + until]
     command = [*program, FILE.relative_to(ROOT), policy, *times, f"duration={times[1] // 1_000_000 + 1}ms", *settings]
     output = subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, cwd=ROOT).stdout
     by_kind = collections.defaultdict(list)
@@ -216,15 +218,67 @@ def draw(traces, cores):
     return "\n".join(parts) + "\n"
 
 
+def steps(records, end):
+    """The steps of a burst that ends at `end`: (time, text)."""
+    first = {kind: {} for kind in (ARRIVED, POLLED, ANSWERED, RECEIVED)}
+    for kind, times in first.items():
+        for at, request, _ in records[kind]:
+            times.setdefault(request, at)
+    request = min((at, request) for at, request, _ in records[ISSUED] if at >= 0)[1]
+    for kind, name in ((ARRIVED, "arrives"), (POLLED, "is polled"), (ANSWERED, "is answered"), (RECEIVED, "is complete at the host")):
+        yield first[kind][request], f"the first request {name}"
+    commands = [(at, COMMANDS[what], what, argument) for at, what, argument in records[COMMANDED] if at >= 0 and what in COMMANDS]
+    begun = min(at for at, *_ in commands)
+    for at, what, requests in records[CALLED]:
+        if 0 <= at <= begun and what == 1:
+            yield at, f"tick, {requests} requests since the last"
+    for at, name, what, argument in commands:
+        thread = f"I/O thread {argument >> 32} to " if name == "move" else ""
+        yield at, f"command: {name} {thread}core {core_of(what, argument)}"
+    for kind, name in ((LEFT_CORE, "leaves"), (HOME, "is on")):
+        for at, thread, core in records[kind]:
+            if at >= 0:
+                yield at, f"I/O thread {thread} {name} core {core}"
+    work = {}
+    for at, _, core in records[POLLED]:
+        if at >= 0:
+            work.setdefault(core, at)
+    for core, at in work.items():
+        yield at, f"core {core} polls its first request"
+    due = sorted(at - latency for at, _, latency in records[RECEIVED])
+    done = sorted(at for at, _, _ in records[RECEIVED])
+    count, at = max((bisect.bisect(due, at) - bisect.bisect(done, at), at) for at in range(0, AFTER_NS, 1_000))
+    yield at, f"most requests in progress: {count}"
+    slow = [at for at, _, latency in records[RECEIVED] if at < AFTER_NS and latency >= 200_000]
+    yield max(slow), "the last request of the begin with a latency above 200 us is complete"
+    yield end, "the burst ends"
+    latency = quantile([latency for at, _, latency in records[RECEIVED] if 0 <= at - latency < end], 0.99)
+    yield end, f"p99 of its requests was {latency / 1e3:.0f} us"
+    asleep = {}
+    for at, core, state in records[CORE]:
+        if at >= end and state % 16 in (1, 2):
+            asleep.setdefault(core, at)
+    for core, at in asleep.items():
+        if core:
+            yield at, f"core {core} sleeps"
+    last = max(at for core, at in asleep.items() if core)
+    yield min(at for at, core, state in records[CORE] if core == 0 and at >= last and state % 16 in (1, 2)), "core 0 waits in the kernel"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=Path, help="a built example `events` of pilotlight-lab")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/burst.svg")
     parser.add_argument("--seeds", type=int, help="only print when the last core works under adaptive and sandman, for seeds from 1 on")
+    parser.add_argument("--steps", action="store_true", help="only print the times of a burst under sandman")
     options = parser.parse_args()
     build = ["cargo", "run", "--release", "--quiet", "--locked", "--package", "pilotlight-lab", "--example", "events", "--"]
     program = [options.events.resolve()] if options.events else build
-    begin = burst_ns()
+    begin, length = burst_ns()
+    if options.steps:
+        for at, text in sorted(steps(events(program, "sandman", begin, until=length + AFTER_END_NS), length)):
+            print(f"{at / 1e3:12,.1f} us  {text}")
+        return
     if options.seeds:
         for policy in ["adaptive", "sandman"]:
             last = sorted(last_core_ns(events(program, policy, begin, f"seed={seed}")) for seed in range(1, options.seeds + 1))

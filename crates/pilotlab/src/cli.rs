@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Run(Box<crate::run::RunArgs>),
     /// Submit an experiment to a batch system (Slurm)
     Submit(crate::submit::SubmitArgs),
-    /// Join the results of an experiment's shares, computed on several machines
+    /// Merge the shares of an experiment that several machines ran
     Merge(crate::merge::MergeArgs),
     /// Measure a command: time, CPU time and energy over several runs
     Measure(crate::measure::MeasureArgs),
@@ -75,7 +75,7 @@ pub(crate) enum Command {
     Compare(crate::compare::CompareArgs),
     /// Recommend settings from results, with their savings
     Advise(crate::advise::AdviseArgs),
-    /// Write the report of an experiment again
+    /// Write the report of an experiment from its results
     Report(crate::report::ReportArgs),
     /// Compare values of the papers with results
     Claims(crate::claims::ClaimsArgs),

@@ -27,7 +27,7 @@ pub(crate) struct SubmitArgs {
 /// Batch systems.
 #[derive(Clone, Debug, Subcommand)]
 enum System {
-    /// An array job of Slurm, and a job that merges its results
+    /// Submit an array job to Slurm, and a job that merges its results
     Slurm(Box<slurm::SlurmArgs>),
 }
 

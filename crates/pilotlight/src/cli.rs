@@ -9,7 +9,7 @@ use crate::load::LoadArgs;
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlight demo                                   serve, verify, measure: under a minute
+  pilotlight demo                                   serve, verify, compare policies in a minute
   pilotlight serve                                  1 GiB of memory on 127.0.0.1:4420
   pilotlight serve --namespace file:/dev/nvme1n1 --listen 192.0.2.7:4420
   pilotlight serve --config /etc/pilotlight.toml --check
@@ -18,7 +18,7 @@ Examples:
   pilotlight set policy static                      another policy, under load too
   pilotlight namespace add mem:4GiB                 one more namespace; hosts are notified
   pilotlight load --runtime 10 --iodepth 32         4 KiB random reads from 127.0.0.1:4420
-  pilotlight doctor                                 check this machine for sleeping cores
+  pilotlight doctor                                 check this machine's sleep features
   pilotlight restore                                restore settings that a killed run has changed
 
 Run `pilotlight COMMAND --help` for a command's options and exit codes. Exit codes of every command:
@@ -68,24 +68,24 @@ pub(crate) enum Command {
     Top(crate::top::TopArgs),
     /// Print the address and the token of the live page of a running server
     Page(crate::page::command::PageArgs),
-    /// Change a running server's policy
+    /// Set the policy, budget, tolerance, caps or priorities of a running server
     Set(crate::set::SetArgs),
     /// Add, remove, resize, show, hide and list namespaces of a running server
     Namespace(crate::namespace::NamespaceArgs),
-    /// Say which hosts may connect to a running server
+    /// Set and list which hosts may connect to a running server
     Host(crate::host::HostArgs),
-    /// Keep what was changed in a running server: write it to its configuration file
+    /// Write the changes of a running server to its configuration file
     Config(crate::save::ConfigArgs),
     /// List the hosts that are connected to a running server
     Connections(crate::connections::ConnectionsArgs),
-    /// End the connections of a host, which may reconnect
+    /// Close the connections of a host, which may reconnect
     Disconnect(crate::connections::DisconnectArgs),
 
-    /// Serve, connect, write, verify and measure, all in under a minute
+    /// Serve memory, verify data and compare policies under bursts, in about a minute
     Demo(crate::demo::DemoArgs),
-    /// Drive a target over NVMe/TCP: measure it, or verify every block
+    /// Send a load to an NVMe/TCP target: measure latency, or verify every block
     Load(Box<LoadArgs>),
-    /// Say what this machine offers to cores that sleep, and what would bring the rest
+    /// Check this machine's sleep features, and show how to enable missing ones
     Doctor(crate::doctor::DoctorArgs),
     /// Restore settings that a killed run has changed
     #[command(after_long_help = restore::examples("pilotlight"))]

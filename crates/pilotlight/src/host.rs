@@ -45,10 +45,10 @@ pub(crate) struct HostArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum HostCommand {
-    /// Hosts that may connect, and whether they are connected
+    /// List the hosts that may connect, and whether they are connected
     #[command(after_long_help = EXAMPLES)]
     List,
-    /// One more host that may connect
+    /// Allow a host to connect
     #[command(after_long_help = EXAMPLES)]
     Add {
         /// The host's NQN, such as the one in its /etc/nvme/hostnqn
@@ -58,7 +58,7 @@ enum HostCommand {
         #[arg(long)]
         only: bool,
     },
-    /// A host that may connect no longer; it is disconnected at once
+    /// Remove a host from those that may connect; it is disconnected at once
     #[command(after_long_help = EXAMPLES)]
     Remove {
         /// The host's NQN

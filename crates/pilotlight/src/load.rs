@@ -36,7 +36,7 @@ const BLOCK: u64 = 4 << 10;
 const REPLAY_BLOCK: u64 = 128 << 10;
 
 const ABOUT: &str = "\
-Drive a target over NVMe/TCP and measure it.
+Send a load to an NVMe/TCP target and measure latency.
 
 Options are named as in fio. Sizes: 4k and 4KiB are 4096 bytes, 4kB is 4000; rates are powers of 1000. Without --rate_iops a \
 connection keeps --iodepth commands in flight (closed loop). With it, commands have scheduled times and latency \

@@ -49,25 +49,25 @@ pub(crate) struct NamespaceArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum NamespaceCommand {
-    /// Namespaces with their storage and size
+    /// List namespaces with their storage and size
     #[command(after_long_help = EXAMPLES)]
     List,
-    /// A new namespace
+    /// Add a namespace
     #[command(after_long_help = EXAMPLES)]
     Add(AddArgs),
-    /// A namespace no longer; its file or device stays as it is
+    /// Remove a namespace; its file or device stays as it is
     #[command(after_long_help = EXAMPLES)]
     Remove {
         /// The namespace's number
         nsid: u32,
     },
-    /// Another size
+    /// Change the size of a namespace
     #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
-    /// Show it to more hosts; for all others it does not exist
+    /// Show a namespace to more hosts; for all others it does not exist
     #[command(after_long_help = EXAMPLES)]
     Show(ShowArgs),
-    /// Hide it from hosts; their outstanding commands are finished
+    /// Hide a namespace from hosts; their outstanding commands are finished
     #[command(after_long_help = EXAMPLES)]
     Hide {
         /// The namespace's number

@@ -83,19 +83,19 @@ pub(crate) struct SetArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 enum SetCommand {
-    /// Let another policy decide, or the same one with other parameters; under load too
+    /// Set the policy and its parameters; under load too
     #[command(after_long_help = policy_help(), after_help = "Run with --help for policies, parameters and examples.")]
     Policy(PolicyArgs),
-    /// Power that the server may draw at most; the policy keeps it, or one that is put around it
+    /// Set the power budget; the policy enforces it, or one that wraps it
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Budget(BudgetArgs),
-    /// Latency that may be lost to save power: a share (0.2), or a limit (500us)
+    /// Set the latency tolerance: a share (0.2), or a limit (500us)
     #[command(after_long_help = goals::EXAMPLES, after_help = "Run with --help for examples.")]
     Tolerance(ToleranceArgs),
-    /// Most bytes a second of a namespace, or of a host over all namespaces
+    /// Set the maximum bytes a second of a namespace, or of a host over all namespaces
     #[command(after_long_help = CAP_EXAMPLES, after_help = "Run with --help for examples.")]
     Cap(CapArgs),
-    /// Priority: under a power budget the lowest priority loses bandwidth first
+    /// Set a priority: under a power budget the lowest priority loses bandwidth first
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Priority(PriorityArgs),
     /// Pause scrubbing, or resume it
@@ -104,7 +104,7 @@ enum SetCommand {
     /// Pause trimming of freed ranges, or resume it
     #[command(after_long_help = BACKGROUND_EXAMPLES, after_help = "Run with --help for examples.")]
     Trim(BackgroundArgs),
-    /// Bandwidth that each namespace and host of a priority keeps under a power budget
+    /// Set the bandwidth that each namespace and host of a priority keeps under a power budget
     #[command(after_long_help = PRIORITY_EXAMPLES, after_help = "Run with --help for examples.")]
     Minimum(MinimumArgs),
 }

@@ -40,7 +40,7 @@ fn seen_curves(drive: &Drive, scale: Scale, share: u32, rate: f64) -> [f64; 4] {
     interpolate(drive, |one| [0, 500, 1000].contains(&one), scale, share, rate).unwrap()
 }
 
-/// Fitted on 0, 50 and 100 % writes; here 10 and 20 % writes, far from all of them. The table is in `results/ssd-profiles.md`.
+/// Fitted on 0, 50 and 100 % writes; here 10 and 20 % writes, far from all of them. The table is in `profiles/README.md`.
 #[test]
 fn profiles_predict_mixes_better_than_interpolation() {
     let Some(folder) = folder() else { return println!("skipped: no shared/data/sandook-ssd above this repository") };

@@ -2,7 +2,37 @@
 //!
 //! It has two files, printed values (`profiles/NAME.toml`) and free constants (`profiles/calibration/NAME.toml`), merged as those of servers
 //! ([`crate::simulated::machine`]). Jobs run in a scenario with scheduled cores ([`Host::scenario`]). Times are in nanoseconds, power in
-//! microwatts, sizes in bytes. For the scope of the model see profiles/README.md.
+//! microwatts, sizes in bytes. profiles/README.md has the sources, and what is not modelled.
+//!
+//! # Model
+//! Each job of fio runs on one hardware thread. A request costs the job's time, the path into the kernel and the path back. Completion:
+//!
+//! | mechanism | cost |
+//! |---|---|
+//! | interrupt (`psync`, `libaio`, `io_uring`) | half a context switch to leave; an interrupt, the exit from the CPU's idle state, and half a switch to return. An interrupt that is pending or handled takes further completions with it |
+//! | classic polling (`pvsync2 hipri`) | the CPU polls the queue until the request completes |
+//! | hybrid polling | half of the mean time asleep (a timer, a switch), then polling |
+//! | `io_uring` with a submission thread | a second CPU submits and polls, the first polls shared memory |
+//! | `posixaio` | a helper thread makes one synchronous call at a time; waiting for it counts as latency |
+//! | SPDK | polling without the kernel |
+//!
+//! - **Sharing a CPU.** Jobs run in the order of arrival until they wait; a polling job yields after each request. An interrupt preempts a
+//!   program at once and kernel work at its end.
+//! - **Sleep.** A waiting CPU rests lightly, or deeply where it rests for longer than the target residency of the deep state, which is
+//!   taken to be predicted correctly.
+//! - **Drive.** One controller with a rate. Random reads wait for one of many units of flash, sequential ones are read ahead. Writes
+//!   complete in the buffer, which is written to flash at a rate. On the thesis's drive programs occupy the units of flash (1.2 ms for 96
+//!   KiB, assumed), and a read suspends one, which takes 100 us (assumed). A write of part of a 4 KiB unit reads the unit first, unless
+//!   it continues a sequential write. Written data is moved later (garbage collection) at a rate and power of the state; when too much is
+//!   pending, writes are slowed to that rate. A drive enters its rest after 60 ms and needs 90 us to return; with APST it enters its lowest
+//!   state after 100 ms.
+//! - **Lower power states** limit both rates: each read waits in a queue with random service times.
+//! - **I/O schedulers** are a lock that each request holds for a while. Waiters spin; with `costs.lock_sleeps` (thesis) the job sleeps.
+//! - **Large requests** are split into commands of `costs.command_bytes` (thesis: 512 KiB), which the drive ends together, each with its
+//!   own completion.
+//! - **Power.** CPU: idle, more while any core is not deeply asleep, and an amount for each working core that decreases with their number.
+//!   Polling and light sleep are shares of working. Of two hardware threads the one with the higher power counts. SSD: resting, awake, for
+//!   each byte, and for moving data. System: a line over both.
 
 use std::path::{Path, PathBuf};
 

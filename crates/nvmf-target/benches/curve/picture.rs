@@ -1,4 +1,4 @@
-//! CPU time per I/O and mean latency of each policy by request rate, without the bursts, as one SVG file.
+//! CPU time per I/O and p99 latency of each policy by request rate, without the bursts, as one SVG file.
 
 use pilotlight_report::chart::{Axis, Chart, Line, Lines, Place, Scale, picture};
 
@@ -8,7 +8,7 @@ use super::{POLICIES, Point};
 /// `None` without a measurement.
 pub(crate) fn svg(all: &[Measured]) -> Option<String> {
     let cpu = chart(all, "CPU time per I/O", "CPU per I/O (us)", Point::cpu_us_per_io);
-    let latency = chart(all, "Mean latency", "mean latency (us)", |point| point.mean_us);
+    let latency = chart(all, "p99 latency", "p99 latency (us)", |point| point.p99_us);
     picture(&[cpu, latency])
 }
 

@@ -85,10 +85,10 @@ pub(super) struct WholeArgs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Part {
-    /// CPU: cores, quotas, power limits
+    /// Measure the CPU: cores, quotas, power limits
     #[command(after_long_help = CPU_EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
     Cpu(CpuArgs),
-    /// SSD: power over bandwidth
+    /// Measure an SSD: power over bandwidth
     #[command(after_long_help = SSD_EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
     Ssd(SsdArgs),
 }

@@ -97,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "COUNT", help_heading = "Resources")]
     pub(crate) io_threads: Option<u32>,
 
-    /// What is bound to an I/O thread: queue (each I/O queue), or host (a host with all its I/O queues) [default: queue]
+    /// Unit that is bound to an I/O thread: queue (each I/O queue), or host (a host with all its I/O queues) [default: queue]
     #[arg(long, value_name = "WHAT", help_heading = "Resources")]
     pub(crate) placement: Option<String>,
 
@@ -105,7 +105,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) max_memory: Option<String>,
 
-    /// How long the end may take: requests in flight, then the flush [default: 10s]
+    /// Longest time of a stop: requests in flight, then the flush [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Resources")]
     pub(crate) drain_timeout: Option<String>,
 
@@ -151,7 +151,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = "Policy")]
     pub(crate) keep_limits: bool,
 
-    /// How long requests may take: a share above the latency without saving such as 0.2, or a time; after it p50 or p99 where it is
+    /// Latency tolerance: a share above the latency without saving such as 0.2, or a time; after it p50 or p99 where it is
     /// not for the mean [default: off]
     #[arg(long, value_name = "BOUND", help_heading = "Policy")]
     pub(crate) tolerance: Option<String>,
@@ -188,7 +188,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "[ADDR:]PORT", help_heading = "Administration")]
     pub(crate) metrics: Option<String>,
 
-    /// How the log on standard error is written: text or json, an object a line [default: text]
+    /// Format of the log on standard error: text, or json with an object a line [default: text]
     #[arg(long, value_name = "FORMAT", help_heading = "Administration")]
     pub(crate) log_format: Option<String>,
 

@@ -225,7 +225,7 @@ section! {
 }
 
 section! {
-    /// Authentication of hosts, and protection of the server's process ([SECURITY.md](../SECURITY.md)).
+    /// Authentication of hosts, and protection of the server's process ([security](security.md)).
     Security "security" {
         /// File of the secrets of hosts, or `credential:NAME` for a credential of systemd ([authenticate hosts](operate/authenticate.md)). A host with
         /// a secret is served only after authentication (DH-HMAC-CHAP); connections are kept when secrets change.

@@ -23,7 +23,7 @@ pub(crate) struct ReplayArgs {
     #[arg(conflicts_with_all = ["rw", "rwmixread", "rate_iops", "schedule", "verify", "trim_mix"])]
     pub(crate) trace: Option<PathBuf>,
 
-    /// How many times as fast as the trace: 10 replays an hour in six minutes
+    /// Speed-up over the trace's own time: 10 replays an hour in six minutes
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0, help_heading = "Replay")]
     pub(crate) speed: f64,
 

@@ -3,7 +3,7 @@
 use maud::Markup;
 
 use super::axis::{Axis, Ruler, tick};
-use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
+use super::svg::{Anchor, BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP, line_class};
 use crate::table::short;
 
 /// A line chart over a number.
@@ -90,7 +90,7 @@ impl Lines {
             let lower = bands.iter().rev().map(|&(x, (low, _))| frame.at(x, low));
             canvas.path(&upper.chain(lower).collect::<Vec<_>>(), &format!("b c{colour}"), true);
             let path: Vec<(f64, f64)> = stretch.iter().filter_map(|place| Some(frame.at(place.x, place.y?))).collect();
-            canvas.path(&path, &format!("l c{colour} d{}", at % 4), false);
+            canvas.path(&path, &line_class(at), false);
         }
         if line.places.len() > MARKED {
             return;

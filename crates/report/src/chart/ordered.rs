@@ -6,7 +6,7 @@ use super::axis::{Axis, Ruler};
 use super::bars::Bar;
 use super::below::Below;
 use super::lines::draw_y;
-use super::svg::{BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP};
+use super::svg::{BOTTOM, COLOURS, Canvas, HEIGHT, LEFT, RIGHT, TOP, line_class};
 use crate::table::short;
 
 /// Lines over categories.
@@ -42,7 +42,7 @@ impl Ordered {
                 places.iter().enumerate().filter_map(|(at, bar)| Some((at, (*bar)?))).collect();
             for stretch in known.chunk_by(|a, b| a.0 + 1 == b.0) {
                 let path: Vec<(f64, f64)> = stretch.iter().map(|(at, bar)| (x(*at), y(bar.value))).collect();
-                canvas.path(&path, &format!("l c{} d{}", series % COLOURS, series % 4), false);
+                canvas.path(&path, &line_class(series), false);
             }
             for (at, bar) in known {
                 let band = bar.band.filter(|(low, high)| low.is_finite() && high.is_finite());

@@ -2,13 +2,16 @@
 
 use maud::{Markup, PreEscaped, html};
 
-use super::svg::{Anchor, COLOURS, Canvas, HEIGHT, WIDTH};
+use super::below::LETTER;
+use super::svg::{Anchor, Canvas, HEIGHT, WIDTH, line_class};
 use super::{Chart, Lines};
 
 /// Charts side by side, with one legend below.
 const GAP: f64 = 24.0;
 const TITLE: f64 = 26.0;
-const ENTRY: f64 = 156.0;
+/// Width of the key of a series, and of the space around its name.
+const KEY: f64 = 34.0;
+const SPACE: f64 = 14.0;
 const LINE: f64 = 20.0;
 /// The page's light colours, on white.
 const STYLE: &str = "text{fill:#1b1f24;font:13px sans-serif}.grid{stroke:#d5dae0;stroke-width:1}.axis{stroke:#1b1f24;stroke-width:1.5}\
@@ -25,7 +28,9 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
     let charts: Vec<&Lines> = charts.iter().filter_map(as_lines).collect();
     let names: Vec<&str> = charts.first()?.lines.iter().map(|line| line.name.as_str()).collect();
     let width = charts.len() as f64 * (WIDTH + GAP) - GAP;
-    let in_row = ((width / ENTRY) as usize).max(1);
+    let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    let entry = KEY + longest as f64 * LETTER + SPACE;
+    let in_row = ((width / entry) as usize).max(1);
     let height = TITLE + HEIGHT + LINE * (names.len().div_ceil(in_row) as f64 + 1.0);
     let (wide, high) = (format!("{width:.0}"), format!("{height:.0}"));
     let view_box = format!("0 0 {wide} {high}");
@@ -34,7 +39,7 @@ pub fn picture(charts: &[Chart]) -> Option<String> {
             style { (PreEscaped(STYLE)) }
             (PreEscaped(BACKGROUND))
             @for (at, chart) in charts.iter().enumerate() { (placed(chart, at as f64 * (WIDTH + GAP))) }
-            (legend(&names, in_row))
+            (legend(&names, entry, in_row))
         }
     };
     Some(page.into_string() + "\n")
@@ -53,14 +58,14 @@ fn placed(chart: &Lines, left: f64) -> Markup {
     }
 }
 
-/// The names of the series in rows.
-fn legend(names: &[&str], in_row: usize) -> Markup {
+/// The names of the series in rows, each `entry` wide.
+fn legend(names: &[&str], entry: f64, in_row: usize) -> Markup {
     let mut canvas = Canvas::new(0.0);
     for (at, name) in names.iter().enumerate() {
-        let (x, y) = ((at % in_row) as f64 * ENTRY + 8.0, TITLE + HEIGHT + LINE * ((at / in_row) as f64 + 0.6));
-        canvas.path(&[(x, y), (x + 28.0, y)], &format!("l c{} d{}", at % COLOURS, at % 4), false);
+        let (x, y) = ((at % in_row) as f64 * entry + 8.0, TITLE + HEIGHT + LINE * ((at / in_row) as f64 + 0.6));
+        canvas.path(&[(x, y), (x + 28.0, y)], &line_class(at), false);
         canvas.marker((x + 14.0, y), at, name);
-        canvas.text((x + 34.0, y + 4.0), Anchor::Start, name);
+        canvas.text((x + KEY, y + 4.0), Anchor::Start, name);
     }
     canvas.into_body()
 }
@@ -85,5 +90,22 @@ mod tests {
         assert_eq!((svg.matches("<svg x=").count(), svg.matches(">a&lt;b</text>").count()), (2, 1), "{svg}");
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
         assert_eq!(picture(&[]), None);
+    }
+
+    #[test]
+    fn entries_of_the_legend_do_not_overlap() {
+        let names = ["static", "pacer, tolerance 1000", "pacer, tolerance 0.2"];
+        let lines = names.map(|name| Line { name: name.into(), ..Line::default() }).to_vec();
+        let svg = picture(&[Chart::Lines(Lines { lines, ..Lines::default() })]).unwrap();
+        let place = |name: &str| {
+            let (text, _) = svg.split_once(&format!(">{name}</text>")).unwrap();
+            let (_, text) = text.rsplit_once("<text x=\"").unwrap();
+            let (x, text) = text.split_once("\" y=\"").unwrap();
+            (x.parse::<f64>().unwrap(), text.split_once('"').unwrap().0.parse::<f64>().unwrap())
+        };
+        let [first, second, third] = names.map(place);
+        assert_eq!(first.1, second.1);
+        assert!(second.0 - KEY - first.0 >= LETTER * names[1].len() as f64, "{first:?} {second:?}");
+        assert!(third.1 > second.1 && second.0 + LETTER * names[1].len() as f64 <= WIDTH, "{second:?} {third:?}");
     }
 }

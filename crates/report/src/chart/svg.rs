@@ -13,8 +13,20 @@ pub(super) const LEFT: f64 = 62.0;
 pub(super) const RIGHT: f64 = WIDTH - 24.0; // half a label extends beyond the last tick
 pub(super) const TOP: f64 = 12.0;
 pub(super) const BOTTOM: f64 = HEIGHT - 46.0;
-/// Number of colours; further series repeat them.
+/// Number of colours; further series repeat them with another dash and marker.
 pub(super) const COLOURS: usize = 8;
+/// Number of dashes and of markers.
+const SHAPES: usize = 4;
+
+/// Dash and marker of a series: no two of the first `COLOURS * SHAPES` series have the same colour and shape.
+const fn shape(series: usize) -> usize {
+    (series + series / COLOURS) % SHAPES
+}
+
+/// Class of the line of a series.
+pub(super) fn line_class(series: usize) -> String {
+    format!("l c{} d{}", series % COLOURS, shape(series))
+}
 
 /// Horizontal alignment of a text at its position.
 #[derive(Clone, Copy)]
@@ -89,7 +101,7 @@ impl Canvas {
     /// A marker with a tooltip; its shape depends on the series.
     pub(super) fn marker(&mut self, (x, y): (f64, f64), series: usize, title: &str) {
         let (class, title) = (format!("m c{}", series % COLOURS), html! { title { (title) } });
-        self.add(&match series % 4 {
+        self.add(&match shape(series) {
             0 => html! { circle class=(class) cx=(tenths(x)) cy=(tenths(y)) r="4" { (title) } },
             1 => html! { rect class=(class) x=(tenths(x - 3.5)) y=(tenths(y - 3.5)) width="7" height="7" { (title) } },
             2 => html! { path class=(class) d=(format!("M{x:.1} {:.1}l5 9h-10Z", y - 5.0)) { (title) } },
@@ -156,7 +168,7 @@ fn tenths(value: f64) -> String {
 /// Legend of lines.
 pub(super) fn legend<'a>(names: impl Iterator<Item = &'a str>) -> Markup {
     list(names, |canvas, series, name| {
-        canvas.path(&[(0.0, 6.0), (28.0, 6.0)], &format!("l c{} d{}", series % COLOURS, series % 4), false);
+        canvas.path(&[(0.0, 6.0), (28.0, 6.0)], &line_class(series), false);
         canvas.marker((14.0, 6.0), series, name);
     })
 }
@@ -182,5 +194,18 @@ fn list<'a>(names: impl Iterator<Item = &'a str>, draw_key: impl Fn(&mut Canvas,
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn series_differ_in_colour_or_shape() {
+        let classes: BTreeSet<String> = (0..COLOURS * SHAPES).map(line_class).collect();
+        assert_eq!(classes.len(), COLOURS * SHAPES);
     }
 }
