@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::point::{Pattern, Point};
 use super::saturated::grows;
 use pilotlight_lab::simulated::variant::{MEMBER, WITHOUT};
-use pilotlight_results::metric::SATURATED;
+use pilotlight_lab::stored::metric::SATURATED;
 
 /// The unchanged variant.
 pub const DEFAULT: &str = "default";

@@ -1,6 +1,6 @@
 //! The metrics that are displayed by default, and their order.
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 
 use crate::results::Results;
 use crate::results::summary::About;

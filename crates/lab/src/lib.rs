@@ -1,6 +1,6 @@
 //! Experiments (`experiments/*.toml`) on this machine and on simulated ones.
 //!
-//! Layers, lower ones first: [`experiment`] (files), [`plan`] (points and their order), [`sensor_set`] and [`record`] (one measurement),
+//! Layers, lower ones first: [`stored`] (values of all runs, metrics, fingerprints), [`experiment`] (files), [`plan`] (points and their order), [`sensor_set`] and [`record`] (one measurement),
 //! [`study`] (completion mechanisms), [`metrics`], [`results`] (folders and statistics), [`result_set`] (a results folder, read back),
 //! [`displayed`] (default metrics), [`shard`] (shares for several machines), [`advise`] and [`compare`], [`report`], [`run`] (the runner) and
 //! [`measure`] (a single command).
@@ -26,4 +26,5 @@ pub mod run;
 pub mod sensor_set;
 pub mod shard;
 pub mod simulated;
+pub mod stored;
 pub mod study;

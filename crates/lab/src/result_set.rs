@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use pilotlight_results::metric::SATURATED;
-use pilotlight_results::values;
+use crate::stored::metric::SATURATED;
+use crate::stored::values;
 use pilotlight_sensors::{Domain, Part};
 use serde_json::Value as Json;
 

@@ -10,7 +10,7 @@ use pilotlight_lab::simulated::experiment::{self, Bench, Request};
 use pilotlight_lab::simulated::sweep::{Sweep, simulator};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_lab::simulated::{oracle, recheck, sentinel, stale};
-use pilotlight_results::values::{self, Results, RunKey};
+use pilotlight_lab::stored::values::{self, Results, RunKey};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

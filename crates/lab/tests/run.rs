@@ -12,7 +12,7 @@ use pilotlight_lab::results::samples::Format;
 use pilotlight_lab::results::{Folder, Results};
 use pilotlight_lab::run::{self, Event, RunError, Settings, StopFlag};
 use pilotlight_lab::sensor_set::SensorSet;
-use pilotlight_results::values;
+use pilotlight_lab::stored::values;
 use pilotlight_sensors::Roots;
 
 /// Two knobs, two repeats: eight measurements of 0.1 s. Each prints its work and appends a line to a file.

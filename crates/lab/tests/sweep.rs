@@ -10,7 +10,7 @@ use pilotlight_lab::results::Folder;
 use pilotlight_lab::simulated::experiment::{self, Bench, Point, Request};
 use pilotlight_lab::simulated::sweep::{Engine, Sweep, simulator};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
-use pilotlight_results::values::{self, Results, RunKey};
+use pilotlight_lab::stored::values::{self, Results, RunKey};
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Energy, Outcome, Requests, Stretch};
 use pilotlight_sim::scenario::Scenario;

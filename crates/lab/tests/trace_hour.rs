@@ -7,7 +7,7 @@ use std::path::Path;
 use pilotlight_lab::simulated::experiment::{self, Request};
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::{self, Choice};
-use pilotlight_results::values::Results;
+use pilotlight_lab::stored::values::Results;
 
 fn run(smoke: bool) -> (Results, Vec<String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/traces/trace-hour.toml");

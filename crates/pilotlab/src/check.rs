@@ -17,7 +17,7 @@ use pilotlight_lab::simulated::sentinel::{self, Finding};
 use pilotlight_lab::simulated::stale as lab_stale;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::Variant;
-use pilotlight_results::values::{self, Results};
+use pilotlight_lab::stored::values::{self, Results};
 
 use crate::console;
 use crate::exit::Exit;

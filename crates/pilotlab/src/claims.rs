@@ -39,7 +39,7 @@ use pilotlight_input::include;
 use pilotlight_lab::simulated::calibration::Calibration;
 use pilotlight_lab::simulated::host;
 use pilotlight_lab::simulated::stale as lab_stale;
-use pilotlight_results::values::{self, About};
+use pilotlight_lab::stored::values::{self, About};
 use serde::Serialize;
 
 use crate::console;

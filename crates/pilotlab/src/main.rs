@@ -14,6 +14,7 @@ mod measure;
 mod merge;
 mod profile;
 mod read;
+mod reader;
 mod report;
 mod run;
 mod sensors;

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::reader::{Method, Report, Spec};
 use clap::Args;
 use pilotlight_drive::Roots;
 use pilotlight_host::units;
 use pilotlight_lab::study::device::setting;
-use pilotlight_reader::{Method, Report, Spec};
 use pilotlight_workloads::Mechanism;
 use pilotlight_workloads::mechanism::{Api, Kind};
 use serde::Serialize;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone())?;
         signal_hook::flag::register(signal, stop.clone())?;
     }
-    let report = match pilotlight_reader::run(&args.spec(), &stop) {
+    let report = match crate::reader::run(&args.spec(), &stop) {
         Err(error) if error.is_asked() => {
             console::eprintln(format_args!("error: {error}"));
             return Ok(Exit::Refused.into());

@@ -9,8 +9,8 @@ use pilotlight_lab::report::Read;
 use pilotlight_lab::results::{Folder, FolderError};
 use pilotlight_lab::simulated::experiment::Bench;
 use pilotlight_lab::simulated::stale as lab_stale;
+use pilotlight_lab::stored::values::About;
 use pilotlight_lab::{report, result_set};
-use pilotlight_results::values::About;
 
 use crate::compare::unreadable;
 use crate::console;

@@ -7,7 +7,7 @@ use pilotlight_lab::run::computed::host as on_host;
 use pilotlight_lab::simulated::cells::Cells;
 use pilotlight_lab::simulated::fingerprint::Fingerprint;
 use pilotlight_lab::simulated::{host, stale};
-use pilotlight_results::values::{About, Cell, Results, ResultsError};
+use pilotlight_lab::stored::values::{About, Cell, Results, ResultsError};
 
 /// Current cells of the experiment of results; `there` are the cells of the results.
 ///

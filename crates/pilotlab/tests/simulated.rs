@@ -71,7 +71,7 @@ fn committed_results_are_reproduced() {
         let folder = tempfile::tempdir().unwrap();
         run(&format!("experiments/thesis/{name}.toml"), folder.path(), &[]);
         let committed = root().join(format!("results/thesis-{name}/values.csv.zst"));
-        let read = |file: &Path| pilotlight_results::values::Results::read_whole(file).unwrap();
+        let read = |file: &Path| pilotlight_lab::stored::values::Results::read_whole(file).unwrap();
         assert!(read(&folder.path().join("out/values.csv.zst")) == read(&committed), "{name} differs");
     }
 }
@@ -90,9 +90,9 @@ fn stale_results_fail_the_check() {
     };
     run("experiments/thesis/gc-60s.toml", folder.path(), &[]);
     let rows = folder.path().join("out/values.csv.zst");
-    let results = pilotlight_results::values::Results::read_whole(&rows).unwrap();
-    let put = |results: &pilotlight_results::values::Results| {
-        pilotlight_results::values::put(&folder.path().join("out/values.csv"), results).unwrap();
+    let results = pilotlight_lab::stored::values::Results::read_whole(&rows).unwrap();
+    let put = |results: &pilotlight_lab::stored::values::Results| {
+        pilotlight_lab::stored::values::put(&folder.path().join("out/values.csv"), results).unwrap();
     };
     put(&results);
     assert_eq!(check().0, Some(0), "{}", check().1);
@@ -178,8 +178,10 @@ fn results_with_equal_numbers_are_restamped() {
     let output = bench(&["experiments/sandman/t2.toml", "--smoke", "--out", out]);
     assert!(output.status.success(), "{}", said(&output));
     let (plain, packed) = (folder.path().join("t2/values.csv"), folder.path().join("t2/values.csv.zst"));
-    let today = pilotlight_results::values::Results::read(&packed).unwrap();
-    let put = |results: &pilotlight_results::values::Results| pilotlight_results::values::put(&plain, results).unwrap();
+    let today = pilotlight_lab::stored::values::Results::read(&packed).unwrap();
+    let put = |results: &pilotlight_lab::stored::values::Results| {
+        pilotlight_lab::stored::values::put(&plain, results).unwrap()
+    };
     let restamp = || {
         let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
             .args(["check", "results", out, "--restamp", "--share", "1%"])
@@ -193,7 +195,7 @@ fn results_with_equal_numbers_are_restamped() {
     put(&stale);
     let (code, text) = restamp();
     assert!(code == Some(0) && text.contains("restamped") && text.contains(" 0 differ"), "{code:?} {text}");
-    assert_eq!(pilotlight_results::values::Results::read(&packed).unwrap(), today);
+    assert_eq!(pilotlight_lab::stored::values::Results::read(&packed).unwrap(), today);
 
     let cell = stale.cells.keys().next().unwrap().clone();
     for (_, run) in stale.runs.iter_mut().filter(|(key, _)| key.cell() == cell) {
@@ -202,5 +204,5 @@ fn results_with_equal_numbers_are_restamped() {
     put(&stale);
     let (code, text) = restamp();
     assert!(code == Some(1) && text.contains("DIFFERS") && text.contains("no file is written"), "{code:?} {text}");
-    assert_eq!(pilotlight_results::values::Results::read(&packed).unwrap(), stale);
+    assert_eq!(pilotlight_lab::stored::values::Results::read(&packed).unwrap(), stale);
 }

@@ -1,9 +1,10 @@
 //! Policies as an operator chooses them: a name and parameters, from the configuration or over the control socket.
 
+use pilotlight_input::file::nearest;
 use pilotlight_plant::{Goal, Policy};
 use pilotlight_policy::registry::{Entry, POLICIES};
 use pilotlight_policy::sandman::NAME as SANDMAN;
-use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name, nearest};
+use pilotlight_policy::{BuildError, NAMES, ParameterError, Setting, by_name};
 use serde::{Deserialize, Serialize};
 
 /// The default policy: it saves power on an idle server.

@@ -44,6 +44,6 @@ pub use governor::Governor;
 pub use hybrid_poll::HybridPoll;
 pub use interrupt::Interrupt;
 pub use pacer::Pacer;
-pub use parameter::{ParameterError, Setting, nearest};
+pub use parameter::{ParameterError, Setting};
 pub use registry::{BuildError, Entry, NAMES, POLICIES, build, by_name, parameters};
 pub use sandman::Sandman;

@@ -155,39 +155,28 @@ fn known<P>(table: &[Parameter<P>], key: &str) -> String {
     }
     let mut text = String::new();
     let keys: Vec<_> = table.iter().map(|parameter| parameter.key).collect();
-    if let Some(nearest) = nearest(key, &keys) {
+    if let Some(nearest) = pilotlight_input::file::nearest(key, &keys) {
         let _ = write!(text, "did you mean {nearest}? ");
     }
     let _ = write!(text, "There are: {}", keys.join(", "));
     text
 }
 
-/// The known name that differs from another in at most a third of its letters, and in the fewest.
-#[must_use]
-pub fn nearest<'a>(wrong: &str, known: &[&'a str]) -> Option<&'a str> {
-    let nearest = known.iter().map(|name| (strsim::levenshtein(name, wrong), *name)).min();
-    nearest.filter(|&(far, name)| far * 3 <= name.len()).map(|(_, name)| name)
-}
-
 /// Parses and formats values.
 pub mod text {
-    const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+    use pilotlight_input::quantity::{self, TIMES};
 
-    /// `10us`, `1s`, `250ms`, `1500ns`; in nanoseconds. A number without a unit is invalid.
+    /// `10us`, `1.5s`, `250ms`, `2min`; in nanoseconds. A number without a unit is invalid.
     #[must_use]
     pub fn duration(text: &str) -> Option<u64> {
-        let digits = text.find(|c: char| !c.is_ascii_digit())?;
-        let (number, unit) = text.split_at(digits);
-        let (_, ns) = UNITS.iter().find(|(name, _)| *name == unit.trim())?;
-        number.parse::<u64>().ok()?.checked_mul(*ns)
+        quantity::parse(text, TIMES).ok()
     }
 
-    /// Nanoseconds, in the largest unit in which they are a whole number.
+    /// Nanoseconds, in the largest unit up to seconds in which they are a whole number.
     #[must_use]
     pub fn format_duration(ns: u64) -> String {
-        let whole = |&&(_, unit): &&(&str, u64)| ns >= unit && ns.is_multiple_of(unit);
-        let (name, unit) = UNITS.iter().find(whole).unwrap_or(&UNITS[3]);
-        format!("{}{name}", ns / unit)
+        let up_to_seconds = TIMES.iter().position(|(name, _)| *name == "min").unwrap_or(TIMES.len());
+        quantity::format(ns, &TIMES[..up_to_seconds])
     }
 
     /// `40%` or `40`, in millionths.
@@ -219,7 +208,7 @@ pub mod text {
                 assert_eq!(duration(&format_duration(ns)), Some(ns));
             }
             assert_eq!(format_duration(0), "0ns");
-            for text in ["", "10", "us", "-1s", "1h", "99999999999999999999s", "18446744073709551615s"] {
+            for text in ["", "10", "us", "-1s", "1d", "99999999999999999999s", "18446744073709551615s"] {
                 assert_eq!(duration(text), None, "{text}");
             }
         }

@@ -49,7 +49,7 @@ pub enum BuildError {
 
 /// "did you mean `sandman`? ", if a name is near.
 fn meant(name: &str) -> String {
-    crate::nearest(name, &NAMES).map(|nearest| format!("did you mean {nearest}? ")).unwrap_or_default()
+    pilotlight_input::file::nearest(name, &NAMES).map(|nearest| format!("did you mean {nearest}? ")).unwrap_or_default()
 }
 
 /// The names of all policies.

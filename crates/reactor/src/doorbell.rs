@@ -23,7 +23,8 @@
 
 use std::io;
 
-use crate::ring::Apart;
+use crossbeam_utils::CachePadded;
+
 use crate::sync::{EventFd, Futex, OnceLock, Ordering, Step, fence, leaves_out};
 
 /// Not armed: the owner is awake, or watches the ring itself.
@@ -42,13 +43,13 @@ pub(crate) enum WaitKind {
 /// Read by senders after each message.
 #[derive(Debug)]
 pub(crate) struct Bell {
-    armed: Apart<Futex>,
+    armed: CachePadded<Futex>,
     event: OnceLock<EventFd>,
 }
 
 impl Bell {
     pub(crate) fn new() -> Self {
-        Self { armed: Apart(Futex::default()), event: OnceLock::new() }
+        Self { armed: CachePadded::new(Futex::default()), event: OnceLock::new() }
     }
 
     /// Sender: the message is in. Rings if the owner is armed.
@@ -57,16 +58,16 @@ impl Bell {
         if !leaves_out(Step::SenderFence) {
             fence(Ordering::SeqCst);
         }
-        if self.armed.0.load(Ordering::Relaxed) != AWAKE {
+        if self.armed.load(Ordering::Relaxed) != AWAKE {
             self.ring();
         }
     }
 
     #[cold]
     fn ring(&self) {
-        let how = self.armed.0.swap(AWAKE, Ordering::AcqRel);
+        let how = self.armed.swap(AWAKE, Ordering::AcqRel);
         if how == WaitKind::Futex as u32 {
-            self.armed.0.wake();
+            self.armed.wake();
         } else if how == WaitKind::Event as u32
             && let Some(event) = self.event.get()
         {
@@ -77,21 +78,21 @@ impl Bell {
     /// Owner: arms the bell. Returns the word's value until a ring.
     pub(crate) fn arm(&self, how: WaitKind) -> u32 {
         if leaves_out(Step::Arm) {
-            return self.armed.0.load(Ordering::Relaxed);
+            return self.armed.load(Ordering::Relaxed);
         }
-        self.armed.0.swap(how as u32, Ordering::Relaxed);
+        self.armed.swap(how as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         how as u32
     }
 
     /// Owner: sleeps while the word is `armed`, at most until `until_ns`.
     pub(crate) fn wait(&self, armed: u32, until_ns: u64) {
-        self.armed.0.wait(armed, until_ns);
+        self.armed.wait(armed, until_ns);
     }
 
     /// Owner: disarms. Returns whether a sender has rung, or will.
     pub(crate) fn disarm(&self) -> bool {
-        self.armed.0.swap(AWAKE, Ordering::AcqRel) == AWAKE
+        self.armed.swap(AWAKE, Ordering::AcqRel) == AWAKE
     }
 
     /// The eventfd, created on first use.

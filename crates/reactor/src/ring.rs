@@ -22,12 +22,9 @@
 
 use std::mem::MaybeUninit;
 
-use crate::sync::{AtomicU64, Ordering, UnsafeCell};
+use crossbeam_utils::CachePadded;
 
-/// Keeps a value away from its neighbours' cache lines (pairs of 64 bytes are fetched together).
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+use crate::sync::{AtomicU64, Ordering, UnsafeCell};
 
 /// One place for a message.
 #[repr(C, align(64))]
@@ -41,7 +38,7 @@ pub(crate) struct Ring<T> {
     slots: Box<[Slot<T>]>,
     /// log2 of the number of slots.
     lap_shift: u32,
-    tail: Apart<AtomicU64>,
+    tail: CachePadded<AtomicU64>,
 }
 
 // SAFETY: a message is written by the one sender that claimed its position and read by the one receiver, ordered by the
@@ -58,7 +55,7 @@ impl<T> Ring<T> {
         Self {
             slots: (0..slots).map(slot).collect(),
             lap_shift: slots.trailing_zeros(),
-            tail: Apart(AtomicU64::new(0)),
+            tail: CachePadded::new(AtomicU64::new(0)),
         }
     }
 
@@ -74,7 +71,7 @@ impl<T> Ring<T> {
     /// Puts a message in, or hands it back if there is no room.
     #[inline]
     pub(crate) fn send(&self, message: T) -> Result<(), T> {
-        let mut position = self.tail.0.load(Ordering::Relaxed);
+        let mut position = self.tail.load(Ordering::Relaxed);
         loop {
             let (slot, free) = (self.slot(position), self.free(position));
             let sequence = slot.sequence.load(Ordering::Acquire);
@@ -96,7 +93,7 @@ impl<T> Ring<T> {
 
     /// Advances the tail from `position`, or returns its position. Relaxed: the sequence words order everything else.
     fn claim(&self, position: u64) -> Result<u64, u64> {
-        self.tail.0.compare_exchange_weak(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
+        self.tail.compare_exchange_weak(position, position + 1, Ordering::Relaxed, Ordering::Relaxed)
     }
 
     /// The word that the message at `head` will change, and its value until then.

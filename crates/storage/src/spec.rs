@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use pilotlight_input::quantity::{self, TIMES};
+
 use super::file::FileError;
 use super::{
     Backend, DelayBackend, Delays, DirectOpener, FileBackend, FileOpener, FileOptions, MemoryBackend, MemoryBudget,
@@ -267,21 +269,8 @@ fn parse_delays(text: &str) -> Option<Delays> {
         None => (text, 0),
     };
     let (shortest, longest) = times.split_once('-').unwrap_or(("0ns", times));
-    let (shortest_ns, longest_ns) = (parse_time(shortest)?, parse_time(longest)?);
+    let (shortest_ns, longest_ns) = (quantity::parse(shortest, TIMES).ok()?, quantity::parse(longest, TIMES).ok()?);
     (shortest_ns <= longest_ns).then_some(Delays { shortest_ns, longest_ns, seed })
-}
-
-/// Nanoseconds.
-fn parse_time(text: &str) -> Option<u64> {
-    let digits = text.find(|character: char| !character.is_ascii_digit())?;
-    let unit = match &text[digits..] {
-        "ns" => 1,
-        "us" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        _ => return None,
-    };
-    text[..digits].parse::<u64>().ok()?.checked_mul(unit)
 }
 
 /// Opens a backend with blocks of `block_size` bytes, as many as fit into its size; memory is charged to `budget`. A file

@@ -1,7 +1,7 @@
 //! The measure of efficiency: work per joule, measured before modelled; without power, work per CPU time; without that, speed. Higher is
 //! better.
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 
 use super::work::Points;
 use crate::displayed::{self, SCOPES};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 use pilotlight_stats::contrast::{Contrast, contrast};
 use pilotlight_stats::mean::average;
 use pilotlight_stats::{CONFIDENCE, Estimate};

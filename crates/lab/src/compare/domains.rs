@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pilotlight_sensors::Part;
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 
 use crate::metrics::power::Group;
 use crate::result_set::ResultSet;

@@ -12,7 +12,7 @@ mod pair;
 #[cfg(test)]
 mod tests;
 
-use pilotlight_results::metric::{self, Better};
+use crate::stored::metric::{self, Better};
 use pilotlight_stats::Estimate;
 use pilotlight_stats::compare::holm;
 use serde::Serialize;

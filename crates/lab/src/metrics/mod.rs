@@ -9,8 +9,8 @@ pub mod scope;
 mod system;
 
 use crate::record::{Baseline, Run, Sensed};
+use crate::stored::metric;
 use crate::study::count;
-use pilotlight_results::metric;
 use pilotlight_workloads::latency;
 use pilotlight_workloads::record::{Class, Latency, OperationKind, Record};
 use power::PowerDomains;

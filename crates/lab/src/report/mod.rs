@@ -25,7 +25,7 @@ use crate::results::summary::{About, PointResult, Results};
 use crate::results::{Folder, FolderError, simulated};
 use crate::sensor_set::SensorSet;
 use crate::simulated::experiment::Bench;
-use pilotlight_results::values;
+use crate::stored::values;
 
 pub use head::time as time_words;
 pub use inert::inert;

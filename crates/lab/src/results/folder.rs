@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::stored::values;
 use pilotlight_report::output;
-use pilotlight_results::values;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

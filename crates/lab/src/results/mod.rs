@@ -11,7 +11,7 @@ pub mod values;
 
 use std::path::{Path, PathBuf};
 
-use pilotlight_results::values::ResultsError;
+use crate::stored::values::ResultsError;
 
 pub use folder::Folder;
 pub use summary::Results;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_results::metric::{self, SATURATED};
-use pilotlight_results::values::{About as Origin, Results as Numbers, Run, RunKey};
+use crate::stored::metric::{self, SATURATED};
+use crate::stored::values::{About as Origin, Results as Numbers, Run, RunKey};
 use pilotlight_stats::{Estimate, mean};
 use pilotlight_workloads::{Point, Value};
 
@@ -223,7 +223,7 @@ fn levels(variants: &Variants<'_>, prefix: &str, metric: &str) -> Vec<f64> {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_results::values::{RunKey, Value as Number};
+    use crate::stored::values::{RunKey, Value as Number};
 
     use super::*;
 

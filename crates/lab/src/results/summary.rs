@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::stored::values::Schema;
 use pilotlight_report::table::short;
 use pilotlight_report::{Cell, Column, Kind, Table};
-use pilotlight_results::values::Schema;
 use pilotlight_stats::{CONFIDENCE, mean};
 use serde::{Deserialize, Serialize};
 

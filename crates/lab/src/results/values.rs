@@ -1,12 +1,12 @@
-//! Writes the values of all runs in the common format (`pilotlight_results::values`).
+//! Writes the values of all runs in the common format (`crate::stored::values`).
 //!
 //! The mechanism, scheduler or engine is the policy; the other varied knobs are the point. Of a simulated machine only the metrics of the
 //! experiment are kept, without the name of the model. Of a real machine all are kept.
 
 use std::collections::BTreeMap;
 
-use pilotlight_results::fingerprint::Fingerprint;
-use pilotlight_results::values::{self, About, Cell, RunKey, Value};
+use crate::stored::fingerprint::Fingerprint;
+use crate::stored::values::{self, About, Cell, RunKey, Value};
 use pilotlight_workloads::Point;
 
 use super::folder::Folder;

@@ -8,9 +8,9 @@ pub mod host;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::stored::fingerprint::Fingerprint;
+use crate::stored::values::{self, About, Cell};
 use pilotlight_actuators::Machine;
-use pilotlight_results::fingerprint::Fingerprint;
-use pilotlight_results::values::{self, About, Cell};
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
 

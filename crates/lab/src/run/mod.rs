@@ -23,8 +23,8 @@ pub mod target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use crate::stored::values::About;
 use pilotlight_actuators::Changes;
-use pilotlight_results::values::About;
 use pilotlight_sensors::Roots;
 use pilotlight_sensors::clock::now_ns;
 

@@ -11,7 +11,7 @@ use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::PolicySpec;
 use crate::simulated::fingerprint::{self, Fingerprint, scenario};
 use crate::simulated::variant::{self, Variant};
-use pilotlight_results::values::{Cell, Results, RunKey};
+use crate::stored::values::{Cell, Results, RunKey};
 
 /// Current cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use toml::Value;
 
 use crate::simulated::experiment::schema::{Experiment, PolicySpec};
 use crate::simulated::variant::DEFAULT;
-use pilotlight_results::values::Results;
+use crate::stored::values::Results;
 
 /// Name of the policy as a parameter.
 const POLICY: &str = "policy";

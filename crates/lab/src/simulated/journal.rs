@@ -12,7 +12,7 @@ use pilotlight_report::output;
 
 use crate::simulated::cells::{Cells, Sorted};
 use crate::simulated::machine;
-use pilotlight_results::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
+use crate::stored::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
 
 /// The results of an experiment.
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::stored::values::{self, Results, ResultsError, RunKey, Schema};
 use pilotlight_report::output;
-use pilotlight_results::values::{self, Results, ResultsError, RunKey, Schema};
 
 /// Name of the file beside the results of a share.
 pub const FILE: &str = "shard.json";

@@ -1,6 +1,6 @@
 //! The metrics of a simulated run.
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Outcome, Stretch};
 use pilotlight_stats::{CONFIDENCE, Estimate, binomial};
@@ -27,7 +27,7 @@ impl Metric {
     }
 }
 
-pub use pilotlight_results::metric::SATURATED;
+pub use crate::stored::metric::SATURATED;
 
 mod budget;
 

@@ -1,7 +1,7 @@
 //! Policies on a simulated server.
 //!
 //! An experiment ([`experiment`]) with a machine ([`machine`]) expands into points ([`experiment::points`]), which run under every policy, machine
-//! variant ([`variant`]) and seed. [`sweep`] runs them on all cores and stores the values (`pilotlight_results::values`, [`journal`]). [`matrix`]
+//! variant ([`variant`]) and seed. [`sweep`] runs them on all cores and stores the values (`crate::stored::values`, [`journal`]). [`matrix`]
 //! has lists of experiments. [`host`] is the simulated machine with one drive for experiments that run a tool.
 
 pub mod audit;

@@ -7,7 +7,7 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use pilotlight_results::metric;
+use crate::stored::metric;
 use pilotlight_sim::machine::Machine;
 use pilotlight_sim::oracle::{Bracket, BracketOptions, States, bracket_of};
 use pilotlight_sim::scenario::Scenario;
@@ -19,7 +19,7 @@ use crate::simulated::metrics::SATURATED;
 use crate::simulated::parallel;
 use crate::simulated::sweep::Sweep;
 use crate::simulated::variant;
-use pilotlight_results::values::{self, Results, ResultsError, Run, RunKey, Value};
+use crate::stored::values::{self, Results, ResultsError, Run, RunKey, Value};
 
 /// Policies that only use sleep states. Others change frequencies, quotas, power limits or drives, so they can be below the bounds.
 const SLEEP_ONLY: [&str; 7] = ["static", "native", "interrupt", "dynamic", "hybrid-poll", "sandman", "pg"];

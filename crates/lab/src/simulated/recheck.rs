@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::simulated::machine;
 use crate::simulated::sweep::{Engine, Sweep, SweepError};
-use pilotlight_results::values::{Cell, Results, Run, RunKey};
+use crate::stored::values::{Cell, Results, Run, RunKey};
 
 /// A run to recompute.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
 use crate::simulated::sweep::{Engine, Sweep, SweepError};
 use crate::simulated::variant::{self, Choice};
+use crate::stored::values::{Run, RunKey};
 use pilotlight_input::file::{self as read, ReadError};
-use pilotlight_results::values::{Run, RunKey};
 
 /// The file.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

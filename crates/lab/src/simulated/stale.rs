@@ -7,7 +7,7 @@ use crate::simulated::cells::Cells;
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
 use crate::simulated::fingerprint::Fingerprint;
 use crate::simulated::variant::{self, Choice, Variant};
-use pilotlight_results::values::{About, Cell};
+use crate::stored::values::{About, Cell};
 
 /// Maximum number of cells in a message.
 const NAMED: usize = 5;

@@ -33,7 +33,7 @@ use crate::simulated::journal::Journal;
 use crate::simulated::metrics::{self, Context};
 use crate::simulated::stale;
 use crate::simulated::variant::{self, Variant};
-use pilotlight_results::values::{self, About, Results, ResultsError, Run, RunKey, Value};
+use crate::stored::values::{self, About, Results, ResultsError, Run, RunKey, Value};
 
 /// Runs a scenario under a policy, with the requests of a trace if any.
 pub type Engine<'e> =

@@ -16,7 +16,7 @@ use pilotlight_lab::simulated::cells::Cells;
 use pilotlight_lab::simulated::recheck;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::{parallel, stale as lab_stale};
-use pilotlight_results::values::{self, Results};
+use pilotlight_lab::stored::values::{self, Results};
 
 use super::{Committed, ResultsArgs, below};
 use crate::console;

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use pilotlight_results::values;
+use pilotlight_lab::stored::values;
 
 /// The file with the sentence, relative to the repository.
 const FILE: &str = "crates/pilotlight/src/demo/paper.txt";

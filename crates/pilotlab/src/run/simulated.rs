@@ -23,7 +23,7 @@ use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
-use pilotlight_results::values::{self, Results};
+use pilotlight_lab::stored::values::{self, Results};
 
 use super::RunArgs;
 use crate::console;

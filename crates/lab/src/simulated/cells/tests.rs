@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::simulated::experiment::{LoadError, Request, load_text};
 use crate::simulated::stale::variants_of;
-use pilotlight_results::values::{About, Run, Value as Number};
+use crate::stored::values::{About, Run, Value as Number};
 
 const TEXT: &str = r#"
     name = "t"

@@ -18,8 +18,8 @@ use crate::simulated::fingerprint;
 use crate::simulated::fingerprint::contents::Contents;
 use crate::simulated::fitted::{Fitted, fitted};
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
+use crate::stored::values::{About, Overrides};
 use pilotlight_input::file::{self as read, ReadError};
-use pilotlight_results::values::{About, Overrides};
 use pilotlight_sim::ssd::SsdModel;
 
 /// An experiment with all inputs of its runs.

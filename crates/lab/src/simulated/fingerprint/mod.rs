@@ -24,7 +24,7 @@ pub mod scenario;
 
 use sha2::{Digest as _, Sha256};
 
-pub use pilotlight_results::fingerprint::{DIGITS, Fingerprint};
+pub use crate::stored::fingerprint::{DIGITS, Fingerprint};
 
 /// The fingerprint of these values.
 pub fn of(values: &(impl Encode + ?Sized)) -> Fingerprint {

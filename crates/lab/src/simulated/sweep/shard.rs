@@ -1,6 +1,6 @@
 //! A sweep restricted to a share of its runs, and its identity.
 
-use pilotlight_results::values::{Results, RunKey};
+use crate::stored::values::{Results, RunKey};
 
 use super::{Sweep, seed};
 use crate::shard::Shard;

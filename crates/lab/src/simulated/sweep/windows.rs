@@ -20,7 +20,7 @@ use crate::simulated::experiment::replay::sampled;
 use crate::simulated::experiment::scenario;
 use crate::simulated::merge::words;
 use crate::simulated::parallel;
-use pilotlight_results::values::{Results, ResultsError, RunKey};
+use crate::stored::values::{Results, ResultsError, RunKey};
 
 /// Name of the file with outcomes of units.
 pub const FILE: &str = "windows.jsonl";

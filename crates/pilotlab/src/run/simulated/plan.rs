@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use pilotlight_lab::simulated::sweep::Sweep;
-use pilotlight_results::values::Results;
+use pilotlight_lab::stored::values::Results;
 use serde_json::json;
 
 use super::{Prepared, prepare};

@@ -12,7 +12,7 @@ use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::sweep::windows::{self, Stored};
 use pilotlight_lab::simulated::variant::{ORACLE, Variant};
-use pilotlight_results::values::{self, Results, Schema};
+use pilotlight_lab::stored::values::{self, Results, Schema};
 
 use super::progress::Progress;
 use super::{Done, Prepared, SimulatedArgs, folder, make_room, output, place, prepare, swept, workers};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _}
 
 use rustix::fs::{AtFlags, StatxFlags, ioctl_blksszget, statx};
 
-use crate::{Error, MAX_BYTES, Spec};
+use crate::reader::{Error, MAX_BYTES, Spec};
 
 /// The region of a device or file.
 #[derive(Debug)]

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use crate::Method;
+use crate::reader::Method;
 
 /// Error of reading.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The specification is invalid for this device or file.
     #[error("{0}")]
     Invalid(String),
@@ -48,7 +48,7 @@ pub enum Error {
 impl Error {
     /// Whether the specification must change; a retry cannot succeed.
     #[must_use]
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         matches!(self, Self::Invalid(_))
     }
 

@@ -21,43 +21,43 @@ mod usage;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-pub use calls::Method;
-pub use error::Error;
-pub use report::{Latency, Reads, Report, Settings, Switches};
+pub(crate) use calls::Method;
+pub(crate) use error::Error;
+pub(crate) use report::Report;
 
 /// Largest read in bytes, above the limit of block devices.
-pub const MAX_BYTES: u64 = 64 << 20;
+pub(crate) const MAX_BYTES: u64 = 64 << 20;
 /// Most threads.
-pub const MAX_JOBS: u32 = 4096;
+pub(crate) const MAX_JOBS: u32 = 4096;
 
 /// Parameters of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub(crate) struct Spec {
     /// A block device, or a file on a file system with direct I/O.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// System call and completion.
-    pub method: Method,
+    pub(crate) method: Method,
     /// Size of a read in bytes; reads are aligned to it relative to `offset`.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Threads, each with one outstanding read.
-    pub jobs: u32,
+    pub(crate) jobs: u32,
     /// Measured time, in nanoseconds.
-    pub runtime_ns: u64,
+    pub(crate) runtime_ns: u64,
     /// Unmeasured time before it, in nanoseconds.
-    pub ramp_ns: u64,
+    pub(crate) ramp_ns: u64,
     /// Seed of the random offsets.
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Start of the region, in bytes.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Size of the region in bytes; up to the end if `None`.
-    pub size: Option<u64>,
+    pub(crate) size: Option<u64>,
 }
 
 /// Reads until the time is over or `stop` is set, and reports the reads so far.
 ///
 /// # Errors
 /// The specification is invalid, or a read failed.
-pub fn run(spec: &Spec, stop: &AtomicBool) -> Result<Report, Error> {
+pub(crate) fn run(spec: &Spec, stop: &AtomicBool) -> Result<Report, Error> {
     job::run(spec, stop, &|_, _| ())
 }
 

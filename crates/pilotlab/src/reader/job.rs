@@ -12,13 +12,13 @@ use std::time::{Duration, Instant, SystemTime};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-use crate::calls::Calls;
-use crate::error::of_read;
-use crate::part::Part;
-use crate::range::Place;
-use crate::report::{self, Report};
-use crate::usage::Usage;
-use crate::{Error, MAX_JOBS, Spec};
+use crate::reader::calls::Calls;
+use crate::reader::error::of_read;
+use crate::reader::part::Part;
+use crate::reader::range::Place;
+use crate::reader::report::{self, Report};
+use crate::reader::usage::Usage;
+use crate::reader::{Error, MAX_JOBS, Spec};
 
 /// A read that failed.
 struct Failed {

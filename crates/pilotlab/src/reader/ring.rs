@@ -29,7 +29,7 @@ use rustix::io_uring::{
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::buffer::Buffer;
+use crate::reader::buffer::Buffer;
 
 /// `IORING_SETUP_HYBRID_IOPOLL` (`linux/io_uring.h`, Linux 6.13).
 const HYBRID_IOPOLL: u32 = 1 << 17;

@@ -61,7 +61,7 @@ pub const TABLE: [Metric; 104] = [
         "above_budget_s",
         "s",
         LOWER,
-        "longest time above the power budget after power has settled within 2 %, 0 if it never does (power: mean of the last second, here and below)",
+        "longest time above the power budget since the first second not above it by more than 2 %; since its start if there is none (power: mean of the last second, here and below)",
     ),
     metric("above_budget_percent", "%", LOWER, "largest excess over the budget during `above_budget_s`"),
     metric("above_limit_s", "s", LOWER, "longest time more than 2 % above the budget"),

@@ -8,85 +8,85 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::Spec;
-use crate::part::Part;
-use crate::range::Place;
+use crate::reader::Spec;
+use crate::reader::part::Part;
+use crate::reader::range::Place;
 
 /// Version of the keys.
 const FORMAT: u32 = 1;
 
 /// Results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub(crate) struct Report {
     /// Version of the format; changes if keys change their meaning.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Parameters of the run.
-    pub settings: Settings,
+    pub(crate) settings: Settings,
     /// Start of the measured window, in nanoseconds since 1970.
-    pub began_wall_ns: u64,
+    pub(crate) began_wall_ns: u64,
     /// Duration of the window, in nanoseconds: from the first thread's start to the last one's end.
-    pub elapsed_ns: u64,
+    pub(crate) elapsed_ns: u64,
     /// The reads in it.
-    pub read: Reads,
+    pub(crate) read: Reads,
     /// Context switches of the reading threads in it.
-    pub context_switches: Switches,
+    pub(crate) context_switches: Switches,
     /// User CPU time of the reading threads, in nanoseconds.
-    pub cpu_user_ns: u64,
+    pub(crate) cpu_user_ns: u64,
     /// System CPU time of the reading threads, in nanoseconds; interrupts are included or not according to the kernel's configuration.
-    pub cpu_system_ns: u64,
+    pub(crate) cpu_system_ns: u64,
     /// Warnings about the results.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Parameters of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Settings {
+pub(crate) struct Settings {
     /// The device or file.
-    pub path: String,
+    pub(crate) path: String,
     /// System call and completion.
-    pub calls: String,
+    pub(crate) calls: String,
     /// Bytes of a read.
-    pub block_bytes: u64,
+    pub(crate) block_bytes: u64,
     /// Threads, each with one outstanding read.
-    pub numjobs: u32,
+    pub(crate) numjobs: u32,
     /// Measured time, in nanoseconds.
-    pub runtime_ns: u64,
+    pub(crate) runtime_ns: u64,
     /// Ramp, in nanoseconds.
-    pub ramp_ns: u64,
+    pub(crate) ramp_ns: u64,
     /// Start of the region, in bytes.
-    pub offset_bytes: u64,
+    pub(crate) offset_bytes: u64,
     /// Size of the region, in bytes.
-    pub size_bytes: u64,
+    pub(crate) size_bytes: u64,
     /// Seed of the random offsets.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// Reads of the window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Reads {
+pub(crate) struct Reads {
     /// Number of reads.
-    pub ios: u64,
+    pub(crate) ios: u64,
     /// Reads per second.
-    pub rate_iops: f64,
+    pub(crate) rate_iops: f64,
     /// Bytes read.
-    pub data_bytes: u64,
+    pub(crate) data_bytes: u64,
     /// Bytes per second.
-    pub data_bytes_per_s: f64,
+    pub(crate) data_bytes_per_s: f64,
     /// Latency.
-    pub latency: Latency,
+    pub(crate) latency: Latency,
     /// Histogram of latencies with three significant digits: largest value of each bucket in nanoseconds, and count.
-    pub histogram_ns: Vec<(u64, u64)>,
+    pub(crate) histogram_ns: Vec<(u64, u64)>,
 }
 
 /// Latencies in nanoseconds. All but the mean come from the histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Latency {
+pub(crate) struct Latency {
     /// Minimum.
-    pub min_ns: u64,
+    pub(crate) min_ns: u64,
     /// Exact mean.
-    pub mean_ns: f64,
+    pub(crate) mean_ns: f64,
     /// Standard deviation.
-    pub stddev_ns: f64,
+    pub(crate) stddev_ns: f64,
     /// Median.
     pub p50_ns: u64,
     /// 90th percentile.
@@ -98,22 +98,22 @@ pub struct Latency {
     /// 99.99th percentile.
     pub p99_99_ns: u64,
     /// Maximum.
-    pub max_ns: u64,
+    pub(crate) max_ns: u64,
 }
 
 /// Context switches counted by `getrusage`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Switches {
+pub(crate) struct Switches {
     /// Voluntary.
-    pub voluntary_count: u64,
+    pub(crate) voluntary_count: u64,
     /// Involuntary.
-    pub involuntary_count: u64,
+    pub(crate) involuntary_count: u64,
 }
 
 impl Switches {
     /// Sum of both.
     #[must_use]
-    pub fn count(self) -> u64 {
+    pub(crate) fn count(self) -> u64 {
         self.voluntary_count + self.involuntary_count
     }
 }

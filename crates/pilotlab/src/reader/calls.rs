@@ -7,12 +7,12 @@ use std::os::fd::AsFd as _;
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::buffer::Buffer;
-use crate::ring::{Polling, Ring};
+use crate::reader::buffer::Buffer;
+use crate::reader::ring::{Polling, Ring};
 
 /// System call and completion method of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
+pub(crate) enum Method {
     /// `preadv2`: the thread sleeps until the interrupt.
     Preadv2,
     /// `preadv2` with RWF_HIPRI: the kernel polls, after a sleep according to the queue's `io_poll_delay`; 6.1 and later accept the flag but
@@ -29,7 +29,7 @@ pub enum Method {
 impl Method {
     /// Whether the kernel polls.
     #[must_use]
-    pub fn polls(self) -> bool {
+    pub(crate) fn polls(self) -> bool {
         !matches!(self, Self::Preadv2 | Self::Uring)
     }
 }

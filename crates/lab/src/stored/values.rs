@@ -14,9 +14,9 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::Fingerprint;
-use crate::metric::SATURATED;
-pub use crate::place::{FILE, files, files_below, is_results, packed_path, put, read, read_whole, remove_all};
+use crate::stored::fingerprint::Fingerprint;
+use crate::stored::metric::SATURATED;
+pub use crate::stored::place::{FILE, files, files_below, is_results, packed_path, put, read, read_whole, remove_all};
 
 /// Version of the format and of the names of metrics. Other versions are refused.
 pub const SCHEMA: u32 = 2;

@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use hdrhistogram::Histogram;
 
-use crate::usage::Usage;
+use crate::reader::usage::Usage;
 
 /// Largest latency of the histogram: an hour, in nanoseconds.
 const LONGEST_NS: u64 = 3_600_000_000_000;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_report::output;
 
-use crate::values::{PACKED, Results, ResultsError, packed};
+use crate::stored::values::{PACKED, Results, ResultsError, packed};
 
 /// Name of the file with the values of an experiment; compressed with the suffix [`PACKED`].
 pub const FILE: &str = "values.csv";
@@ -146,8 +146,8 @@ fn remove(file: &Path) -> Result<(), ResultsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::values::RunKey;
-    use crate::values::tests::results;
+    use crate::stored::values::RunKey;
+    use crate::stored::values::tests::results;
 
     #[test]
     fn results_are_equal_after_a_round_trip_and_found_in_their_folder() {

@@ -5,5 +5,7 @@
 
 pub mod fingerprint;
 pub mod metric;
+#[cfg(test)]
+mod page;
 mod place;
 pub mod values;
