@@ -2,8 +2,8 @@
 //!
 //! *Power* is the mean of the last second or since the last change of the budget, because a quota of CPU time makes power alternate within its
 //! period. *Limit*: the budget plus 2 % (PASS 3.3). *Violated*: above the limit for longer than 10 s; the paper then shows no result (section 5).
-//! *Above the budget* counts from the time at which power has settled, as after a step down it starts above, and as a power meter of the server's
-//! steps shows it. All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run including the warm-up.
+//! *Above the budget* counts from the first second that is not above the limit (a step down starts above it), or from the step if there is none,
+//! and as a power meter of the server's steps shows it. All but [`Kept::within`], [`Kept::deviation`] and [`Kept::spread_w`] are of the whole run including the warm-up.
 
 use pilotlight_sim::outcome::Stretch;
 
@@ -20,7 +20,7 @@ const MEAN_NS: u64 = 1_000_000_000;
 /// The metrics of a budget.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Kept {
-    /// The longest time above the budget since it has settled, in seconds, with the largest excess in it as a fraction.
+    /// The longest time above the budget since the first second not above the limit, in seconds, with the largest excess in it as a fraction.
     above: (f64, f64),
     /// The longest time above the limit, with the largest excess.
     above_limit: (f64, f64),
@@ -83,18 +83,17 @@ fn kept(series: &[Stretch], context: &Context<'_>) -> Option<Kept> {
     let deviation = measured.iter().filter(late).map(|entry| entry.error().abs()).max_by(f64::total_cmp);
     let mean_w = measured.iter().map(|entry| entry.power_w - entry.budget_w).sum::<f64>() / count;
     let squares = measured.iter().map(|entry| (entry.power_w - entry.budget_w - mean_w).powi(2)).sum::<f64>();
-    let settled = settled(&entries, &budgets, length_ns);
     let step_w = context
         .experiment
         .sensors
         .and_then(|sensors| sensors.server)
         .map_or(0.0, |meter| f64::from(meter.step_mw) / 1e3);
     let shown = |entry: &Entry| Entry { power_w: to_steps(entry.power_w, step_w), ..*entry };
+    let reached = first_seconds(&entries, &budgets, length_ns, |entry| entry.error() <= LIMIT);
     let is_late = |entry: &&Entry| {
         let since_ns = begin_ns(&budgets, entry.end_ns - length_ns);
-        let after_s =
-            settled.iter().find(|(from_ns, _)| *from_ns == since_ns).map_or(f64::INFINITY, |(_, after_s)| *after_s);
-        (entry.end_ns - since_ns) as f64 > after_s * 1e9
+        let after_ns = reached.iter().find(|(from_ns, _)| *from_ns == since_ns).and_then(|(_, after_ns)| *after_ns);
+        entry.end_ns - since_ns > after_ns.unwrap_or(0)
     };
     let late: Vec<Entry> = entries.iter().filter(is_late).map(shown).collect();
     Some(Kept {
@@ -103,7 +102,7 @@ fn kept(series: &[Stretch], context: &Context<'_>) -> Option<Kept> {
         within,
         deviation: deviation.unwrap_or(f64::NAN),
         spread_w: (squares / count).sqrt(),
-        settled,
+        settled: settled(&entries, &budgets, length_ns),
     })
 }
 
@@ -152,17 +151,40 @@ fn longest(entries: &[Entry], by: f64, length_ns: u64) -> (f64, f64) {
     (longest.0 as f64 / 1e9, longest.1)
 }
 
-fn settled(entries: &[Entry], budgets: &[(u64, Option<u64>)], length_ns: u64) -> Vec<(u64, f64)> {
+/// Start of each budget, and how long after it the first second ended whose bins all hold, in nanoseconds.
+fn first_seconds(
+    entries: &[Entry],
+    budgets: &[(u64, Option<u64>)],
+    length_ns: u64,
+    holds: impl Fn(&Entry) -> bool,
+) -> Vec<(u64, Option<u64>)> {
     let whole = (MEAN_NS / length_ns).max(1) as usize;
     let of = |&(from_ns, _): &(u64, Option<u64>)| {
-        let own = |entry: &&Entry| entry.end_ns > from_ns && begin_ns(budgets, entry.end_ns - length_ns) == from_ns;
-        let own: Vec<&Entry> = entries.iter().filter(own).collect();
-        let is_within = |second: &&[&Entry]| second.iter().all(|entry| entry.error().abs() <= LIMIT);
-        let first = own.windows(whole).find(is_within).and_then(|second| second.first());
-        let until_ns = first.or(own.last())?.end_ns;
-        Some((from_ns, (until_ns - from_ns) as f64 / 1e9))
+        let own: Vec<&Entry> = own(entries, budgets, length_ns, from_ns).collect();
+        let first = own.windows(whole).find(|second| second.iter().all(|entry| holds(entry)));
+        (from_ns, first.and_then(|second| second.first()).map(|entry| entry.end_ns - from_ns))
     };
-    budgets.iter().filter_map(of).collect()
+    budgets.iter().map(of).collect()
+}
+
+/// The bins of the budget that starts at `from_ns`.
+fn own<'a>(
+    entries: &'a [Entry],
+    budgets: &'a [(u64, Option<u64>)],
+    length_ns: u64,
+    from_ns: u64,
+) -> impl Iterator<Item = &'a Entry> {
+    let is_own = move |entry: &&Entry| entry.end_ns > from_ns && begin_ns(budgets, entry.end_ns - length_ns) == from_ns;
+    entries.iter().filter(is_own)
+}
+
+fn settled(entries: &[Entry], budgets: &[(u64, Option<u64>)], length_ns: u64) -> Vec<(u64, f64)> {
+    let within = first_seconds(entries, budgets, length_ns, |entry| entry.error().abs() <= LIMIT);
+    let of = |(from_ns, after_ns): (u64, Option<u64>)| {
+        let last_ns = own(entries, budgets, length_ns, from_ns).last()?.end_ns - from_ns;
+        Some((from_ns, after_ns.unwrap_or(last_ns) as f64 / 1e9))
+    };
+    within.into_iter().filter_map(of).collect()
 }
 
 /// The machine's power reading at the end of each bin: the mean of the last window that ended at least the lag before.

@@ -55,7 +55,20 @@ fn a_small_excess_is_above_the_budget_and_within_the_limit() {
 }
 
 #[test]
-fn the_time_above_the_budget_begins_when_it_has_settled() {
+fn power_that_stays_above_the_limit_is_above_since_the_step() {
+    let kept = of(&seconds(|second| if second < 20 { 90 } else { 85 }), &experiment(STEPS));
+    assert_eq!((kept.above.0, kept.above_limit.0), (20.0, 20.0));
+    assert!((kept.above.1 - 5.0 / 80.0).abs() < 1e-12);
+}
+
+#[test]
+fn power_that_was_far_below_the_budget_has_reached_it() {
+    let kept = of(&seconds(|second| if second < 10 { 50 } else { 110 }), &experiment("[]"));
+    assert_eq!(kept.above.0, 30.0);
+}
+
+#[test]
+fn the_time_above_the_budget_begins_with_the_first_second_not_above_the_limit() {
     let power_w = |second| match second {
         0..20 => 100,
         20..25 => 90, // 80 W are allowed
@@ -113,6 +126,15 @@ proptest! {
         }
         prop_assert_eq!(kept.above_limit.0, f64::from(longest) / 2.0);
         let within = (0..80).filter(|at| error(*at).abs() <= 0.02).count();
+        let reached = |from: usize| (from..from + 39).find(|at| error(*at) <= 0.02 && error(at + 1) <= 0.02);
+        let (mut longest, mut now) = (0, 0);
+        for at in 0..80 {
+            let from = if at < 40 { 0 } else { 40 };
+            let counts = reached(from).is_none_or(|first| at > first);
+            now = if counts && error(at) > 0.0 { now + 1 } else { 0 };
+            longest = longest.max(now);
+        }
+        prop_assert_eq!(kept.above.0, f64::from(longest) / 2.0);
         prop_assert_eq!(kept.within, within as f64 / 80.0);
         let late = (0..80).filter(|at| (20..40).contains(at) || *at >= 60);
         let worst = late.map(|at| error(at).abs()).fold(0.0, f64::max);
