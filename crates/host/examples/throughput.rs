@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use pilotlight_host::ConnectOptions;
-use pilotlight_host::bare::{BareReport, BareSpec, drive, serve};
 use pilotlight_host::clock::pin_to_cpu;
 use pilotlight_host::load::{LoadSpec, Report, run};
+use pilotlight_peers::bare::{BareReport, BareSpec, drive, serve};
 use support::{Config, TestTarget};
 
 const RUN_NS: u64 = 500_000_000;

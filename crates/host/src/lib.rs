@@ -10,11 +10,10 @@
 //! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
 //! | verification | [`pattern`], [`ledger`] | self-describing blocks; the generations that each block may hold |
 //! | load | [`load`], [`schedule`] | the load generator |
-//! | tests and references | [`raw`], [`bare`], [`SocketLimits`] | a peer that sends any bytes; a peer without NVMe; small socket buffers and segments |
+//! | tests | [`SocketLimits`] | small socket buffers and segments |
 #![forbid(unsafe_code)]
 
 mod authenticate;
-pub mod bare;
 pub mod clock;
 mod connection;
 mod controller;
@@ -26,7 +25,6 @@ pub mod load;
 mod outstanding;
 pub mod pattern;
 mod queue;
-pub mod raw;
 pub mod receiver;
 pub mod rng;
 pub mod schedule;

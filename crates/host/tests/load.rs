@@ -367,8 +367,8 @@ fn r2ts_are_served_in_random_order_and_pieces() {
 #[test]
 fn a_raw_peer_reads_responses() {
     use pilotlight_host::Handshake;
-    use pilotlight_host::raw::{RawPeer, Reply};
     use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData};
+    use pilotlight_peers::raw::{RawPeer, Reply};
     use std::time::Duration;
     let target = TestTarget::start(Config::default());
     let mut peer = RawPeer::connect(target.addr, Duration::from_millis(100)).expect("connected");

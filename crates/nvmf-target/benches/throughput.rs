@@ -20,12 +20,12 @@ mod support;
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use pilotlight_host::bare::{self, BareReport, BareSpec};
 use pilotlight_host::clock::pin_to_cpu;
 use pilotlight_host::load::{LoadSpec, Report};
 use pilotlight_host::{ConnectOptions, Handshake};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::Server;
+use pilotlight_peers::bare::{self, BareReport, BareSpec};
 use support::compare::compare;
 use support::{CLIENT_CPU, Options, Output, RUN, SERVER_CPU, median};
 

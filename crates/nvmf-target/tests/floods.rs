@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use pilotlight_auth::{Config, Group, HashFunction, Initiator, Policy, Secret, SecretLen, SequenceNumbers, Step};
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_host::raw::{RawPeer, Reply};
 use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
@@ -20,6 +19,7 @@ use pilotlight_nvme::fabrics::{AuthenticationCmd, CNTLID_DYNAMIC, ConnectCmd, Co
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::hosts::refusals::RefusalReason;
 use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
+use pilotlight_peers::raw::{RawPeer, Reply};
 use pilotlight_storage::BackendSpec;
 use zerocopy::IntoBytes;
 

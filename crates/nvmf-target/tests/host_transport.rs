@@ -5,7 +5,6 @@ mod host_support;
 use std::time::Duration;
 
 use host_support::{NQN, flipping_proxy, memory_target};
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{Buffers, Controller};
 use pilotlight_host::{Connection, Handshake, HostError, R2tOrder, Sizes, discover};
 use pilotlight_nvme::command::Sgl;
@@ -13,6 +12,7 @@ use pilotlight_nvme::command::opcode::io::{FLUSH, READ, WRITE};
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
 use pilotlight_nvme::pdu::{Digests, FatalError};
 use pilotlight_nvme::{Sqe, Status};
+use pilotlight_peers::raw::RawPeer;
 
 const BOTH: Digests = Digests { header: true, data: true };
 

@@ -4,12 +4,12 @@
 mod host;
 
 use host::{BLOCK, Host, MS, bench, capsule, capsule_with, connect_cmd, connect_data, memory};
-use pilotlight_host::raw::framed;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{admin, io as opcode};
 use pilotlight_nvme::pdu::{CapsuleResp, Digests, Flags, H2CData, PduType, R2T, data_offset};
 use pilotlight_nvmf_target::testing::Bench;
+use pilotlight_peers::raw::framed;
 use zerocopy::{FromBytes, IntoBytes};
 
 const NONE: Digests = Digests { header: false, data: false };

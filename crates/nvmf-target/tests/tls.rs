@@ -11,7 +11,6 @@ use std::time::Duration;
 use pilotlight_auth::tls::{ConfiguredPsk, Derivation, PskHash};
 use pilotlight_auth::{Config, HashFunction, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::load::{LoadSpec, run};
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{
     Buffers, ConnectOptions, Connection, Controller, Handshake, HostError, Key, QueueSpec, Sizes, SocketLimits,
     TlsOptions, discover,
@@ -22,6 +21,7 @@ use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::hosts::refusals::RefusalReason;
 use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
+use pilotlight_peers::raw::RawPeer;
 use pilotlight_storage::BackendSpec;
 use pilotlight_tls::{Alert, Failure};
 

@@ -15,31 +15,31 @@ mod threads;
 
 use std::sync::Arc;
 
-pub use driver::Driver;
+pub(crate) use driver::Driver;
 
 use super::{Backend, IoError};
 
 /// The backend under test.
-pub struct Subject<'a> {
+pub(crate) struct Subject<'a> {
     /// Creates an empty backend from a block size and a number of blocks.
-    pub create: &'a (dyn Fn(u32, u64) -> Arc<dyn Backend> + Sync),
+    pub(crate) create: &'a (dyn Fn(u32, u64) -> Arc<dyn Backend> + Sync),
     /// Whether it stores data. The null backend does not.
-    pub stores: bool,
+    pub(crate) stores: bool,
     /// Whether its size can be changed.
-    pub resizes: bool,
+    pub(crate) resizes: bool,
     /// Whether [`Backend::allocated_bytes`] follows writes and deallocation. It does not for block devices.
-    pub counts_space: bool,
+    pub(crate) counts_space: bool,
     /// Requests of each random case: fewer for slow media.
-    pub requests: u32,
+    pub(crate) requests: u32,
     /// Seed of the random cases.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 /// One case: its name, and its function for a subject and a block size.
-pub type Case = (&'static str, fn(&Subject<'_>, u32));
+pub(crate) type Case = (&'static str, fn(&Subject<'_>, u32));
 
 /// All cases.
-pub const CASES: &[Case] = &[
+pub(crate) const CASES: &[Case] = &[
     ("a fresh namespace reads as zeroes and holds nothing", cases::fresh),
     ("reads return written data", cases::round_trips),
     ("requests stay within their blocks and their buffers", cases::edges),
@@ -62,7 +62,7 @@ pub const CASES: &[Case] = &[
 ///
 /// # Panics
 /// If the backend does not conform.
-pub fn check(subject: &Subject<'_>) {
+pub(crate) fn check(subject: &Subject<'_>) {
     for &(name, case) in CASES {
         for block_size in [512, 4096] {
             println!("conformance: {name}, {block_size} bytes");

@@ -15,7 +15,7 @@
 //! - reads and writes do not allocate.
 //!
 //! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] parses and opens them,
-//! [`conformance`] is their test suite.
+//! `conformance` is their test suite.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one ends when
 //! its channel is polled, or with its loan. So a thread with requests in flight keeps polling, or waits as its channels
@@ -26,7 +26,8 @@ pub mod background;
 mod blocking;
 mod budget;
 pub mod buffer;
-pub mod conformance;
+#[cfg(test)]
+mod conformance;
 pub mod delay;
 pub mod file;
 pub mod frozen;

@@ -32,4 +32,4 @@ pub use replay::{Commands, Space, TraceCommand};
 pub use report::Report;
 pub use run::{Progress, replay, run};
 pub use spec::{LoadSpec, OpenLoop, SpecError};
-pub(crate) use stats::new_histogram;
+pub use stats::new_histogram;

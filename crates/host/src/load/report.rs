@@ -36,7 +36,9 @@ pub struct Latency {
 }
 
 impl Latency {
-    pub(crate) fn of(h: &Histogram<u64>) -> Self {
+    /// Of a histogram.
+    #[must_use]
+    pub fn of(h: &Histogram<u64>) -> Self {
         let q = |q| h.value_at_quantile(q);
         Self {
             min_ns: h.min(),

@@ -13,7 +13,8 @@ const MAX_SAMPLES: usize = 8;
 pub(crate) const LATE_NS: u64 = 100_000;
 
 /// Latencies in nanoseconds with three significant digits.
-pub(crate) fn new_histogram() -> Histogram<u64> {
+#[must_use]
+pub fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3)
         .unwrap_or_else(|_| unreachable!("the bounds are constants in range"))
 }

@@ -1,12 +1,12 @@
 //! F5xx: admin commands: opcodes, Identify, Get Log Page, Abort, Asynchronous Event Request.
 
 use pilotlight_host::ConnectOptions;
-use pilotlight_host::raw::RawPeer;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::admin::{ABORT, ASYNC_EVENT_REQUEST, GET_LOG_PAGE, IDENTIFY, KEEP_ALIVE};
 use pilotlight_nvme::command::opcode::io::READ;
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_peers::raw::RawPeer;
 
 use super::answer::{Answer, completed, read_completion};
 use super::fixture::{admin, enabled, enabled_of, host, with_cid};

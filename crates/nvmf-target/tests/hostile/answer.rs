@@ -3,10 +3,10 @@
 use std::fmt;
 use std::io::ErrorKind;
 
-use pilotlight_host::raw::{RawPeer, Reply};
 use pilotlight_nvme::Cqe;
 use pilotlight_nvme::pdu::{CapsuleResp, Flags, PduType, TermReq};
 use pilotlight_nvme::{Sqe, Status};
+use pilotlight_peers::raw::{RawPeer, Reply};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A response of the target.

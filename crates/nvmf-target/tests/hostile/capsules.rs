@@ -1,11 +1,11 @@
 //! F2xx: command capsules: header fields, in-capsule data, digests.
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::admin::KEEP_ALIVE;
 use pilotlight_nvme::command::opcode::io::WRITE;
 use pilotlight_nvme::pdu::{CapsuleCmd, Digests};
+use pilotlight_peers::raw::RawPeer;
 
 use super::answer::{Answer, cut_off, read_completion, terminated};
 use super::fixture::{
@@ -183,7 +183,7 @@ rows! {
         let lba = blocks();
         let mut io = io();
         let header = CapsuleCmd::new(write_in_capsule(1, lba), 4096, 252, NONE);
-        let pdu = pilotlight_host::raw::framed(zerocopy::IntoBytes::as_bytes(&header), 252, &[0x33; 4096], NONE);
+        let pdu = pilotlight_peers::raw::framed(zerocopy::IntoBytes::as_bytes(&header), 252, &[0x33; 4096], NONE);
         io.peer.send(&pdu).expect("sent");
         assert_eq!(read_completion(&mut io.peer, 1).to_string(), "CQE 0h/00h");
         assert!(content(lba, 1).iter().all(|&byte| byte == 0x33));

@@ -1,6 +1,5 @@
 //! F4xx: Connect, Disconnect, properties.
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin::{ASYNC_EVENT_REQUEST, IDENTIFY, KEEP_ALIVE};
@@ -8,6 +7,7 @@ use pilotlight_nvme::command::{Sgl, opcode};
 use pilotlight_nvme::fabrics::{
     CNTLID_DYNAMIC, ConnectCmd, ConnectData, DISCOVERY_NQN, PropertyCmd, cc, csts, fctype, property,
 };
+use pilotlight_peers::raw::RawPeer;
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, completed, read_completion, terminated};
@@ -257,10 +257,10 @@ rows! {
         let many: Vec<u8> = std::iter::repeat_n(&pdu[..], COMMANDS).flatten().copied().collect();
         let _ = peer.send(&many); // the target may close the connection before it has received everything
         let (pdus, end) = peer.read_to_end().expect("an end");
-        assert_eq!(end, pilotlight_host::raw::Reply::Closed, "after {} answers", pdus.len());
+        assert_eq!(end, pilotlight_peers::raw::Reply::Closed, "after {} answers", pdus.len());
         assert!(pdus.len() < COMMANDS, "every command got a response");
         let last = pdus.last().expect("answers").clone();
-        let (fes, fei) = pilotlight_host::raw::Reply::Pdu(last).termination().expect("a termination at the end");
+        let (fes, fei) = pilotlight_peers::raw::Reply::Pdu(last).termination().expect("a termination at the end");
         Answer::Terminated(fes, fei)
     }
 

@@ -1,9 +1,9 @@
 //! F3xx: H2CData PDUs, requested by an R2T or not.
 
-use pilotlight_host::raw::{RawPeer, framed};
 use pilotlight_nvme::command::opcode::admin::ABORT;
 use pilotlight_nvme::pdu::{Digests, Flags, H2CData, PduType, R2T, data_offset};
 use pilotlight_nvme::{Sqe, digest};
+use pilotlight_peers::raw::{RawPeer, framed};
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, cut_off, read_completion, terminated};

@@ -1,12 +1,12 @@
 //! F6xx: Set Features and Get Features.
 
 use pilotlight_host::ConnectOptions;
-use pilotlight_host::raw::RawPeer;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::admin::{GET_FEATURES, SET_FEATURES};
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_nvme::feature::{SAVE, fid};
+use pilotlight_peers::raw::RawPeer;
 
 use super::answer::{Answer, completed};
 use super::fixture::{enabled, enabled_of, host, with_cid};

@@ -5,7 +5,6 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
@@ -13,6 +12,7 @@ use pilotlight_nvme::command::opcode::io::{READ, WRITE};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{Digests, R2T};
 use pilotlight_nvmf_target::{Limits, NamespaceConfig, Server, ServerConfig, SubsystemConfig};
+use pilotlight_peers::raw::RawPeer;
 use pilotlight_reactor::{Idle, RuntimeOptions};
 use pilotlight_storage::{MemoryBudget, open};
 use zerocopy::FromBytes;
@@ -204,7 +204,7 @@ pub(crate) fn r2t(peer: &mut RawPeer, sqe: Sqe) -> R2T {
 
 /// Reads an R2T.
 pub(crate) fn read_r2t(peer: &mut RawPeer) -> R2T {
-    let pilotlight_host::raw::Reply::Pdu(pdu) = peer.read_pdu().expect("an answer") else { panic!("no R2T") };
+    let pilotlight_peers::raw::Reply::Pdu(pdu) = peer.read_pdu().expect("an answer") else { panic!("no R2T") };
     let (r2t, _) = R2T::read_from_prefix(&pdu).expect("a complete header");
     assert_eq!(r2t.ch.pdu_type, pilotlight_nvme::pdu::PduType::R2T as u8, "{pdu:02x?}");
     r2t

@@ -98,7 +98,7 @@ rows! {
             let peer = &mut tcp();
             peer.send(&icreq(at, value)).expect("sent");
             let reply = peer.read_pdu().expect("an answer");
-            let pilotlight_host::raw::Reply::Pdu(pdu) = &reply else { panic!("byte {at}: {reply:?}") };
+            let pilotlight_peers::raw::Reply::Pdu(pdu) = &reply else { panic!("byte {at}: {reply:?}") };
             assert_eq!((pdu[0], pdu[11]), (PduType::ICResp as u8, 0), "an ICResp that grants no digest");
         }
         Answer::Served

@@ -1,9 +1,9 @@
 //! F7xx: I/O commands: opcodes, namespaces, ranges, SGLs.
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
 use pilotlight_nvme::command::{DsmRange, Sgl, dsm};
+use pilotlight_peers::raw::RawPeer;
 use zerocopy::IntoBytes;
 
 use super::answer::{Answer, completed, terminated};
@@ -96,7 +96,7 @@ rows! {
         let pdu = peer.capsule(Sqe { sgl: Sgl::transport(1 << 20), ..read(1, 0, 1) }, &[]);
         peer.send(&pdu).expect("sent");
         let reply = peer.read_pdu().expect("an answer");
-        let pilotlight_host::raw::Reply::Pdu(data) = reply else { panic!("{reply:?}") };
+        let pilotlight_peers::raw::Reply::Pdu(data) = reply else { panic!("{reply:?}") };
         assert_eq!((data[0], data.len()), (7, 24 + 4096));
         Answer::Served
     }

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::io::FLUSH;
 use pilotlight_nvme::fabrics::CNTLID_DYNAMIC;
 use pilotlight_nvmf_target::Limits;
+use pilotlight_peers::raw::RawPeer;
 
 use super::answer::{Answer, completed, ends};
 use super::fixture::{

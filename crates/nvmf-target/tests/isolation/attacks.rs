@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pilotlight_host::raw::RawPeer;
 use pilotlight_host::rng::Rng;
 use pilotlight_host::{ConnectOptions, Controller, Handshake};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::io::{READ, WRITE};
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
+use pilotlight_peers::raw::RawPeer;
 use zerocopy::IntoBytes;
 
 use crate::host_support::{NQN, Target};

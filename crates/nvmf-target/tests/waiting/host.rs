@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use pilotlight_host::raw::framed;
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{CapsuleCmd, CapsuleResp, CommonHeader, Digests, H2CData, IcReq, PduType, R2T, data_offset};
 use pilotlight_nvme::{Cqe, Sqe};
 use pilotlight_nvmf_target::Limits;
 use pilotlight_nvmf_target::testing::{Bench, NQN, Peer};
+use pilotlight_peers::raw::framed;
 use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
 use zerocopy::{FromBytes, IntoBytes};
 

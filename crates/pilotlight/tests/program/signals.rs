@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pilotlight_host::raw::{RawPeer, Reply};
 use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec};
 use pilotlight_nvme::command::{Sgl, Sqe, opcode};
 use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData};
+use pilotlight_peers::raw::{RawPeer, Reply};
 
 use crate::process::{Server, run, text};
 

@@ -22,7 +22,7 @@ const STALE: u8 = 0xee;
 const POLL_NS: u64 = 1_000;
 
 /// A channel, its buffers, and its requests.
-pub struct Driver {
+pub(crate) struct Driver {
     channel: Box<dyn Channel>,
     bell: Arc<Bell>,
     pool: BufferPool,
@@ -37,7 +37,7 @@ pub struct Driver {
 
 impl Driver {
     /// Opens a channel.
-    pub fn open(backend: &dyn Backend, depth: u32) -> Self {
+    pub(crate) fn open(backend: &dyn Backend, depth: u32) -> Self {
         Self {
             channel: backend.open_channel(depth).expect("a channel"),
             bell: Arc::new(Bell::new().expect("a descriptor")),
@@ -52,18 +52,18 @@ impl Driver {
     }
 
     /// Sets how many completions one poll may return.
-    pub fn completions_per_poll(&mut self, most: usize) {
+    pub(crate) fn completions_per_poll(&mut self, most: usize) {
         self.done = Vec::with_capacity(most);
         assert_eq!(self.done.capacity(), most);
     }
 
     /// Requests in flight, as counted by the driver.
-    pub fn in_flight(&self) -> usize {
+    pub(crate) fn in_flight(&self) -> usize {
         self.expected.len()
     }
 
     /// A request to submit. The buffer is longer than needed and filled with stale bytes.
-    pub fn request(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Request {
+    pub(crate) fn request(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Request {
         let bytes = blocks as usize * self.block_size;
         let buffer = matches!(op, Op::Read | Op::Write { .. }).then(|| {
             let len = (bytes + 1).min(crate::buffer::MAX_BUFFER);
@@ -79,17 +79,17 @@ impl Driver {
     }
 
     /// Blocks on loan, if the channel lends them.
-    pub fn lend(&mut self, lba: u64, blocks: u32) -> Option<Loan> {
+    pub(crate) fn lend(&mut self, lba: u64, blocks: u32) -> Option<Loan> {
         self.channel.lend(lba, blocks)
     }
 
     /// Ends a loan.
-    pub fn end_loan(&mut self, loan: Loan) {
+    pub(crate) fn end_loan(&mut self, loan: Loan) {
         self.channel.end_loan(loan);
     }
 
     /// Writes without a buffer, if the channel supports that.
-    pub fn write_now(&mut self, lba: u64, data: &[u8]) -> Option<Result<(), IoError>> {
+    pub(crate) fn write_now(&mut self, lba: u64, data: &[u8]) -> Option<Result<(), IoError>> {
         self.channel.write_now(lba, (data.len() / self.block_size) as u32, false, data)
     }
 
@@ -116,7 +116,7 @@ impl Driver {
     }
 
     /// Submits once. `Err` returns a busy request.
-    pub fn try_submit(&mut self, request: Request) -> Result<Tag, Request> {
+    pub(crate) fn try_submit(&mut self, request: Request) -> Result<Tag, Request> {
         let (tag, op, bytes) = (request.tag, request.op, request.blocks as usize * self.block_size);
         if tag % 2 == 0
             && let Some(result) = self.do_directly(&request)
@@ -145,7 +145,7 @@ impl Driver {
     }
 
     /// Submits, polling while the channel is busy.
-    pub fn submit(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Tag {
+    pub(crate) fn submit(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Tag {
         let mut request = self.request(op, lba, blocks, data);
         let started = Instant::now();
         loop {
@@ -164,14 +164,14 @@ impl Driver {
     }
 
     /// Drops a request that was not accepted.
-    pub fn discard(&mut self, request: Request) {
+    pub(crate) fn discard(&mut self, request: Request) {
         if let Some(buffer) = request.buffer {
             self.pool.free(buffer);
         }
     }
 
     /// Polls once; returns how many requests completed.
-    pub fn poll(&mut self) -> usize {
+    pub(crate) fn poll(&mut self) -> usize {
         self.now_ns += POLL_NS;
         let capacity = self.done.capacity();
         let before = self.expected.len();
@@ -189,12 +189,12 @@ impl Driver {
     }
 
     /// Sets how the channel signals completions.
-    pub fn set_completions(&mut self, how: CompletionMode) {
+    pub(crate) fn set_completions(&mut self, how: CompletionMode) {
         self.channel.set_completions(how, &self.bell);
     }
 
     /// Waits as an I/O thread does: for the bell, until a time, or not at all. Returns the channel's answer.
-    pub fn rest(&mut self) -> Wait {
+    pub(crate) fn rest(&mut self) -> Wait {
         self.bell.arm();
         let wait = self.channel.wait(self.now_ns);
         match wait {
@@ -214,7 +214,7 @@ impl Driver {
     }
 
     /// Results of requests that were not waited for by tag.
-    pub fn take_finished(&mut self) -> impl Iterator<Item = Result<Vec<u8>, IoError>> {
+    pub(crate) fn take_finished(&mut self) -> impl Iterator<Item = Result<Vec<u8>, IoError>> {
         self.finished.drain().map(|(_, (result, data))| result.map(|()| data))
     }
 
@@ -234,7 +234,7 @@ impl Driver {
     }
 
     /// Waits for a request. Returns the data of its buffer.
-    pub fn wait(&mut self, tag: Tag) -> Result<Vec<u8>, IoError> {
+    pub(crate) fn wait(&mut self, tag: Tag) -> Result<Vec<u8>, IoError> {
         let started = Instant::now();
         loop {
             if let Some((result, data)) = self.finished.remove(&tag) {
@@ -249,7 +249,7 @@ impl Driver {
     }
 
     /// Waits until nothing is in flight.
-    pub fn wait_for_all(&mut self) {
+    pub(crate) fn wait_for_all(&mut self) {
         let tags: Vec<_> = self.expected.keys().copied().collect();
         for tag in tags {
             let result = self.wait(tag);
@@ -258,18 +258,18 @@ impl Driver {
     }
 
     /// Submits a request and waits for it.
-    pub fn run(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Result<Vec<u8>, IoError> {
+    pub(crate) fn run(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Result<Vec<u8>, IoError> {
         let tag = self.submit(op, lba, blocks, data);
         self.wait(tag)
     }
 
     /// Reads.
-    pub fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, IoError> {
+    pub(crate) fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, IoError> {
         self.run(Op::Read, lba, blocks, None)
     }
 
     /// Writes whole blocks.
-    pub fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), IoError> {
+    pub(crate) fn write(&mut self, lba: u64, data: &[u8]) -> Result<(), IoError> {
         let blocks = (data.len() / self.block_size) as u32;
         self.run(Op::Write { fua: false }, lba, blocks, Some(data)).map(drop)
     }

@@ -11,11 +11,13 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 
 use super::message::{Kind, Parser, Part};
 use super::{BareReport, BareSpec, Requests};
-use crate::clock;
-use crate::connection::SCRATCH_LEN;
-use crate::load::report::Latency;
-use crate::rng::Rng;
-use crate::transmit::MAX_SLICES;
+use pilotlight_host::load::new_histogram;
+use pilotlight_host::load::report::Latency;
+use pilotlight_host::rng::Rng;
+use pilotlight_host::{SCRATCH_LEN, clock};
+
+/// Buffers of one `sendmsg`, as the host has.
+const MAX_SLICES: usize = 128;
 
 /// Keeps `spec.depth` requests in flight on `stream` for `runtime_ns`, counted from the first response.
 ///
@@ -103,7 +105,7 @@ impl<'a> Client<'a> {
             first: 0,
             free: spec.depth,
             responses: 0,
-            latency: crate::load::new_histogram(),
+            latency: new_histogram(),
         }
     }
 

@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 
 use super::message::{HEADER, Kind, Parser, Part};
 use super::{BareSpec, Requests};
-use crate::rng::Rng;
+use pilotlight_host::rng::Rng;
 
 /// Most messages in one `sendmsg`: two slices each.
 const MAX_BATCH: usize = 64;

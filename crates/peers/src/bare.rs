@@ -26,7 +26,7 @@ mod server;
 pub use client::drive;
 pub use server::serve;
 
-use crate::load::report::Latency;
+use pilotlight_host::load::report::Latency;
 
 /// Requests that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use pilotlight_nvme::{Cqe, Sqe};
 use socket2::{Domain, Protocol, Socket, Type};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::connection::Handshake;
+use pilotlight_host::Handshake;
 
 /// Longest PDU that is read.
 const MAX_PDU: usize = 4 << 20;
