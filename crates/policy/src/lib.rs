@@ -45,5 +45,5 @@ pub use hybrid_poll::HybridPoll;
 pub use interrupt::Interrupt;
 pub use pacer::Pacer;
 pub use parameter::{ParameterError, Setting};
-pub use registry::{BuildError, Entry, NAMES, POLICIES, build, by_name, parameters};
+pub use registry::{BuildError, Entry, NAMES, Needs, POLICIES, build, by_name, parameters};
 pub use sandman::Sandman;

@@ -27,10 +27,23 @@ pub struct Entry {
     pub name: &'static str,
     /// Its behaviour, in one line.
     pub summary: &'static str,
+    /// What it needs of the machine beyond cores that can sleep.
+    pub needs: Needs,
     /// Its parameters with these settings applied; the defaults if the settings are invalid.
     pub parameters: fn(&[(&str, &str)]) -> Vec<Setting>,
     /// Creates it; settings apply in this order.
     pub build: Builder,
+}
+
+/// What a policy needs of a machine; without it, it is refused with the missing feature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Frequencies of cores that can be set.
+    Frequencies,
+    /// A reading of power, and a budget.
+    Power,
 }
 
 /// Creates a policy from `(key, value)` pairs.
@@ -64,52 +77,60 @@ pub const NAMES: [&str; POLICIES.len()] = {
 };
 
 /// All policies.
-pub const POLICIES: [Entry; 19] = [
+pub const POLICIES: &[Entry] = &[
     Entry {
         name: "static",
         summary: "every core polls, I/O threads stay where they are (SPDK)",
+        needs: Needs::Nothing,
         parameters: |_| Vec::new(),
         build: |settings| without_parameters("static", Static, settings),
     },
     Entry {
         name: "interrupt",
         summary: "every I/O thread waits in the kernel (Linux)",
+        needs: Needs::Nothing,
         parameters: |_| Vec::new(),
         build: |settings| without_parameters("interrupt", Interrupt, settings),
     },
     Entry {
         name: governor::NAME,
         summary: "every core polls, at a frequency that follows its load (SPDK's governor)",
+        needs: Needs::Frequencies,
         parameters: |settings| governor::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Governor::new(governor::Parameters::read(settings)?))),
     },
     Entry {
         name: dynamic::NAME,
         summary: "busy I/O threads fill few cores, the others sleep in the kernel (SPDK's dynamic scheduler)",
+        needs: Needs::Nothing,
         parameters: |settings| dynamic::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Dynamic::new(dynamic::Parameters::read(settings)?))),
     },
     Entry {
         name: hybrid_poll::NAME,
         summary: "every core polls, and pauses half a request's service time between two polls (hybrid polling)",
+        needs: Needs::Nothing,
         parameters: |settings| hybrid_poll::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(HybridPoll::new(hybrid_poll::Parameters::read(settings)?))),
     },
     Entry {
         name: sandman::NAME,
         summary: "few cores poll, the others sleep until a burst arrives (SANDMAN)",
+        needs: Needs::Nothing,
         parameters: |settings| Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(sandman(settings)?)),
     },
     Entry {
         name: adaptive::NAME,
         summary: "the fewest cores within a latency tolerance, waiting in the kernel; more at once for a burst",
+        needs: Needs::Nothing,
         parameters: |settings| adaptive::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Adaptive::new(adaptive::Parameters::read(settings)?))),
     },
     Entry {
         name: pass_parameters::NAME,
         summary: "another policy under a power budget that is divided between CPU and drives by need (PASS)",
+        needs: Needs::Power,
         parameters: |settings| pass_parameters::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
         build: |settings| {
             let (own, inner) = of_inner(settings);
@@ -121,6 +142,7 @@ pub const POLICIES: [Entry; 19] = [
     Entry {
         name: thunderbolt::NAME,
         summary: "as dynamic, under a power budget enforced by a randomized quota of CPU time (Google's Thunderbolt)",
+        needs: Needs::Power,
         parameters: |settings| thunderbolt::Parameters::read(&of_inner(settings).0).unwrap_or_default().list(),
         build: |settings| {
             let (own, inner) = of_inner(settings);
@@ -134,60 +156,70 @@ pub const POLICIES: [Entry; 19] = [
     Entry {
         name: RAPL_ONLY.name,
         summary: "as static, under a power budget enforced by the power limits of the CPU packages (PASS's RAPL baseline)",
+        needs: Needs::Power,
         parameters: |settings| budget_parameters(&RAPL_ONLY, settings),
         build: |settings| single_knob(&RAPL_ONLY, settings),
     },
     Entry {
         name: CPU_BANDWIDTH.name,
         summary: "as static, under a power budget enforced by a quota of CPU time (PASS's CPU bandwidth baseline)",
+        needs: Needs::Power,
         parameters: |settings| budget_parameters(&CPU_BANDWIDTH, settings),
         build: |settings| single_knob(&CPU_BANDWIDTH, settings),
     },
     Entry {
         name: CPU_JAILING.name,
         summary: "as static, under a power budget enforced by the number of polling cores (PASS's CPU jailing baseline)",
+        needs: Needs::Power,
         parameters: |settings| budget_parameters(&CPU_JAILING, settings),
         build: |settings| single_knob(&CPU_JAILING, settings),
     },
     Entry {
         name: SSD_BANDWIDTH.name,
         summary: "as static, under a power budget enforced by bandwidth caps of namespaces (PASS's SSD bandwidth baseline)",
+        needs: Needs::Power,
         parameters: |settings| budget_parameters(&SSD_BANDWIDTH, settings),
         build: |settings| single_knob(&SSD_BANDWIDTH, settings),
     },
     Entry {
         name: pacer::NAME,
         summary: "few cores at a low frequency while load is steady, within a latency tolerance (PACER)",
+        needs: Needs::Nothing,
         parameters: |settings| pacer_parameters(&[], settings),
         build: |settings| pacer(pacer::NAME, &[], settings),
     },
     Entry {
         name: "pg",
         summary: "as pacer, with the number of cores alone (PACER's power gating)",
+        needs: Needs::Nothing,
         parameters: |settings| pacer_parameters(&CORES, settings),
         build: |settings| pacer("pg", &CORES, settings),
     },
     Entry {
         name: "dvfs",
         summary: "as pacer, with the frequency alone (PACER's DVFS)",
+        needs: Needs::Frequencies,
         parameters: |settings| pacer_parameters(&FREQUENCY, settings),
         build: |settings| pacer("dvfs", &FREQUENCY, settings),
     },
     Entry {
         name: ondemand::NAME,
         summary: "every core polls, at a frequency in proportion to its load (Linux's ondemand governor)",
+        needs: Needs::Frequencies,
         parameters: |settings| ondemand::Parameters::read(settings).unwrap_or_default().list(),
         build: |settings| Ok(Box::new(Ondemand::new(ondemand::Parameters::read(settings)?))),
     },
     Entry {
         name: NATIVE,
         summary: "every core polls at its highest frequency (PACER's baseline without power saving)",
+        needs: Needs::Nothing,
         parameters: |_| Vec::new(),
         build: |settings| without_parameters(NATIVE, Native::default(), settings),
     },
     Entry {
         name: SSD_APST,
         summary: "as native, and drives may enter all their idle states (PACER, Table I)",
+        needs: Needs::Nothing,
         parameters: |_| Vec::new(),
         build: |settings| without_parameters(SSD_APST, Native::with_drives(), settings),
     },
@@ -200,7 +232,7 @@ const FREQUENCY: [(&str, &str); 1] = [("adapt", "frequency")];
 /// The policy of this name.
 #[must_use]
 pub fn by_name(name: &str) -> Option<Entry> {
-    POLICIES.into_iter().find(|entry| entry.name == name)
+    POLICIES.iter().copied().find(|entry| entry.name == name)
 }
 
 /// The parameters of a policy, with their defaults; `None` if it does not exist.

@@ -31,7 +31,7 @@ const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
 /// Every policy; `sandman` with different guards and as in the steps of Figure 11.
-const POLICIES: [(&str, Settings); 56] = [
+const POLICIES: &[(&str, Settings)] = &[
     ("static", &[]),
     ("interrupt", &[]),
     ("governor", &[INTERVAL]),

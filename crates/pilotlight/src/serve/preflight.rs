@@ -167,6 +167,7 @@ fn has_no_file(namespace: &NamespaceConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use pilotlight_nvmf_target::config::{Limits, SubsystemConfig};
+    use pilotlight_policy::{Needs, POLICIES};
     use pilotlight_reactor::{Idle, RuntimeOptions};
 
     use super::*;
@@ -182,23 +183,10 @@ mod tests {
 
     #[test]
     fn an_unsupported_policy_is_refused() {
-        // the others need frequencies or a reading of power
-        let can = [
-            "static",
-            "interrupt",
-            "dynamic",
-            "hybrid-poll",
-            "sandman",
-            "adaptive",
-            "pacer",
-            "pg",
-            "native",
-            "ssd-apst",
-        ];
-        for name in pilotlight_policy::NAMES {
-            let problem = problem(name);
+        for entry in POLICIES {
+            let problem = problem(entry.name);
             let is_error = problem.as_ref().is_some_and(Problem::is_error);
-            assert_ne!(is_error, can.contains(&name), "{name}: {problem:?}");
+            assert_eq!(is_error, entry.needs != Needs::Nothing, "{}: {problem:?}", entry.name);
         }
         let problem = problem("governor").unwrap();
         assert!(problem.what.contains("policy governor needs") && !problem.help.is_empty(), "{problem:?}");

@@ -78,14 +78,14 @@ mod tests {
 
     #[test]
     fn threads_leave_a_core_until_it_is_healthy() {
-        assert_eq!(surged(&[3_000, 3_000]), [], "healthy");
+        assert!(surged(&[3_000, 3_000]).is_empty(), "healthy");
         assert_eq!(surged(&[2_000, 3_500, 3_500]), [0], "without the first it is healthy");
         assert_eq!(
             surged(&[3_500, 3_500, 3_000]),
             [0, 1],
             "overloaded: a thread that leaves frees nothing, the last stays"
         );
-        assert_eq!(surged(&[10_000]), [], "alone");
+        assert!(surged(&[10_000]).is_empty(), "alone");
     }
 
     #[test]

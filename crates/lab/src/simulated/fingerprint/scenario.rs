@@ -15,7 +15,7 @@ use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
-pub const ADDED: [(u8, &str, &str, &str); 20] = [
+pub const ADDED: &[(u8, &str, &str, &str)] = &[
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
     (3, "dvfs", "forecast", "2"),
@@ -39,12 +39,12 @@ pub const ADDED: [(u8, &str, &str, &str); 20] = [
 ];
 
 /// Parameters that are presets of others, which are encoded instead.
-const DERIVED: [(&str, &str); 5] =
-    [("sandman", "guards"), ("sandman", "variant"), ("pacer", "variant"), ("pg", "variant"), ("dvfs", "variant")];
+const DERIVED: &[(&str, &str)] =
+    &[("sandman", "guards"), ("sandman", "variant"), ("pacer", "variant"), ("pg", "variant"), ("dvfs", "variant")];
 
 /// Values of parameters that are encoded under an earlier name: policy, key, value, encoded value.
-const RENAMED: [(&str, &str, &str, &str); 2] =
-    [("sandman", "after_sleep", "empty", "anew"), ("sandman", "after_sleep", "zeros", "quiet")];
+const RENAMED: &[(&str, &str, &str, &str)] =
+    &[("sandman", "after_sleep", "empty", "anew"), ("sandman", "after_sleep", "zeros", "quiet")];
 
 /// The fingerprint of a point under a policy, without the machine.
 ///
