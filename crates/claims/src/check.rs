@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::claim::{Claim, Relation};
 use super::map::{Check, Map, Row};
 use super::order::Term;
-use super::quantity::{Over, Quantity, Selection};
+use super::quantity::{Aggregation, Quantity, Selection};
 
 /// A row of the map that does not match its claim.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -54,8 +54,8 @@ fn takes_the_point_that_meets_a_bound(claim: &Claim, row: &Row) -> bool {
         return false;
     }
     let lenient = match claim.relation {
-        Some(Relation::Ge) => Over::Max,
-        Some(Relation::Le) => Over::Min,
+        Some(Relation::Ge) => Aggregation::Max,
+        Some(Relation::Le) => Aggregation::Min,
         _ => return false,
     };
     *over == lenient

@@ -13,7 +13,7 @@ use super::crossover::Crossover;
 use super::order::{Order, Statement, Term};
 use super::point::Pattern;
 use super::problem::Problem;
-use super::quantity::{Compare, Over, Quantity, Selection};
+use super::quantity::{Aggregation, Compare, Quantity, Selection};
 
 /// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
@@ -209,7 +209,7 @@ struct RawRow {
     point: Option<String>,
     versus: Option<RawTerm>,
     compare: Option<Compare>,
-    over: Option<Over>,
+    over: Option<Aggregation>,
     also: Option<Vec<RawSelection>>,
     unit: Option<String>,
     factor: Option<f64>,

@@ -5,7 +5,7 @@ use pilotlight_stats::Estimate;
 use super::claim::{Claim, Relation};
 use super::discriminator::{self, DiscriminatorSearch};
 use super::lab::{Assessment, Lab, Variants};
-use super::quantity::{Measurement, Over, Quantity};
+use super::quantity::{Aggregation, Measurement, Quantity};
 use super::saturated::merge_runs;
 use super::verdict::{self, Holds, Target, Tiers};
 
@@ -21,8 +21,8 @@ impl Lab<'_> {
             return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
         };
         let end = match relation {
-            Relation::RangeLo => Some(Over::Min),
-            Relation::RangeHi => Some(Over::Max),
+            Relation::RangeLo => Some(Aggregation::Min),
+            Relation::RangeHi => Some(Aggregation::Max),
             _ => None,
         };
         if end.is_some() && quantity.over.is_some() {
@@ -37,7 +37,7 @@ impl Lab<'_> {
         into.tiers = tiers(ours.estimate)?;
         into.verdict = into.tiers.verdict();
         into.error_percent = verdict::error(relation, paper, null, ours.estimate.value).map(|error| 100.0 * error);
-        let mean = quantity.over == Some(Over::Geomean);
+        let mean = quantity.over == Some(Aggregation::Geomean);
         let point = if mean { "geometric mean over its points".to_owned() } else { ours.point.words() };
         into.note = format!("{}, {point}", quantity.of.experiment);
         (into.null, into.evidence) = (null, !verdict::trivial_meets(relation, paper, null));

@@ -38,7 +38,7 @@ pub struct Quantity {
     /// The comparison.
     pub compare: Compare,
     /// Aggregation over several points.
-    pub over: Option<Over>,
+    pub over: Option<Aggregation>,
     /// Further points to take the extreme over.
     pub also: Vec<(Selection, Option<Selection>)>,
     /// The unit of the results, if it differs from the claim's.
@@ -70,7 +70,7 @@ pub enum Compare {
 /// Aggregation over several points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Over {
+pub enum Aggregation {
     /// The greatest value.
     Max,
     /// The least value.
@@ -273,10 +273,10 @@ impl Quantity {
             (logarithms.sum::<f64>() / found.len() as f64).exp()
         };
         let (value, low, high) = match over {
-            Over::Max => (greatest(|e| e.value), greatest(|e| e.low), greatest(|e| e.high)),
-            Over::Min => (least(|e| e.value), least(|e| e.low), least(|e| e.high)),
-            Over::All => (found[(found.len() - 1) / 2].estimate.value, least(|e| e.low), greatest(|e| e.high)),
-            Over::Geomean => (geomean(|e| e.value), geomean(|e| e.low), geomean(|e| e.high)),
+            Aggregation::Max => (greatest(|e| e.value), greatest(|e| e.low), greatest(|e| e.high)),
+            Aggregation::Min => (least(|e| e.value), least(|e| e.low), least(|e| e.high)),
+            Aggregation::All => (found[(found.len() - 1) / 2].estimate.value, least(|e| e.low), greatest(|e| e.high)),
+            Aggregation::Geomean => (geomean(|e| e.value), geomean(|e| e.low), geomean(|e| e.high)),
         };
         let n = found.iter().map(|found| found.estimate.n).min().unwrap_or(0);
         let saturated = found.iter().flat_map(|found| found.saturated.clone()).collect();

@@ -45,7 +45,7 @@ fn settings(body: &str) -> Vec<(String, String)> {
 
 /// Policies with this parameter.
 fn with_parameter(key: &str) -> impl Iterator<Item = Entry> {
-    registry::POLICIES.into_iter().filter(move |entry| (entry.parameters)(&[]).iter().any(|one| one.key == key))
+    registry::POLICIES.iter().copied().filter(move |entry| (entry.parameters)(&[]).iter().any(|one| one.key == key))
 }
 
 /// Whether this is the paper's value for every policy with the parameter; true for fields that are not parameters.

@@ -41,7 +41,7 @@ Exit codes:
 #[command(after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct CheckArgs {
     #[command(subcommand)]
-    what: What,
+    what: Check,
 
     /// Parallel runs [default: one per core]
     #[arg(long, value_name = "COUNT", global = true)]
@@ -50,7 +50,7 @@ pub(crate) struct CheckArgs {
 
 /// The kind of check.
 #[derive(Clone, Debug, Subcommand)]
-enum What {
+enum Check {
     /// Recompute a random share of simulated results and compare each value exactly
     #[command(after_long_help = EXAMPLES)]
     Results(ResultsArgs),
@@ -103,9 +103,9 @@ fn time(text: &str) -> Result<Duration, String> {
 pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let workers = workers(args.workers);
     match &args.what {
-        What::Results(args) if args.restamp => restamp::run(args, workers),
-        What::Results(args) => recheck(args, workers),
-        What::Sentinels { bless } => sentinels(*bless, workers),
+        Check::Results(args) if args.restamp => restamp::run(args, workers),
+        Check::Results(args) => recheck(args, workers),
+        Check::Sentinels { bless } => sentinels(*bless, workers),
     }
 }
 

@@ -36,14 +36,14 @@ pub struct Parameters {
     /// From this load on a core goes to the highest frequency.
     pub max_threshold_ppm: u32,
     /// How the frequency rises.
-    pub up: Up,
+    pub up: Increase,
     /// Whether the higher load of two siblings counts for both.
     pub siblings: bool,
 }
 
 /// How the frequency rises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Up {
+pub enum Increase {
     /// One step of the range in each interval.
     Step,
     /// To the highest frequency at once.
@@ -59,7 +59,7 @@ impl Default for Parameters {
             min_threshold_ppm,
             up_threshold_ppm,
             max_threshold_ppm,
-            up: Up::Step,
+            up: Increase::Step,
             siblings: true,
         }
     }
@@ -98,7 +98,7 @@ const TABLE: [Parameter<Parameters>; 6] = [
         key: "up",
         meaning: "how the frequency rises: by a step (SPDK), or to the highest (as measured in SANDMAN 3.4)",
         allowed: "step or max",
-        get: |p| if p.up == Up::Step { "step" } else { "max" }.to_owned(),
+        get: |p| if p.up == Increase::Step { "step" } else { "max" }.to_owned(),
         set: |p, v| put(&mut p.up, up(v)),
     },
     Parameter {
@@ -110,10 +110,10 @@ const TABLE: [Parameter<Parameters>; 6] = [
     },
 ];
 
-fn up(value: &str) -> Option<Up> {
+fn up(value: &str) -> Option<Increase> {
     match value {
-        "step" => Some(Up::Step),
-        "max" => Some(Up::Max),
+        "step" => Some(Increase::Step),
+        "max" => Some(Increase::Max),
         _ => None,
     }
 }
@@ -155,7 +155,7 @@ impl Rule for Parameters {
             load if load < u64::from(self.min_threshold_ppm) => frequency.lowest_khz,
             load if load >= u64::from(self.max_threshold_ppm) => frequency.highest_khz,
             load if load < u64::from(self.up_threshold_ppm) => frequency.values.down(frequency.khz),
-            _ if self.up == Up::Max => frequency.highest_khz,
+            _ if self.up == Increase::Max => frequency.highest_khz,
             _ => frequency.values.up(frequency.khz),
         }
     }

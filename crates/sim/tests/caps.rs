@@ -65,13 +65,13 @@ fn scenario() -> Scenario {
     scenario
 }
 
-struct Ran {
+struct RunResult {
     outcome: Outcome,
     capabilities: Capabilities,
     last: Vec<Reading>,
 }
 
-impl Ran {
+impl RunResult {
     /// MiB per second of each host.
     fn hosts(&self) -> Vec<u64> {
         let hosts = self.outcome.latency.iter();
@@ -85,7 +85,7 @@ impl Ran {
 }
 
 /// Runs in both engines, which must agree.
-fn capped(caps: &[(Scope, u64)]) -> Ran {
+fn capped(caps: &[(Scope, u64)]) -> RunResult {
     let scenario = scenario();
     let last = Arc::new(Mutex::new(Vec::new()));
     let policy = || Box::new(Capper { caps: caps.to_vec(), wanted: Vec::new(), last: Arc::clone(&last) });
@@ -93,7 +93,7 @@ fn capped(caps: &[(Scope, u64)]) -> Ran {
     let fast = last.lock().unwrap().clone();
     assert_eq!(outcome, run_naive(&scenario, policy(), &mut std::io::sink()).unwrap());
     assert_eq!(fast, *last.lock().unwrap(), "both engines read the same");
-    Ran { outcome, capabilities: capabilities(&scenario), last: fast }
+    RunResult { outcome, capabilities: capabilities(&scenario), last: fast }
 }
 
 #[test]

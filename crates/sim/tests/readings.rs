@@ -68,18 +68,18 @@ fn scenario() -> Scenario {
     scenario
 }
 
-struct Ran {
+struct RunResult {
     outcome: Outcome,
     trace: Vec<u8>,
     sources: Vec<Source>,
     samples: Vec<(u64, Vec<Reading>)>,
 }
 
-fn ran(reads: bool, naive: bool) -> Ran {
+fn ran(reads: bool, naive: bool) -> RunResult {
     ran_with(None, reads, naive)
 }
 
-fn ran_with(meter: Option<SensorModel>, reads: bool, naive: bool) -> Ran {
+fn ran_with(meter: Option<SensorModel>, reads: bool, naive: bool) -> RunResult {
     let mut scenario = scenario();
     scenario.sensors.meter = meter;
     let policy = Reader { reads, ..Reader::default() };
@@ -88,7 +88,7 @@ fn ran_with(meter: Option<SensorModel>, reads: bool, naive: bool) -> Ran {
     let engine = if naive { run_naive } else { run_traced };
     let outcome = engine(&scenario, Box::new(policy), &mut trace).unwrap();
     let (samples, sources) = (samples.lock().unwrap().clone(), sources.lock().unwrap().clone());
-    Ran { outcome, trace, sources, samples }
+    RunResult { outcome, trace, sources, samples }
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn both_engines_read_the_same() {
 
 #[test]
 fn power_is_that_of_the_run_a_lag_later() {
-    let Ran { outcome, sources, samples, .. } = ran(true, false);
+    let RunResult { outcome, sources, samples, .. } = ran(true, false);
     let find =
         |of, quantity| sources.iter().position(|source| source.scope == of && source.quantity == quantity).unwrap();
     let (server, package) = (find(Scope::Server, Quantity::PowerUw), find(Scope::Package(0), Quantity::PowerUw));
@@ -175,7 +175,7 @@ fn a_meter_is_delayed_averaged_and_quantised() {
 
 #[test]
 fn bytes_and_latencies_are_those_of_the_requests() {
-    let Ran { outcome, sources, samples, .. } = ran(true, false);
+    let RunResult { outcome, sources, samples, .. } = ran(true, false);
     let of = |quantity| {
         let sources = sources.iter().enumerate().filter(move |(_, source)| source.quantity == quantity);
         sources.map(|(at, _)| at).collect::<Vec<_>>()

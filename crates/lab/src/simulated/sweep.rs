@@ -112,7 +112,7 @@ pub struct Sweep<'a> {
 }
 
 /// The outcome of a run, with that of a sampled replay.
-struct Ran {
+struct RunResult {
     outcome: Outcome,
     sampled: Option<SampledReplay>,
     /// Polling intervals, if they are a metric.
@@ -355,7 +355,7 @@ impl<'a> Sweep<'a> {
         let warm_up = warm_up.clone().map_err(failed)?;
         let mut ran = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
         let energies = std::mem::take(&mut ran.outcome.family);
-        let measured = |ran: &Ran, variant: &Variant| {
+        let measured = |ran: &RunResult, variant: &Variant| {
             let run = self.measure(job, ran, variant, warm_up).map_err(failed);
             run.map(|run| (self.key(job, variant), run))
         };
@@ -368,7 +368,7 @@ impl<'a> Sweep<'a> {
     }
 
     /// The values of a run.
-    fn measure(&self, job: &Job, ran: &Ran, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
+    fn measure(&self, job: &Job, ran: &RunResult, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
         let cores = self.policy(job).topology.unwrap_or(experiment.topology);
@@ -397,7 +397,7 @@ impl<'a> Sweep<'a> {
         self.bench.machine.machine(&changes).map_err(|error| error.to_string())
     }
 
-    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<Ran, String> {
+    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<RunResult, String> {
         let (point, policy) = (self.point(job), self.policy(job));
         let scenario = self.scenario(job, replication, warm_up_ns)?;
         let settings = scenario::settings(policy);
@@ -408,16 +408,16 @@ impl<'a> Sweep<'a> {
             let sample = &sample.with_policies(&point.experiment.policies);
             let run = replay::sampled::Run { trace, sample, scenario: &scenario, policy: &build, engine };
             let (outcome, sampled) = self.replays.run(&run)?;
-            return Ok(Ran { outcome, sampled: Some(sampled), polls: None });
+            return Ok(RunResult { outcome, sampled: Some(sampled), polls: None });
         }
         let drives = scenario.drives.len() as u16;
         let source =
             trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
         if point.experiment.metrics.iter().any(|metric| metric == metrics::POLLING_INTERVAL) {
             let ran = pilotlight_sim::run_polls(&scenario, build()?).map_err(|error| error.to_string())?;
-            return Ok(Ran { outcome: ran.0, sampled: None, polls: Some(ran.1) });
+            return Ok(RunResult { outcome: ran.0, sampled: None, polls: Some(ran.1) });
         }
-        Ok(Ran { outcome: engine(&scenario, build()?, source)?, sampled: None, polls: None })
+        Ok(RunResult { outcome: engine(&scenario, build()?, source)?, sampled: None, polls: None })
     }
 
     fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {

@@ -115,11 +115,11 @@ fn create(path: &Path) -> anyhow::Result<(Writer<Packed>, PathBuf)> {
 pub(super) struct Bar {
     bar: ProgressBar,
     started: Instant,
-    of: Of,
+    of: Length,
 }
 
 /// The unit of the bar's length.
-enum Of {
+enum Length {
     /// Bytes of a file.
     File(Position),
     /// Nanoseconds of a span.
@@ -128,14 +128,14 @@ enum Of {
 
 impl Bar {
     fn of_file(position: Position) -> Self {
-        Self::new(position.total_bytes(), Of::File(position))
+        Self::new(position.total_bytes(), Length::File(position))
     }
 
     pub(super) fn of_span(span_ns: u64) -> Self {
-        Self::new(Some(span_ns), Of::Span)
+        Self::new(Some(span_ns), Length::Span)
     }
 
-    fn new(length: Option<u64>, of: Of) -> Self {
+    fn new(length: Option<u64>, of: Length) -> Self {
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
         let template = if length.is_some() { "{wide_bar} {percent} %, {msg}" } else { "{spinner} {msg}" };
         let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -151,8 +151,8 @@ impl Bar {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_position(match &self.of {
-            Of::File(position) => position.read_bytes(),
-            Of::Span => at_ns,
+            Length::File(position) => position.read_bytes(),
+            Length::Span => at_ns,
         });
         let per_s = requests as f64 / elapsed.as_secs_f64();
         self.bar.set_message(format!("{requests} requests, {:.2} M/s", per_s / 1e6));

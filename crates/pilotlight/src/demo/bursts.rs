@@ -169,7 +169,7 @@ pub(super) fn measure(stage: &Stage, bursts: &Bursts, policy: &str, round: u32) 
     let quiet = stage.load(bursts.quiet_spec(stage.reactors(), round)?)?;
     let (after, elapsed_ns) = (stage.stats(), began.elapsed().as_nanos() as u64);
     let burst = stage.load(bursts.burst_spec(stage.reactors(), round)?)?;
-    let took = Took::between(&before, &after);
+    let took = ReactorTimes::between(&before, &after);
     let share = |ns: u64| ns as f64 / elapsed_ns.max(1) as f64;
     let quiet_uw = modelled_uw(took.awake_ns, took.asleep_ns, elapsed_ns, &profile()?);
     Ok(Sample { quiet_cpu: share(took.cpu_ns), quiet_awake: share(took.awake_ns), quiet_uw, quiet, burst })
@@ -181,7 +181,7 @@ pub(super) fn profile() -> anyhow::Result<PowerProfile> {
 }
 
 /// Sums over all reactors, in nanoseconds.
-struct Took {
+struct ReactorTimes {
     cpu_ns: u64,
     /// Busy, and polling without finding work.
     awake_ns: u64,
@@ -189,7 +189,7 @@ struct Took {
     asleep_ns: [u64; 3],
 }
 
-impl Took {
+impl ReactorTimes {
     fn between(before: &RuntimeStats, after: &RuntimeStats) -> Self {
         let sum = |of: &dyn Fn(&pilotlight_reactor::ReactorStats) -> u64| -> u64 {
             let all = |stats: &RuntimeStats| stats.reactors.iter().map(of).sum::<u64>();

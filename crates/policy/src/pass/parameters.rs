@@ -14,12 +14,12 @@ pub struct Parameters {
     /// Parameters of every policy with a budget.
     pub common: Common,
     /// Its own parameters.
-    pub own: Own,
+    pub own: PassParameters,
 }
 
 /// Parameters of `pass` only.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Own {
+pub struct PassParameters {
     /// Time between two samples of bandwidth, in nanoseconds.
     pub sample_interval_ns: u64,
     /// Configuration at the start.
@@ -43,7 +43,7 @@ pub enum Begin {
 
 pub(crate) const DEFAULT_PROFILE: &str = "pass-xeon-gold-6430";
 
-const OWN: [Parameter<Own>; 5] = [
+const OWN: [Parameter<PassParameters>; 5] = [
     Parameter {
         key: "sample_interval",
         meaning: "time between the five samples of bandwidth that find the bottleneck (100ms; the artifact: 500ms)",
@@ -78,7 +78,7 @@ const OWN: [Parameter<Own>; 5] = [
     quota_period(|p| period(p.period_ns), |p, v| set_period(&mut p.period_ns, v)),
 ];
 
-impl Default for Own {
+impl Default for PassParameters {
     fn default() -> Self {
         let profile = Profile::named(DEFAULT_PROFILE).expect("a test reads it");
         Self { sample_interval_ns: 100_000_000, begin: Begin::Within, rebalances: true, profile, period_ns: None }

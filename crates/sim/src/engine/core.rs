@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use pilotlight_plant::{CompletionMode, Rounds};
 
 use super::quota::CoreQuota;
-use super::shared::{At, Change, Message, MessageKind, Shared, scaled};
+use super::shared::{Change, CoreTime, Message, MessageKind, Shared, scaled};
 use crate::rng::Stream;
 use crate::trace::{RecordKind, State, THROTTLED};
 
@@ -557,7 +557,7 @@ impl Core {
             self.now_ns += step_ns;
             return false;
         }
-        let took_ns = shared.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
+        let took_ns = shared.poll(thread, CoreTime { core: self.id, now_ns: self.now_ns, factor: self.factor });
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;

@@ -4,7 +4,7 @@ use pilotlight_plant::CompletionMode;
 
 use super::background::{self, Background};
 use super::request::{Job, RequestTemplate, Shape, Submission};
-use super::shared::{Answer, At, IoThread, Shared, scaled};
+use super::shared::{Answer, CoreTime, IoThread, Shared, scaled};
 use crate::machine::PollCosts;
 use crate::scenario::Step;
 use crate::trace::{RecordKind, Recorder};
@@ -12,7 +12,7 @@ use crate::trace::{RecordKind, Recorder};
 /// A poll step sees the events until `now_ns`; answers and commands leave as their time is spent. It borrows the parts of [`Shared`]
 /// separately, so that its thread is looked up once.
 struct PollStep<'f, 'a> {
-    at: At,
+    at: CoreTime,
     costs: &'f PollCosts,
     plans: &'f [RequestTemplate<'a>],
     io: &'f mut IoThread,
@@ -33,7 +33,7 @@ struct PollStep<'f, 'a> {
 impl Shared<'_> {
     /// Runs a poll step of a thread with work; returns its duration.
     #[inline(never)] // once, with all that it calls inside; the compiler else shares parts of it, at 69 instructions a request
-    pub(crate) fn poll(&mut self, thread: u16, at: At) -> u64 {
+    pub(crate) fn poll(&mut self, thread: u16, at: CoreTime) -> u64 {
         let Self { machine, plans, threads, jobs, submissions, answers, recorder, due_ns, background, .. } = self;
         let io = &mut threads[usize::from(thread)];
         let extra_ns = if io.mode == CompletionMode::Interrupt { machine.kernel.request_ns } else { 0 };
@@ -77,7 +77,7 @@ impl Shared<'_> {
     /// Finishes a poll step that has spent `cost_ns` so far: starts background I/O if the thread has no requests. Returns its duration.
     #[cold]
     #[inline(never)]
-    fn start_background(&mut self, thread: u16, at: At, mut cost_ns: u32) -> u64 {
+    fn start_background(&mut self, thread: u16, at: CoreTime, mut cost_ns: u32) -> u64 {
         while self.threads[usize::from(thread)].in_progress == 0 {
             let Some(begun) = self.background.begin(thread, at.now_ns) else { break };
             let background::StartedIo { number: job, write, bytes } = begun;

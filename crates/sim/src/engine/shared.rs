@@ -398,7 +398,7 @@ pub(crate) fn scaled(cost_ns: u32, factor: u32) -> u64 {
 
 /// Core, time and speed of a poll step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At {
+pub(crate) struct CoreTime {
     pub(crate) core: u16,
     pub(crate) now_ns: u64,
     /// Cost of a nanosecond at full speed, in 1/65536.

@@ -24,13 +24,13 @@ pub(crate) fn run(sim: &mut Simulation<'_>) {
 
 /// The latest end of a window that begins at `from_ns`.
 fn limit(sim: &mut Simulation<'_>, from_ns: u64, longest_ns: u64) -> u64 {
-    let calm = calm(sim);
+    let stability = stability(sim);
     let epoch_ns = (from_ns / EPOCH_NS + 1) * EPOCH_NS;
     let mut until_ns = from_ns + longest_ns;
-    if calm != Calm::Lasting {
+    if stability != Stability::Lasting {
         until_ns = until_ns.min(epoch_ns);
     }
-    if calm != Calm::None && !sim.shared.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
+    if stability != Stability::None && !sim.shared.due_ns.iter().any(|&due_ns| due_ns < until_ns) {
         until_ns = until_ns.max(next_event(sim)); // costly search, only if the next event may be distant
     }
     let step = sim.scenario.series_ns;
@@ -39,24 +39,24 @@ fn limit(sim: &mut Simulation<'_>, from_ns: u64, longest_ns: u64) -> u64 {
 
 /// How long cores remain in their states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Calm {
+enum Stability {
     /// Some core may change its state by itself or by a pending command.
     None,
     /// Until an event for a core that waits in the kernel.
-    UntilSomethingComes,
+    UntilEvent,
     /// Until a command of the policy: all cores with I/O threads poll.
     Lasting,
 }
 
-fn calm(sim: &mut Simulation<'_>) -> Calm {
+fn stability(sim: &mut Simulation<'_>) -> Stability {
     let Simulation { cores, shared, meter, scheduled, .. } = sim;
     if scheduled.as_ref().is_some_and(|scheduled| !scheduled.is_quiet()) {
-        return Calm::None;
+        return Stability::None;
     }
     if !meter.is_calm(shared.changed_ns) || !cores.iter_mut().all(|core| core.is_settled(shared)) {
-        return Calm::None;
+        return Stability::None;
     }
-    if scheduled.is_some() || cores.iter().any(Core::idles) { Calm::UntilSomethingComes } else { Calm::Lasting }
+    if scheduled.is_some() || cores.iter().any(Core::idles) { Stability::UntilEvent } else { Stability::Lasting }
 }
 
 /// The next event of any core.
@@ -104,7 +104,7 @@ fn window(sim: &mut Simulation<'_>, from_ns: u64, until_ns: u64) -> u64 {
 /// Skips ticks at which the policy is not called, because no event occurs.
 fn pass(sim: &mut Simulation<'_>, now_ns: u64) {
     let walks = sim.shared.polls.is_some();
-    if walks || !sim.director.may_skip() || sim.shared.moving > 0 || calm(sim) == Calm::None {
+    if walks || !sim.director.may_skip() || sim.shared.moving > 0 || stability(sim) == Stability::None {
         return;
     }
     let step = sim.scenario.series_ns;

@@ -148,7 +148,7 @@ pub(crate) fn workload(experiment: &Experiment, cores: Cores, drives: usize) -> 
     let mut connections = traced.unwrap_or_default();
     for group in &experiment.workload {
         let wrong = |reason: &str| ScenarioError::Group { group: group.name.clone(), reason: reason.to_owned() };
-        let on = Dealt::new(group, cores, drives).map_err(wrong)?;
+        let on = Placement::new(group, cores, drives).map_err(wrong)?;
         let phases = phases(group, &labels).map_err(wrong)?;
         let one = |at: u32| Connection {
             thread: on.thread(at),
@@ -178,7 +178,7 @@ pub(crate) fn workload(experiment: &Experiment, cores: Cores, drives: usize) -> 
 }
 
 /// Threads and drives of a group's connections.
-struct Dealt {
+struct Placement {
     threads: (u16, u16),
     drives: (u16, u16),
     each: bool,
@@ -186,7 +186,7 @@ struct Dealt {
     together: u32,
 }
 
-impl Dealt {
+impl Placement {
     fn new(group: &Group, cores: Cores, drives: usize) -> Result<Self, &'static str> {
         let threads = cores.threads;
         let drives = u16::try_from(drives).map_err(|_| "there are too many drives")?;
@@ -299,7 +299,7 @@ mod tests {
         let threads = |more: &str, placement| {
             let group: Group = toml::from_str(&format!("{group}\n{more}")).unwrap();
             let cores = Cores { cores: 2, siblings: Siblings::Adjacent(false), threads: 2, placement };
-            Dealt::new(&group, cores, 1).map(|dealt| (0..6).map(|at| dealt.thread(at)).collect::<Vec<_>>())
+            Placement::new(&group, cores, 1).map(|dealt| (0..6).map(|at| dealt.thread(at)).collect::<Vec<_>>())
         };
         assert_eq!(threads("hosts = 3", ThreadPlacement::Host).unwrap(), [0, 0, 1, 1, 0, 0]);
         assert_eq!(threads("hosts = 3", ThreadPlacement::Queue).unwrap(), [0, 1, 0, 1, 0, 1]);

@@ -2,7 +2,7 @@
 //! threads in turn, and charges each context switch.
 
 use super::{Boundary, Core, Mode};
-use crate::engine::shared::{At, Shared, scaled};
+use crate::engine::shared::{CoreTime, Shared, scaled};
 use crate::trace::State;
 
 impl Core {
@@ -78,7 +78,7 @@ impl Core {
             shared.switches += 1;
             return; // its step may begin in the next window
         }
-        let took_ns = shared.poll(thread, At { core: self.id, now_ns: self.now_ns, factor: self.factor });
+        let took_ns = shared.poll(thread, CoreTime { core: self.id, now_ns: self.now_ns, factor: self.factor });
         self.now_ns += took_ns;
         self.busy_ns += took_ns;
         self.found = true;
