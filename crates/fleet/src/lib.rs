@@ -40,4 +40,5 @@ extern crate self as pilotlight_fleet; // as the tests of the public surface nam
 mod support;
 
 pub use config::{Etcd, MemberConfig, Tls};
-pub use thread::{Fleet, Report, State, StateReader, Target};
+pub use member::Limit;
+pub use thread::{Fleet, Report, State, Target, now_ns};

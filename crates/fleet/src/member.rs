@@ -8,6 +8,17 @@ use crate::documents::GrantDocument;
 /// Part of the lease's time in which a share stays valid. The rest is for clocks of another rate, a late timer, and power to fall to the floor.
 const VALID: (u64, u64) = (3, 4);
 
+/// The power budget of a server, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In microwatts.
+    pub power_uw: u64,
+    /// The deadline, by the clock of the member; `None` for the floor, which has none.
+    pub until_ns: Option<u64>,
+    /// The floor, which is the limit after the deadline, in microwatts.
+    pub then_uw: u64,
+}
+
 /// The share of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
@@ -100,6 +111,16 @@ impl Share {
     /// Whether that is a grant.
     pub(crate) fn is_granted(&self, now_ns: u64) -> bool {
         self.granted(now_ns).is_some()
+    }
+
+    /// What the server is told.
+    pub(crate) fn limit(&self, now_ns: u64) -> Limit {
+        let granted = self.granted(now_ns);
+        Limit {
+            power_uw: granted.map_or(self.floor_uw(), |grant| grant.power_uw),
+            until_ns: granted.map(|_| self.valid_until_ns),
+            then_uw: self.floor_uw(),
+        }
     }
 
     /// Until when it is valid.

@@ -156,7 +156,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         metrics: None,
         mdns: false,
         log_format: crate::log::Format::default(),
-        fleet: None,
+        floor_uw: None,
         seccomp: None,
         user: None,
         page: None,
