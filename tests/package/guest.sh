@@ -98,7 +98,7 @@ useradd --system --no-create-home --user-group --groups monitoring watcher
 snapshot /tmp/before
 step "install"
 dpkg -i pilotlight.deb | grep -v Reading
-for unit in pilotlight.service pilotlight-devices.service; do
+for unit in pilotlight.service pilotlight-devices.service pilotlight-fleet.service; do
   is "$unit after the installation" "$(systemctl is-active "$unit" || true)" inactive
   is "$unit after the installation" "$(systemctl is-enabled "$unit" || true)" disabled
 done
