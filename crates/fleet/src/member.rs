@@ -162,6 +162,8 @@ mod tests {
         share.renew(100 * S);
         share.set_grant(grant(1, 50, 7));
         assert_eq!(share.change(101 * S), Some(50));
+        assert_eq!(share.limit(101 * S), Limit { power_uw: 50, until_ns: Some(106 * S), then_uw: 10 });
+        assert_eq!(share.limit(106 * S), Limit { power_uw: 10, until_ns: None, then_uw: 10 });
         assert_eq!(share.change(106 * S - 1), None);
         assert_eq!(share.change(106 * S), Some(10), "the floor");
         share.renew(110 * S);

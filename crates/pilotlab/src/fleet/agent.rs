@@ -26,7 +26,7 @@ use crate::exit::Exit;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  pilotlab fleet rack-7 agent storage-1 --profile machine.toml --etcd https://192.0.2.11:2379 --ca etcd-ca.pem
+  pilotlab fleet rack-7 agent storage-1 --profile machine.toml --etcd http://192.0.2.11:2379
   pilotlab fleet rack-7 agent storage-1 --full 400W --lease 10s --etcd http://192.0.2.11:2379
 
 The configuration of the server needs `floor` in [goals]: its power without a share. The agent runs as the user of the server or as root, until

@@ -8,7 +8,7 @@ use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_policy::fleet::{Work, cpu_uw, estimate, is_held_back, speed};
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::pass::ssd_model::Rate;
-use tracing::info;
+use tracing::debug;
 
 use super::control::{Counters, Setting, Shared};
 
@@ -158,7 +158,7 @@ impl Target for Server {
             self.within_since_ns = self.within_since_ns.filter(|_| was_within);
             self.share_uw = share_uw;
             self.number += 1;
-            info!("share: {}", quantity::format(share_uw, POWERS));
+            debug!("share: {}", quantity::format(share_uw, POWERS)); // the server logs it
         }
         let until_ns =
             limit.until_ns.unwrap_or_else(|| pilotlight_fleet::now_ns() + self.member.lease.as_nanos() as u64);

@@ -13,9 +13,10 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::Admin;
+use super::audit::{self, Author, Values};
 use crate::admin::refusal::Refusal;
 use crate::admin::request::LimitRequest;
 use crate::config::{Operation, format_budget, parse_power};
@@ -154,11 +155,11 @@ impl Admin {
     }
 
     /// Limits all budgets until a deadline, and afterwards.
-    pub(super) fn set_limit(&self, request: &LimitRequest) -> Result<LimitReport, Refusal> {
+    pub(super) fn set_limit(&self, request: &LimitRequest, by: &Author) -> Result<LimitReport, Refusal> {
         let power = |field, text: &str| parse_power(text).map_err(|what| Refusal::of(field, what));
         let (power_uw, then_uw) = (power("power", &request.power)?, power("then", &request.then)?);
         let setting = Setting { power_uw, until_ns: request.until_boottime_ns, then_uw };
-        self.change_limit(|held, timer| {
+        let set = self.change_limit(|held, timer| {
             let (before_uw, now_ns) = (held.limit.power_uw(), boottime_ns());
             if held.is_stopped {
                 return Err(Refusal::new("the server stops, so that the floor is in force"));
@@ -169,13 +170,12 @@ impl Admin {
                 held.limit.end();
                 return Err(Refusal::new(format!("the timer of the deadline cannot be set: {error}")));
             }
-            if power_uw != before_uw {
-                let [from, to] = [before_uw, power_uw].map(|uw| format_budget(Some(uw)));
-                info!("the limit of the budget is {to} instead of {from}");
-            }
-            Ok(held.report(now_ns))
-        })
-        .unwrap_or_else(|| Err(Refusal::of("until_boottime_ns", NO_FLOOR).help(FLOOR)))
+            let value = |uw| Values::from([("limit of the budget".to_owned(), format_budget(Some(uw)))]);
+            audit::log(by, &value(before_uw), &value(power_uw));
+            Ok(())
+        });
+        set.unwrap_or_else(|| Err(Refusal::of("until_boottime_ns", NO_FLOOR).help(FLOOR)))?;
+        Ok(self.limit_report().unwrap_or_default())
     }
 
     /// The limit; `None` without a floor.

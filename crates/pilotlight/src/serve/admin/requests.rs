@@ -50,7 +50,7 @@ impl RequestHandler for Admin {
         }
         match request {
             // not after a request that waits
-            Request::SetLimit(limit) => log(&by, "set-limit", self.set_limit(&limit)),
+            Request::SetLimit(limit) => log(&by, "set-limit", self.set_limit(&limit, &by)),
             request => self.carry_out_and_log(request, &by),
         }
     }
@@ -86,7 +86,7 @@ impl Admin {
             Request::Status {} | Request::Health {} => self.refusal("it changes nothing"), // handled in `answer`
             Request::SetPolicy(choice) => log(by, "set-policy", self.set_policy(&choice)),
             Request::SetGoals(goals) => log(by, "set-goals", self.set_goals(&goals)),
-            Request::SetLimit(limit) => log(by, "set-limit", self.set_limit(&limit)),
+            Request::SetLimit(limit) => log(by, "set-limit", self.set_limit(&limit, by)),
             Request::Counters { bottleneck } => to_line(Ok(self.counters(bottleneck))),
             Request::SetCap(cap) => log(by, "set-cap", self.set_cap(&cap)),
             Request::SetPriority(priority) => log(by, "set-priority", self.set_priority(&priority)),
