@@ -1,7 +1,7 @@
 //! A server as a member of a rack: its share is a budget, and the rack learns what it needs.
 //!
-//! What it would deliver at each power follows from the profile of the machine and its present load, as in the simulation of `results/fleet.md`; without a
-//! profile it is in proportion to power, up to what the server needs.
+//! What it would deliver at each power follows from the profile of the machine and its present load, as in the simulation of
+//! `results/fleet.md`; without a profile it is in proportion to power, up to what the server needs.
 
 use pilotlight_fleet::{Limit, MemberConfig, Report, Target};
 use pilotlight_input::quantity::{self, POWERS};
