@@ -102,6 +102,7 @@ for unit in pilotlight.service pilotlight-devices.service pilotlight-fleet.servi
   is "$unit after the installation" "$(systemctl is-active "$unit" || true)" inactive
   is "$unit after the installation" "$(systemctl is-enabled "$unit" || true)" disabled
 done
+score pilotlight-fleet.service 20
 getent passwd pilotlight >/dev/null || fail 'no user for pilotlight-devices.service'
 [[ ! -s /proc/net/tcp ]] || ! grep -q ':1144 ' /proc/net/tcp || fail 'something listens on port 4420'
 pilotlight --version
