@@ -223,3 +223,65 @@ fn follow(mut connection: Connection, shared: &Shared) -> anyhow::Result<()> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Waits for counters that were read after the server has answered a limit.
+    fn wait_until(shared: &Shared, is_met: impl Fn(&State) -> bool) -> u64 {
+        let waited = shared.0.1.wait_timeout_while(shared.state(), PATIENCE, |state| !is_met(state));
+        let (state, timeout) = waited.unwrap();
+        assert!(!timeout.timed_out());
+        state.taken
+    }
+
+    #[test]
+    fn a_limit_counts_once_the_server_has_taken_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let (ended, end) = channel::<()>();
+        let server = std::thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let (mut line, mut counted) = (String::new(), 0_u64);
+            while end.try_recv().is_err() && stream.read_line(&mut line).unwrap() > 0 {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                line.clear();
+                counted += 1;
+                let counters = json!({ "now_ns": counted, "power": null, "source": "", "bottleneck": null, "read_bytes": 0,
+                    "written_bytes": 0, "busy_ns": 0, "in_progress_ns": 0, "io_threads": 1, "limit": null });
+                let response = match (request["command"].as_str(), request["until_boottime_ns"].as_u64()) {
+                    (Some("counters"), _) => json!({ "version": 1, "ok": counters }),
+                    (Some("set-limit"), Some(1)) => {
+                        json!({ "version": 1, "error": { "message": "the deadline is past", "help": [] } })
+                    }
+                    (Some("set-limit"), Some(_)) if request["power"] == "300100mW" => json!({ "version": 1, "ok": {} }),
+                    _ => panic!("{request}"),
+                };
+                stream.get_mut().write_all(format!("{response}\n").as_bytes()).unwrap();
+            }
+        });
+        let (lose, lost) = channel();
+        let control =
+            Control::start(Connection::open(&path, PATIENCE).unwrap(), move |why| lose.send(why).unwrap()).unwrap();
+        let shared = control.shared();
+        wait_until(&shared, |state| state.counters.is_some());
+        let before_ns = shared.latest(false).unwrap().1.now_ns;
+        shared.set(1, Setting { power_uw: 300_100_000, until_ns: 1, then_uw: 1_000_000 });
+        let is_later = |state: &State| state.counters.as_ref().is_some_and(|counters| counters.now_ns > before_ns + 1);
+        assert_eq!(wait_until(&shared, is_later), 0, "it was refused");
+        shared.set(2, Setting { power_uw: 300_100_000, until_ns: 2, then_uw: 1_000_000 });
+        assert_eq!(wait_until(&shared, |state| state.taken != 0), 2);
+        ended.send(()).unwrap();
+        assert!(lost.recv_timeout(PATIENCE).unwrap().starts_with("the server "));
+        assert_eq!(shared.latest(false), None);
+        drop(control);
+        server.join().unwrap();
+    }
+}
