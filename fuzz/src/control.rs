@@ -18,7 +18,7 @@ fn check_line(line: &[u8]) {
             let again = Request::parse(written.as_bytes());
             assert_eq!(again.as_ref(), Ok(&request), "{written}");
             let is_list = matches!(request, Request::HostList { .. } | Request::NamespaceList { .. });
-            let is_report = matches!(request, Request::Status {} | Request::Connections {});
+            let is_report = matches!(request, Request::Status {} | Request::Counters { .. } | Request::Connections {});
             assert_eq!(request.is_read_only(), is_list || is_report, "what members of read_group may send: {written}");
         }
         Err(refusal) => {

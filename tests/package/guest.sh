@@ -98,10 +98,11 @@ useradd --system --no-create-home --user-group --groups monitoring watcher
 snapshot /tmp/before
 step "install"
 dpkg -i pilotlight.deb | grep -v Reading
-for unit in pilotlight.service pilotlight-devices.service; do
+for unit in pilotlight.service pilotlight-devices.service pilotlight-fleet.service; do
   is "$unit after the installation" "$(systemctl is-active "$unit" || true)" inactive
   is "$unit after the installation" "$(systemctl is-enabled "$unit" || true)" disabled
 done
+score pilotlight-fleet.service 20
 getent passwd pilotlight >/dev/null || fail 'no user for pilotlight-devices.service'
 [[ ! -s /proc/net/tcp ]] || ! grep -q ':1144 ' /proc/net/tcp || fail 'something listens on port 4420'
 pilotlight --version

@@ -19,7 +19,8 @@
 //! - A grant is good for the session that it names, and until its validity ends: three quarters of the lease's time after the last
 //!   acknowledged request to keep it was *sent*, by the member's own clock. etcd ends a lease no earlier than a whole such time after it
 //!   received the request, so when the leader sees that a session has ended, the member is at its floor. Only rates of clocks are compared, never
-//!   times. An answer counts once a linearizable read has the same term.
+//!   times. The server is told this end with the share, and ends it itself, so this holds whatever happens to the member. An answer counts once a
+//!   linearizable read has the same term.
 //! - Measured power is not trusted: a member that reports less than it draws gets no more, one that reports more than it was granted costs others
 //!   its own full power at most.
 
@@ -40,4 +41,5 @@ extern crate self as pilotlight_fleet; // as the tests of the public surface nam
 mod support;
 
 pub use config::{Etcd, MemberConfig, Tls};
-pub use thread::{Fleet, Report, State, StateReader, Target};
+pub use member::Limit;
+pub use thread::{Fleet, Report, State, Target, now_ns};

@@ -8,6 +8,17 @@ use crate::documents::GrantDocument;
 /// Part of the lease's time in which a share stays valid. The rest is for clocks of another rate, a late timer, and power to fall to the floor.
 const VALID: (u64, u64) = (3, 4);
 
+/// The power budget of a server, and until when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// In microwatts.
+    pub power_uw: u64,
+    /// The deadline, by the clock of the member; `None` for the floor, which has none.
+    pub until_ns: Option<u64>,
+    /// The floor, which is the limit after the deadline, in microwatts.
+    pub then_uw: u64,
+}
+
 /// The share of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Share {
@@ -102,6 +113,16 @@ impl Share {
         self.granted(now_ns).is_some()
     }
 
+    /// What the server is told.
+    pub(crate) fn limit(&self, now_ns: u64) -> Limit {
+        let granted = self.granted(now_ns);
+        Limit {
+            power_uw: granted.map_or(self.floor_uw(), |grant| grant.power_uw),
+            until_ns: granted.map(|_| self.valid_until_ns),
+            then_uw: self.floor_uw(),
+        }
+    }
+
     /// Until when it is valid.
     pub(crate) fn valid_until_ns(&self) -> u64 {
         self.valid_until_ns
@@ -141,6 +162,8 @@ mod tests {
         share.renew(100 * S);
         share.set_grant(grant(1, 50, 7));
         assert_eq!(share.change(101 * S), Some(50));
+        assert_eq!(share.limit(101 * S), Limit { power_uw: 50, until_ns: Some(106 * S), then_uw: 10 });
+        assert_eq!(share.limit(106 * S), Limit { power_uw: 10, until_ns: None, then_uw: 10 });
         assert_eq!(share.change(106 * S - 1), None);
         assert_eq!(share.change(106 * S), Some(10), "the floor");
         share.renew(110 * S);

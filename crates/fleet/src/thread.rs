@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::config::{MemberConfig, within};
 use crate::documents::{Documents, FORMAT, Key, Status, write};
 use crate::leader::{Written, commit, transaction};
-use crate::member::Share;
+use crate::member::{Limit, Share};
 use crate::rack::decide;
 use crate::session::{Clock, Context, Event};
 
@@ -34,8 +34,8 @@ const SILENT_LEASES: u64 = 3;
 pub trait Target: Send {
     /// What it needs and does.
     fn report(&mut self) -> Report;
-    /// Its power budget is now this, in microwatts.
-    fn set_share(&mut self, power_uw: u64);
+    /// Its power budget is now this. Called at the start, and at each change of power, deadline or floor.
+    fn set_limit(&mut self, limit: Limit);
 }
 
 /// What a server needs and does.
@@ -70,18 +70,6 @@ pub struct State {
     pub expiries: u64,
     /// Why etcd was not reached, if the last request failed.
     pub failure: Option<String>,
-}
-
-/// Reads the state of a member.
-#[derive(Clone, Debug)]
-pub struct StateReader(Arc<Mutex<State>>);
-
-impl StateReader {
-    /// The state.
-    #[must_use]
-    pub fn get(&self) -> State {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
 }
 
 /// The running thread. Dropped, it sets the floor, and gives the share back.
@@ -129,13 +117,7 @@ impl Fleet {
     /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
-        self.reader().get()
-    }
-
-    /// What reads its state, also after its end.
-    #[must_use]
-    pub fn reader(&self) -> StateReader {
-        StateReader(Arc::clone(&self.state))
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -148,8 +130,9 @@ impl Drop for Fleet {
     }
 }
 
-/// A clock that runs during a suspension too.
-fn now_ns() -> u64 {
+/// The clock of deadlines, `CLOCK_BOOTTIME`, in nanoseconds: it runs during a suspension too.
+#[must_use]
+pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
@@ -189,12 +172,14 @@ struct Loop {
     settled: i64,
     /// Whether the status belongs to another session of this name.
     is_taken: bool,
+    /// What the server was told last.
+    limit: Option<Limit>,
 }
 
 /// However the thread ends.
 impl Drop for Loop {
     fn drop(&mut self) {
-        self.target.set_share(self.share.floor_uw());
+        self.set_floor();
     }
 }
 
@@ -220,11 +205,12 @@ impl Loop {
             written: 0,
             settled: 0,
             is_taken: false,
+            limit: None,
         }
     }
 
     async fn run(mut self, mut stop: oneshot::Receiver<()>) {
-        self.target.set_share(self.config.floor_uw);
+        self.keep_share();
         self.begin();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -247,16 +233,25 @@ impl Loop {
     /// Sets the floor, and gives the share back once power is within the floor; otherwise it returns when the lease ends.
     async fn end(mut self) {
         let end = tokio::time::Instant::now() + self.config.lease / 4;
-        self.target.set_share(self.share.floor_uw());
+        self.set_floor();
         let mut is_within = !self.share.is_granted((self.clock)());
         while !is_within && tokio::time::Instant::now() < end {
             tokio::time::sleep(TICK).await;
-            is_within = self.target.report().is_within;
+            let report = self.target.report();
+            if report.measured_uw.is_none() {
+                break; // it is not known
+            }
+            is_within = report.is_within;
         }
         self.tasks.abort_all();
         if let Some(mut context) = self.context.take().filter(|_| is_within) {
             let _ = within(context.patience(), context.client.lease_revoke(context.lease)).await; // else it ends by itself
         }
+    }
+
+    fn set_floor(&mut self) {
+        let floor_uw = self.share.floor_uw();
+        self.target.set_limit(Limit { power_uw: floor_uw, until_ns: None, then_uw: floor_uw });
     }
 
     /// Connects, and requests a lease, until both succeed.
@@ -378,8 +373,10 @@ impl Loop {
     fn keep_share(&mut self) {
         let now_ns = (self.clock)();
         let was_granted = self.state.lock().unwrap_or_else(PoisonError::into_inner).is_granted;
-        if let Some(power_uw) = self.share.change(now_ns) {
-            self.target.set_share(power_uw);
+        self.share.change(now_ns);
+        let limit = self.share.limit(now_ns);
+        if self.limit.replace(limit) != Some(limit) {
+            self.target.set_limit(limit);
         }
         let is_granted = self.share.is_granted(now_ns);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

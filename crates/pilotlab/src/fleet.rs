@@ -1,4 +1,8 @@
-//! `pilotlab fleet`: the servers of a rack that share a power budget, and the budget.
+//! `pilotlab fleet`: the servers of a rack that share a power budget, and the budget; and the agent of a server.
+
+mod agent;
+mod control;
+mod need;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
+use pilotlight_auth::secrets_file;
 use pilotlight_fleet::documents::{Documents, is_name};
 use pilotlight_fleet::rack::{Decision, decide};
 use pilotlight_fleet::view::Rack;
@@ -24,13 +29,14 @@ const ABOUT: &str = "\
 Show the servers of a rack that share one power budget over etcd: what each draws, its share, and what it gives to others or takes from them, \
 relative to a division by full power. Watts are as the servers measure or model them; column `source` says which.
 
-Servers join with the section [fleet] of their configuration.";
+A server joins through its agent: `pilotlab fleet RACK agent NAME` on its machine.";
 
 const EXAMPLES: &str = "\
 Examples:
   pilotlab fleet rack-7 --etcd http://192.0.2.11:2379
   pilotlab fleet rack-7 --etcd https://192.0.2.11:2379 --ca ca.pem --watch
   pilotlab fleet rack-7 budget 4kW             set the budget
+  pilotlab fleet rack-7 agent disks-9 --full 400W   the agent of the server of this machine
   pilotlab fleet rack-7 reserve disks-9 120W   before its first start: others are lowered
   pilotlab fleet rack-7 forget disks-9         off for good: its floor is free
   PILOTLIGHT_ETCD=http://192.0.2.11:2379 pilotlab fleet rack-7 --json
@@ -54,7 +60,7 @@ pub(crate) struct FleetArgs {
     rack: String,
 
     #[command(subcommand)]
-    change: Option<Change>,
+    command: Option<Command>,
 
     /// Client addresses of etcd
     #[arg(long, value_name = "URL", env = "PILOTLIGHT_ETCD", value_delimiter = ',', global = true)]
@@ -68,7 +74,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, value_name = "FILE", requires = "key", global = true)]
     cert: Option<PathBuf>,
 
-    /// PEM file of its key
+    /// PEM file of its key, which other users may not access
     #[arg(long, value_name = "FILE", requires = "cert", global = true)]
     key: Option<PathBuf>,
 
@@ -76,7 +82,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, requires = "password_file", global = true)]
     user: Option<String>,
 
-    /// File of the user's password
+    /// File of the user's password, which other users may not access
     #[arg(long, value_name = "FILE", requires = "user", global = true)]
     password_file: Option<PathBuf>,
 
@@ -90,7 +96,7 @@ pub(crate) struct FleetArgs {
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Change {
+enum Command {
     /// Set the budget of the rack
     #[command(after_help = "Examples:\n  pilotlab fleet rack-7 budget 4kW --etcd http://192.0.2.11:2379")]
     Budget {
@@ -105,6 +111,9 @@ enum Change {
         /// Such as 120W
         floor: String,
     },
+    /// Run as the agent of a server of this machine: its share becomes a limit of its budget
+    #[command(after_long_help = agent::EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
+    Agent(agent::AgentArgs),
     /// Give the floor of a server that is off for good to others
     #[command(after_help = "Examples:\n  pilotlab fleet rack-7 forget disks-9 --etcd http://192.0.2.11:2379")]
     Forget {
@@ -116,16 +125,19 @@ enum Change {
 /// Runs the command.
 pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<ExitCode> {
     check_name(&args.rack)?;
+    if let Some(Command::Agent(agent)) = &args.command {
+        return agent::run(args, agent);
+    }
     let mut rack = Rack::connect(&etcd(args)?, &args.rack)?;
-    match &args.change {
-        None => return show(args, &mut rack),
-        Some(Change::Budget { power }) => rack.set_budget(watts(power)?)?,
-        Some(Change::Reserve { name, floor }) => {
+    match &args.command {
+        None | Some(Command::Agent(_)) => return show(args, &mut rack),
+        Some(Command::Budget { power }) => rack.set_budget(watts(power)?)?,
+        Some(Command::Reserve { name, floor }) => {
             check_name(name)?;
             rack.reserve(name, watts(floor)?)?;
             return await_room(args, &mut rack, name);
         }
-        Some(Change::Forget { name }) => rack.forget(name)?,
+        Some(Command::Forget { name }) => rack.forget(name)?,
     }
     Ok(Exit::Clean.into())
 }
@@ -174,16 +186,19 @@ fn watts(text: &str) -> anyhow::Result<u64> {
 fn etcd(args: &FleetArgs) -> anyhow::Result<Etcd> {
     let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let file = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+    let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+    let read_secret = |path: &Path| secrets_file::read_by(path, credentials.as_deref(), secrets_file::open_file);
+    let secret = |path: &Option<PathBuf>| path.as_deref().map(read_secret).transpose();
     if args.etcd.is_empty() {
         anyhow::bail!("where is etcd? Give its client addresses: --etcd http://ADDRESS:2379, or PILOTLIGHT_ETCD");
     }
-    let (ca, password) = (file(&args.ca)?, file(&args.password_file)?);
+    let (ca, password) = (file(&args.ca)?, secret(&args.password_file)?);
     if let Some(url) = args.etcd.iter().find(|url| url.starts_with("https:") && ca.is_none()) {
         anyhow::bail!("{url} needs --ca FILE: the authorities that sign the certificates of etcd");
     }
     Ok(Etcd {
         endpoints: args.etcd.clone(),
-        tls: Tls { ca, identity: file(&args.cert)?.zip(file(&args.key)?) },
+        tls: Tls { ca, identity: file(&args.cert)?.zip(secret(&args.key)?.map(|key| key.to_string())) },
         user: args.user.clone().zip(password.map(|password| password.trim_end().to_owned())),
     })
 }

@@ -5,7 +5,6 @@ mod banner;
 pub(crate) mod budget;
 mod descriptors;
 mod drives;
-mod fleet;
 mod forced_exit;
 mod holder;
 pub(crate) mod knobs;
@@ -96,14 +95,14 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let (operation, overrides) = with_overrides(&loaded.operation); // a file of the server's user
     server::check_meter(meter.as_ref(), &operation)?;
     let (server, active_policy) = server::start(&loaded.config, &operation, meter)?;
-    let admin = Arc::new(Admin::new(server, loaded, Started { operation, overrides, active_policy }, machine, args));
+    let admin = Admin::new(server, loaded, Started { operation, overrides, active_policy }, machine, args);
+    let admin = Arc::new(admin.context("cannot get a timer for deadlines of the budget")?);
     let shown = metrics.as_ref().map(TcpListener::local_addr).transpose().context("the address of metrics")?;
     let shown_page = page.as_ref().map(|page| page.page.clone());
     let shown = Operation { metrics: shown, page: shown_page, ..loaded.operation.clone() }; // with the port that port 0 became
     let http = metrics.map(|listener| serve_metrics(listener, &admin, &loaded.operation)).transpose()?;
     let page = page.map(|page| serve_page(page, &admin, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
-    let fleet = fleet::join(&admin, &loaded.operation).context("cannot start a thread for the rack")?;
     let listening = admin.listening();
     let announced = if listening.plain.is_empty() { &listening.tls } else { &listening.plain };
     let announcer = Announcer::new(announced, &loaded.operation.reactors.cores);
@@ -112,7 +111,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     notify::ready();
     let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;
     drop(control); // no requests from now on
-    drop((http, page, watchdog, announcer, fleet));
+    drop((http, page, watchdog, announcer));
     let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
     let (server, config) = admin.close();
     let exit = stop(server, &config);
@@ -189,6 +188,8 @@ fn run_until_stopped(
         let answering = answering.transpose().context("cannot start a thread for the control socket")?;
         let watching = thread::Builder::new().name("budget".to_owned()).spawn_scoped(scope, || admin.watch_budget());
         let watching = watching.context("cannot start a thread that watches the power budget")?;
+        let limiting = thread::Builder::new().name("limit".to_owned()).spawn_scoped(scope, || admin.watch_limit());
+        let limiting = limiting.context("cannot start a thread for deadlines of the budget")?;
         let dividing = admin
             .divides_energy()
             .then(|| thread::Builder::new().name("energy".to_owned()).spawn_scoped(scope, || admin.watch_energy()));
@@ -204,6 +205,7 @@ fn run_until_stopped(
         admin.stop_watching();
         let _ = reloading.join();
         let _ = watching.join();
+        let _ = limiting.join();
         dividing.into_iter().for_each(|dividing| _ = dividing.join());
         forced_exit.context("cannot start a thread for the end of the server")
     })

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pilotlight_fleet::view::Rack;
-use pilotlight_fleet::{Etcd, Fleet, MemberConfig, Report, Target, Tls};
+use pilotlight_fleet::{Etcd, Fleet, Limit, MemberConfig, Report, Target, Tls};
 
 pub(crate) const W: u64 = 1_000_000;
 /// Budget of the rack at first.
@@ -249,7 +249,7 @@ impl Target for Server {
         }
     }
 
-    fn set_share(&mut self, power_uw: u64) {
+    fn set_limit(&mut self, Limit { power_uw, .. }: Limit) {
         if power_uw < self.drawn_uw {
             self.lowered = Instant::now();
         }

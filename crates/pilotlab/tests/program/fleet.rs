@@ -2,8 +2,9 @@
 
 #[path = "../../../fleet/tests/support/etcd.rs"]
 #[allow(dead_code, reason = "another test uses the rest")]
-mod etcd;
+pub(crate) mod etcd;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -219,6 +220,7 @@ fn certificates_are_options() {
         &[&["--ca", pair[1]][..], &pair].concat(),
         &["error: etcd: invalid peer certificate", "check"],
     );
+    std::fs::set_permissions(folder.path().join("cert.pem"), PermissionsExt::from_mode(0o600)).unwrap();
     let damaged = ["--cert", cert.as_str(), "--key", cert.as_str()];
     fails(&cluster, &[&ca[..], &damaged].concat(), 1, &["error: etcd: cannot connect", "certificates"]);
     fails(&cluster, &["--ca", &file("none.pem")], 1, &["cannot read", "none.pem", "No such file"]);
@@ -237,6 +239,7 @@ fn users_are_options() {
     let file = |name: &str, password: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, password).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
         path.to_str().unwrap().to_owned()
     };
     let (right, wrong) = (file("right", "hidden\n"), file("wrong", "guessed\n"));

@@ -1,5 +1,6 @@
 //! The program from outside: exit codes, output, signals.
 
+mod agent;
 mod bench;
 mod errors;
 mod fleet;

@@ -81,7 +81,7 @@ fn experiment(folder: &Path) -> String {
 
 /// The server program beside `pilotlab`, built here because `cargo test -p pilotlab` does not build it. `None` if the build fails, with a
 /// reason that is shown even if the test passes.
-fn server() -> Option<PathBuf> {
+pub(crate) fn server() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_BIN_EXE_pilotlab")).with_file_name("pilotlight");
     if !beside.is_file() {
         let release = beside.parent().is_some_and(|folder| folder.ends_with("release"));

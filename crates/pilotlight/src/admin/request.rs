@@ -24,6 +24,14 @@ pub(crate) enum Request {
     /// Replaces the policy, or its parameters.
     SetPolicy(PolicyChoice),
     SetGoals(GoalsRequest),
+    /// Limits all budgets until a deadline, and afterwards.
+    SetLimit(LimitRequest),
+    /// Power, load and the limit, from counters only: wakes no core.
+    Counters {
+        /// Look for the component that limits throughput; that wakes the main core.
+        #[serde(default)]
+        bottleneck: bool,
+    },
     SetCap(CapRequest),
     SetPriority(PriorityRequest),
     SetMinimum(MinimumRequest),
@@ -78,6 +86,18 @@ pub(crate) struct GoalsRequest {
     /// Refuse a budget that cannot be held; withdraw it if that turns out later.
     #[serde(default)]
     pub(crate) strict: bool,
+}
+
+/// A limit of all budgets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitRequest {
+    /// The limit until the deadline, such as `300W`.
+    pub(crate) power: String,
+    /// The deadline: `CLOCK_BOOTTIME`.
+    pub(crate) until_boottime_ns: u64,
+    /// The limit after it.
+    pub(crate) then: String,
 }
 
 /// A bandwidth cap of a namespace or a host.
@@ -310,7 +330,14 @@ fn has_hosts(hosts: &[String]) -> Result<(), Refusal> {
 impl Request {
     /// Whether users that may only read may send it.
     pub(crate) fn is_read_only(&self) -> bool {
-        matches!(self, Self::Status {} | Self::Connections {} | Self::HostList { .. } | Self::NamespaceList { .. })
+        matches!(
+            self,
+            Self::Status {}
+                | Self::Counters { .. }
+                | Self::Connections {}
+                | Self::HostList { .. }
+                | Self::NamespaceList { .. }
+        )
     }
 
     /// Parses a line.

@@ -141,6 +141,7 @@ fn goals(args: &ServeArgs) -> Goals {
         at: Origin::Default,
         budget: text("--budget", args.budget.as_ref()),
         domain: text("--budget-domain", args.budget_domain.as_ref()),
+        floor: None,
         schedule: text("--budget-schedule", args.budget_schedule.as_ref()),
         profile: text("--budget-profile", args.budget_profile.as_ref()),
         keep_limits: args.keep_limits,

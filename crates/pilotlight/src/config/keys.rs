@@ -120,6 +120,9 @@ section! {
         budget: plain, "--budget", "`off`", Reload;
         /// Domain of the budget: `server`, or `cpu` for the CPU packages. Parameter `domain` of the policy has precedence.
         domain: text, "--budget-domain", "`server` if the sensor measures it, else `cpu`", Reload;
+        /// Limit of all budgets from the start until the first `set budget POWER until DEADLINE then POWER`
+        /// ([limit power](operate/limit-power.md#deadline)): `1W` to `1000kW`.
+        floor: text, "", "none: budgets with a deadline are refused", Restart;
         /// File of budgets by time, which replace `budget` ([limit power](operate/limit-power.md#schedule)).
         schedule: text, "--budget-schedule", "", Reload;
         /// Profile of this machine, by which `pass` holds the budget ([limit power](operate/limit-power.md#policy)).
@@ -129,36 +132,6 @@ section! {
         /// Latency bound: relative to no saving (`0.2` or `20%`, at most 10) or absolute (`500us`), of the mean or of a percentile
         /// (`500us p99`, `0.2 p50`); or `off`.
         tolerance: plain, "--tolerance", "`off`", Reload;
-    }
-}
-
-section! {
-    /// One power budget for the servers of a rack ([share a budget](operate/fleet.md)).
-    Fleet "fleet" {
-        /// Client addresses of etcd, `https://ADDRESS:PORT` or without TLS `http://`: one or a list.
-        etcd: texts, "", "none: the server shares no budget", Restart;
-        /// The rack: servers with the same name share a budget.
-        rack: text, "", "required", Restart;
-        /// Name of this server, unique in the rack.
-        name: text, "", "required", Restart;
-        /// Power budget without a share, agreed beforehand: `1W` to `1000kW`.
-        floor: text, "", "required", Restart;
-        /// Power above which the server gains nothing.
-        full: text, "", "that of `profile` in `[goals]`", Restart;
-        /// Priority of the server in the rack, 0 (the lowest) to 255.
-        priority: number, "", "0", Restart;
-        /// Time without etcd until others get this server's share, `2s` to `1h`, in whole seconds; after three quarters of it the floor is in force.
-        lease: quantity, "", "`20s`", Restart;
-        /// PEM file of the authorities that sign certificates of etcd.
-        ca_file: text, "", "required with `https`", Restart;
-        /// PEM file of the certificate of this server for etcd.
-        cert_file: text, "", "none", Restart;
-        /// PEM file of its key, which other users may not access.
-        key_file: text, "", "none", Restart;
-        /// User of etcd.
-        user: text, "", "none", Restart;
-        /// File of the user's password, which other users may not access.
-        password_file: text, "", "none", Restart;
     }
 }
 
@@ -371,11 +344,10 @@ section! {
 }
 
 /// All sections, in the order of the reference.
-pub(crate) static SCHEMAS: [Schema; 17] = [
+pub(crate) static SCHEMAS: [Schema; 16] = [
     Server::SCHEMA,
     Policy::SCHEMA,
     Goals::SCHEMA,
-    Fleet::SCHEMA,
     Limits::SCHEMA,
     Admin::SCHEMA,
     Metrics::SCHEMA,
@@ -399,7 +371,6 @@ pub(crate) struct Draft {
     /// Parameters of the policy and their values, in the order in which they were written.
     pub(crate) parameters: Vec<(Text, Text)>,
     pub(crate) goals: Goals,
-    pub(crate) fleet: Fleet,
     pub(crate) limits: Limits,
     pub(crate) admin: Admin,
     pub(crate) metrics: Metrics,
@@ -425,7 +396,6 @@ impl Draft {
             parameters: policy.as_ref().map(Section::others).unwrap_or_default(),
             policy: policy.as_ref().map(Policy::read).unwrap_or_default(),
             goals: root.section("goals").as_ref().map(Goals::read).unwrap_or_default(),
-            fleet: root.section("fleet").as_ref().map(Fleet::read).unwrap_or_default(),
             limits: root.section("limits").as_ref().map(Limits::read).unwrap_or_default(),
             admin: root.section("admin").as_ref().map(Admin::read).unwrap_or_default(),
             metrics: root.section("metrics").as_ref().map(Metrics::read).unwrap_or_default(),

@@ -35,9 +35,9 @@ pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use named::{Named, named_files};
 pub(crate) use of_flags::of_flags;
-pub(crate) use operation::{AdminSocket, Fleet, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
+pub(crate) use operation::{AdminSocket, Operation, Page, PageAddress, Reactors, SleepAfter, TokenFile};
 pub(crate) use power::{
-    BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares,
+    BudgetRequest, SensorChoice, format_budget, format_idle, parse_budget_request, parse_energy_shares, parse_power,
 };
 use problem::{Located, Origin, Severity, Source};
 pub(crate) use problem::{Problem, place_in};

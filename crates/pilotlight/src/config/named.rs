@@ -32,10 +32,8 @@ pub(crate) fn named_files(args: &ServeArgs, text: Option<&str>) -> io::Result<Na
     let storage = namespaces.flat_map(|namespace| storage(namespace, &base)).collect();
     let secrets = draft.security.secrets_file.as_ref();
     let secrets = secrets.and_then(|file| secrets_path(&file.value, &base, credentials().as_deref()));
-    let fleet = &draft.fleet;
-    let files = [&fleet.ca_file, &fleet.cert_file, &fleet.key_file, &fleet.password_file];
-    let files = [&draft.goals.schedule, &draft.goals.profile].into_iter().chain(files);
-    let files = files.flatten().map(|file| base.join(&file.value));
+    let files = [&draft.goals.schedule, &draft.goals.profile].into_iter().flatten();
+    let files = files.map(|file| base.join(&file.value));
     Ok(Named { storage, texts: args.config.iter().cloned().chain(secrets).chain(files).collect() })
 }
 

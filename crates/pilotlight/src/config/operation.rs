@@ -64,45 +64,8 @@ pub(crate) struct Operation {
     pub(crate) log_format: log::Format,
     /// The live page; `None`: there is none.
     pub(crate) page: Option<Page>,
-    /// The rack whose budget the server shares; `None`: it shares none.
-    pub(crate) fleet: Option<Fleet>,
-}
-
-/// A rack whose budget the server shares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fleet {
-    pub(crate) etcd: Etcd,
-    /// The name of the rack.
-    pub(crate) rack: String,
-    /// The name of the server.
-    pub(crate) name: String,
-    /// Its budget without a share, in microwatts.
-    pub(crate) floor_uw: u64,
-    /// Power above which it gains nothing, in microwatts.
-    pub(crate) full_uw: u64,
-    /// Its priority.
-    pub(crate) priority: u8,
-    /// Time without etcd until the floor is in force.
-    pub(crate) lease: Duration,
-}
-
-/// Access to etcd.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Etcd {
-    /// Client addresses.
-    pub(crate) endpoints: Vec<String>,
-    /// PEM texts: authorities, and certificate and key.
-    pub(crate) ca: Option<String>,
-    pub(crate) identity: Option<(String, String)>,
-    /// User and password.
-    pub(crate) user: Option<(String, String)>,
-}
-
-/// Without keys and passwords.
-impl std::fmt::Debug for Etcd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Etcd").field("endpoints", &self.endpoints).finish_non_exhaustive()
-    }
+    /// Limit of all budgets until the first one with a deadline, in microwatts; `None`: those are refused.
+    pub(crate) floor_uw: Option<u64>,
 }
 
 /// The live page.

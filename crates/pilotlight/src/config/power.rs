@@ -11,7 +11,7 @@ const OFF: &str = "off";
 /// Restores the goal of the configuration.
 const DEFAULT: &str = "default";
 /// Budgets that a server can be given, in microwatts: 1 W to 1 MW.
-pub(crate) const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
+const BUDGETS_UW: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
 /// Which sensor measures power.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,6 +92,11 @@ pub(crate) fn parse_budget_request(text: &str) -> Result<BudgetRequest, String> 
         DEFAULT => Ok(BudgetRequest::Default),
         _ => Ok(parse_budget(text)?.map_or(BudgetRequest::Off, BudgetRequest::Power)),
     }
+}
+
+/// A power in microwatts: `120W`.
+pub(crate) fn parse_power(text: &str) -> Result<u64, String> {
+    parse_budget(text)?.ok_or_else(|| "expected a power such as 120W".to_owned())
 }
 
 /// A power budget in microwatts: `300W`; `None` for `off`.

@@ -44,8 +44,7 @@ pub(crate) type Text = Located<String>;
 pub(crate) type Number = Located<i64>;
 
 /// Sections whose checks use another one.
-const FOLLOWS: [(&str, &str); 4] =
-    [("limits", "server"), ("fleet", "goals"), ("security", "server"), ("page", "admin")];
+const FOLLOWS: [(&str, &str); 3] = [("limits", "server"), ("security", "server"), ("page", "admin")];
 
 /// Whether a problem stops the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! machine is an argument, so that the result depends only on arguments and files.
 
 mod background;
-mod fleet;
 mod limits;
 mod network;
 mod operation;

@@ -24,7 +24,7 @@ mod tests;
 use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_nvmf_target::{NamespaceFailures, ServerStats};
 
-use crate::status::report::{BudgetReport, EnergySharesReport, FleetReport, GoalsReport, JsonSample};
+use crate::status::report::{BudgetReport, EnergySharesReport, GoalsReport, JsonSample, LimitReport};
 #[cfg(test)]
 pub(crate) use table::BUDGET_STATES;
 pub(crate) use table::FAMILIES;
@@ -49,7 +49,7 @@ pub(crate) struct Facts {
     /// Which hosts and namespaces energy was for, where that is on.
     pub(crate) energy: Option<EnergySharesReport>,
     /// The place in a rack.
-    pub(crate) fleet: Option<FleetReport>,
+    pub(crate) limit: Option<LimitReport>,
     pub(crate) reload: ReloadFacts,
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Facts;
 use super::family::Samples;
 use super::table::{BUDGET_STATES, millionths};
-use crate::status::report::FleetReport;
+use crate::status::report::LimitReport;
 
 /// Energy of no host is its own series, so that the series add up.
 const UNASSIGNED: &str = "unassigned";
@@ -44,10 +44,8 @@ pub(super) fn watts(facts: &Facts, out: &mut Samples<'_>) {
     }
 }
 
-pub(super) fn fleet(facts: &Facts, out: &mut Samples<'_>, value: fn(&FleetReport) -> f64) {
-    if let Some(fleet) = &facts.fleet {
-        out.put([("rack", fleet.rack.as_str())], value(fleet));
-    }
+pub(super) fn limit(facts: &Facts, out: &mut Samples<'_>, value: fn(&LimitReport) -> f64) {
+    out.put_some([], facts.limit.as_ref().map(value));
 }
 
 pub(super) fn budget_states(facts: &Facts, out: &mut Samples<'_>) {

@@ -10,7 +10,7 @@ use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::cells::SLEEPS;
 
 use super::family::{Family, Kind, Samples};
-use super::power::{budget_states, fleet, host_energy, namespace_energy, watts};
+use super::power::{budget_states, host_energy, limit, namespace_energy, watts};
 use super::{Facts, NamespaceFacts};
 use crate::status::report::{BUSY, EMPTY_POLLS};
 
@@ -266,42 +266,41 @@ pub(crate) static FAMILIES: &[Family] = &[
         budget_states,
     ),
     family(
-        "pilotlight_fleet_share_watts",
+        "pilotlight_budget_limit_watts",
         (Gauge, "watts"),
-        &["rack"],
-        "Share of the budget of the rack, or without one the floor.",
-        |facts, out| fleet(facts, out, |fleet| millionths(fleet.share_uw)),
+        &[],
+        "Limit of all budgets that is in force; without a valid one, that after the last deadline, or the floor.",
+        |facts, out| limit(facts, out, |limit| millionths(limit.power_uw)),
     ),
     family(
-        "pilotlight_fleet_granted",
-        (Gauge, ""),
-        &["rack"],
-        "Whether the share is in force: 0 for the floor.",
-        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.granted))),
+        "pilotlight_budget_limit_then_watts",
+        (Gauge, "watts"),
+        &[],
+        "Limit of all budgets after the deadline.",
+        |facts, out| limit(facts, out, |limit| millionths(limit.then_uw)),
     ),
     family(
-        "pilotlight_fleet_leader",
-        (Gauge, ""),
-        &["rack"],
-        "Whether this server divides the budget of the rack.",
-        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.leader))),
+        "pilotlight_budget_limit_valid_seconds",
+        (Gauge, "seconds"),
+        &[],
+        "Time until the deadline of the limit; 0 if it is past, or none was set.",
+        |facts, out| limit(facts, out, |limit| limit.valid_for_ns.unwrap_or(0) as f64 / 1e9),
     ),
     family(
-        "pilotlight_fleet_connected",
-        (Gauge, ""),
-        &["rack"],
-        "Whether the last request to etcd was answered.",
-        |facts, out| fleet(facts, out, |fleet| f64::from(u8::from(fleet.failure.is_none()))),
-    ),
-    family("pilotlight_fleet_grants", (Counter, ""), &["rack"], "Grants of another share.", |facts, out| {
-        fleet(facts, out, |fleet| fleet.grants as f64);
-    }),
-    family(
-        "pilotlight_fleet_expiries",
+        "pilotlight_budget_limit_settings",
         (Counter, ""),
-        &["rack"],
-        "Shares whose validity has ended, so that the floor was in force.",
-        |facts, out| fleet(facts, out, |fleet| fleet.expiries as f64),
+        &[],
+        "Limits with a deadline that were set.",
+        |facts, out| {
+            limit(facts, out, |limit| limit.settings as f64);
+        },
+    ),
+    family(
+        "pilotlight_budget_limit_expiries",
+        (Counter, ""),
+        &[],
+        "Deadlines that have passed before another limit was set.",
+        |facts, out| limit(facts, out, |limit| limit.expiries as f64),
     ),
     family(
         "pilotlight_tolerance_ratio",

@@ -198,6 +198,8 @@ const fn is_for_pages(request: &AdminRequest) -> bool {
         | AdminRequest::SetBackground { .. } => true,
         AdminRequest::Status {}
         | AdminRequest::Health {}
+        | AdminRequest::Counters { .. }
+        | AdminRequest::SetLimit(_) // by the program that sets it
         | AdminRequest::HostList { .. }
         | AdminRequest::HostAdd(_)
         | AdminRequest::HostRemove(_)

@@ -14,16 +14,17 @@
 mod audit;
 mod energy;
 mod facts;
-mod fleet;
 mod free_space;
 mod goals;
 mod hosts;
+mod limit;
 mod namespaces;
 mod page;
 mod priorities;
 mod requests;
 mod save;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,8 +66,8 @@ pub(super) struct Admin {
     args: ServeArgs,
     /// The live page, if one is served.
     page: OnceLock<PageReport>,
-    /// The rack whose budget it shares.
-    fleet: fleet::Place,
+    /// The limit of the budget that has a deadline.
+    limit: limit::Place,
     /// Held while a request is handled, so that each change is logged with its author.
     turn: Mutex<()>,
     state: Mutex<State>,
@@ -90,13 +91,13 @@ impl Admin {
         Started { operation, overrides, active_policy }: Started,
         machine: &Machine,
         args: &ServeArgs,
-    ) -> Self {
+    ) -> io::Result<Self> {
         let mut state = State::new(&loaded.config, &loaded.operation);
         state.text_read = loaded.text().map(str::to_owned);
         (state.operation, state.goal_overrides) = (operation, overrides);
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.active_policy = active_policy;
-        Self {
+        Ok(Self {
             listening: [server.local_addrs(), server.tls_addrs(), server.concatenation_addrs()].concat(),
             server,
             machine: machine.clone(),
@@ -111,10 +112,10 @@ impl Admin {
             volumes: FreeSpace::default(),
             args: args.clone(),
             page: OnceLock::new(),
-            fleet: fleet::Place::default(),
+            limit: limit::Place::new(&loaded.operation)?,
             turn: Mutex::new(()),
             state: Mutex::new(state),
-        }
+        })
     }
 
     /// Addresses that the server listens on, without and with TLS.

@@ -296,7 +296,7 @@ mod tests {
             metrics: None,
             mdns: false,
             log_format: crate::log::Format::default(),
-            fleet: None,
+            floor_uw: None,
             seccomp: None,
             user: None,
             page: None,

@@ -166,7 +166,7 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
 
 /// Requests the policy of the configuration if it differs from the one read before.
 fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
-    let configured = Configured { share_uw: state.configured.share_uw, ..Configured::of(read) };
+    let configured = Configured { limit_uw: state.configured.limit_uw, ..Configured::of(read) };
     if configured == state.configured {
         if state.goal_overrides != GoalOverrides::default() {
             info!("goals are unchanged: they were set manually");

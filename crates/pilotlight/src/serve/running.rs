@@ -78,8 +78,8 @@ pub(super) trait Running: Send + Sync {
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
     /// Sends this to it and to later policies.
     fn set_goals(&self, goals: Goals);
-    /// No budget exceeds this share of a rack's, in microwatts, from now on. Waits for nothing but other goals.
-    fn set_share(&self, _share_uw: u64) {}
+    /// No budget exceeds this limit, in microwatts, from now on. Waits for nothing but other goals.
+    fn set_limit(&self, _limit_uw: u64) {}
     /// Gives these namespaces and hosts these priorities, and all others none.
     fn set_priorities(&self, named: Vec<Priority>);
     /// Gives these namespaces these tolerances, and all others none.

@@ -36,16 +36,16 @@ struct MeteredServer {
     goals: Mutex<ClampedGoals>,
 }
 
-/// The goals in force, below the share of a rack. Locked for moments.
+/// The goals in force, below the limit that has a deadline. Locked for moments.
 #[derive(Default)]
 struct ClampedGoals {
     goals: Goals,
-    share_uw: Option<u64>,
+    limit_uw: Option<u64>,
 }
 
 impl ClampedGoals {
     fn in_force(&self) -> Goals {
-        let budget_uw = self.goals.budget_uw.into_iter().chain(self.share_uw).min();
+        let budget_uw = self.goals.budget_uw.into_iter().chain(self.limit_uw).min();
         Goals { budget_uw, ..self.goals.clone() }
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn start(
     }
     let sources = power.as_ref().map(Power::sources).unwrap_or_default();
     let domain = budget::domain(operation.domain, &sources);
-    let goals = Mutex::new(ClampedGoals { goals: operation.goals.clone(), share_uw: None });
+    let goals = Mutex::new(ClampedGoals { goals: operation.goals.clone(), limit_uw: None });
     let served = MeteredServer { server, power, settings, goals };
     let active_policy = holder::activate_first(&holder::candidates(operation, domain), operation, holder::set(&served))
         .map_err(|why| anyhow!("the server cannot start: {why}"))?;
@@ -209,9 +209,9 @@ impl Running for MeteredServer {
         self.server.set_goals(clamped.in_force());
     }
 
-    fn set_share(&self, share_uw: u64) {
+    fn set_limit(&self, limit_uw: u64) {
         let mut clamped = self.goals.lock().unwrap_or_else(PoisonError::into_inner);
-        clamped.share_uw = Some(share_uw);
+        clamped.limit_uw = Some(limit_uw);
         self.server.set_goals(clamped.in_force());
     }
 
@@ -300,20 +300,20 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_below_any_budget_and_changes_nothing_else() {
+    fn the_limit_is_above_no_budget_and_changes_nothing_else() {
         let minimums = vec![(5, 300)];
-        let in_force = |budget_uw, share_uw| {
+        let in_force = |budget_uw, limit_uw| {
             let goals = Goals { budget_uw, minimums: minimums.clone(), ..Goals::default() };
-            ClampedGoals { goals, share_uw }.in_force()
+            ClampedGoals { goals, limit_uw }.in_force()
         };
-        for (budget_uw, share_uw, expected) in [
+        for (budget_uw, limit_uw, expected) in [
             (Some(5), Some(3), Some(3)),
             (Some(3), Some(5), Some(3)),
             (None, Some(3), Some(3)),
             (Some(5), None, Some(5)),
             (None, None, None),
         ] {
-            let goals = in_force(budget_uw, share_uw);
+            let goals = in_force(budget_uw, limit_uw);
             assert_eq!((goals.budget_uw, &goals.minimums), (expected, &minimums));
         }
     }

@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use clap::Args;
 use pilotlight_plant::Goal;
 
 use crate::admin::client::{self, Client, ClientError, SocketArgs};
-use crate::admin::request::{GoalsRequest, Request};
+use crate::admin::request::{GoalsRequest, LimitRequest, Request};
 use crate::config::{format_budget, format_moment};
 use crate::console;
 use crate::exit::{self, Exit};
@@ -23,10 +24,15 @@ Examples:
   pilotlight set budget 120W --domain cpu --strict
   pilotlight set budget 300W --dry-run
   pilotlight set budget off
+  pilotlight set budget 300W until $(awk '{print $1 + 15}' /proc/uptime) then 120W
   pilotlight set tolerance 0.2
   pilotlight set tolerance 500us p99 --namespace 1
 
-The goal applies until it is set again, its time is over, or the section [goals] of the configuration changes; see docs/operate/limit-power.md.";
+The goal applies until it is set again, its time is over, or the section [goals] of the configuration changes; see docs/operate/limit-power.md.
+
+`until DEADLINE then POWER` limits all budgets, for a program that sets the limit again and again: when it stops, POWER holds. DEADLINE is
+CLOCK_BOOTTIME in seconds, as the first number of /proc/uptime; one that is past is refused. The server needs `floor` in [goals], which
+holds from its start until the first such limit.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,8 +44,9 @@ pub(super) struct BudgetArgs {
     /// Such as 300W; off for no limit; default for that of the schedule or the configuration
     power: String,
 
-    /// How long it holds, such as `for 2h`; then the schedule or the configuration is in force again
-    #[arg(value_names = ["for", "TIME"], num_args = 2)]
+    /// `for TIME`, such as `for 2h`: then the schedule or the configuration is in force again. `until DEADLINE then POWER`: a limit of all budgets,
+    /// and what it is after the deadline, in seconds of CLOCK_BOOTTIME
+    #[arg(value_name = "for TIME|until DEADLINE then POWER", num_args = 2..=4)]
     time: Vec<String>,
 
     /// Domain of budgets: server, or cpu for the CPU packages
@@ -92,10 +99,14 @@ pub(super) fn set_tolerance(socket: &SocketArgs, args: &ToleranceArgs) -> anyhow
 }
 
 pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Result<Exit> {
-    let duration = match args.time.as_slice() {
+    let duration = match args.time.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => None,
-        [word, time] if word == "for" => Some(time.clone()),
-        words => anyhow::bail!("`{}` is not a time: write `for` and how long, such as `for 2h`", words.join(" ")),
+        ["for", time] => Some((*time).to_owned()),
+        ["until", deadline, "then", power] => return set_limit(socket, args, deadline, power),
+        words => anyhow::bail!(
+            "`{}` is not a time: write `for` and how long, such as `for 2h`, or `until DEADLINE then POWER`",
+            words.join(" ")
+        ),
     };
     let request = GoalsRequest {
         budget: Some(args.power.clone()),
@@ -133,6 +144,29 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
         console::print(outcome(&answer, begin.elapsed()))?;
     }
     Ok(if args.dry_run { Exit::Clean } else { exit_of(&answer, args.no_wait) })
+}
+
+/// Limits all budgets until a deadline.
+fn set_limit(socket: &SocketArgs, args: &BudgetArgs, deadline: &str, then: &str) -> anyhow::Result<Exit> {
+    if args.domain.is_some() || args.dry_run || args.strict {
+        anyhow::bail!("a budget with a deadline limits all budgets: omit --domain, --dry-run and --strict");
+    }
+    let until_boottime_ns = parse_seconds(deadline).with_context(|| {
+        format!("`{deadline}` is not a deadline: write seconds of CLOCK_BOOTTIME, such as $(awk '{{print $1 + 15}}' /proc/uptime)")
+    })?;
+    let request = LimitRequest { power: args.power.clone(), until_boottime_ns, then: then.to_owned() };
+    client::run(socket, &Request::SetLimit(request), args.json, |limit| format!("limit {}\n", goals::limit(limit)))
+}
+
+/// Seconds with at most nine decimals, in nanoseconds.
+fn parse_seconds(text: &str) -> Option<u64> {
+    let (seconds, decimals) = text.split_once('.').unwrap_or((text, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(seconds) || !is_number(decimals) || decimals.len() > 9 {
+        return None;
+    }
+    let nanoseconds = format!("{decimals:0<9}").parse::<u64>().ok()?;
+    seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanoseconds)
 }
 
 /// How the program ends.
@@ -224,5 +258,31 @@ fn outcome(answer: &GoalsResponse, took: Duration) -> String {
         ("unreachable", _) => format!("unreachable: applied as far as possible{}\n", goals::floor(budget, from)),
         ("settling" | "exceeded", Some(uw)) => format!("not held after {took:.1} s: {:.1} W{from}\n", uw as f64 / 1e6),
         _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_are_seconds_with_decimals() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("8123", Some(8_123_000_000_000)),
+            ("8123.45", Some(8_123_450_000_000)),
+            ("8123.000000001", Some(8_123_000_000_001)),
+            ("8123.0000000001", None),
+            ("18446744074", None),
+            ("", None),
+            (".5", None),
+            ("5.", None),
+            ("-5", None),
+            ("+5", None),
+            ("5s", None),
+            ("1e3", None),
+        ] {
+            assert_eq!(parse_seconds(text), expected, "{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::format::{line, time};
 use std::fmt::Write as _;
 
-use super::report::{BudgetReport, FleetReport, GoalsReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
+use super::report::{BudgetReport, GoalsReport, LimitReport, PolicyReport, PowerReading, PowerReport, ToleranceReport};
 use crate::config::{format_budget, format_moment};
 use crate::serve::power::{PACKAGES_ONLY, SYSTEM};
 
@@ -81,19 +81,13 @@ pub(crate) fn budget(report: &BudgetReport, power: Option<&PowerReport>) -> Stri
     out
 }
 
-/// The share of a rack's budget.
-pub(crate) fn fleet(fleet: &FleetReport) -> String {
-    let FleetReport { rack, name, share_uw, granted, valid_for_ns, leader, failure, .. } = fleet;
-    let share = format_budget(Some(*share_uw));
-    let mut out = match granted {
-        true => format!("{share} of {rack} as {name}, valid for {}", time(*valid_for_ns)),
-        false => format!("{share} as {name} of {rack}: the floor, no share is in force"),
-    };
-    if *leader {
-        out += "; this server divides the budget";
+/// The limit of all budgets.
+pub(crate) fn limit(limit: &LimitReport) -> String {
+    let [power, then] = [limit.power_uw, limit.then_uw].map(|uw| format_budget(Some(uw)));
+    match limit.valid_for_ns {
+        Some(ns) => format!("{power} for {}, then {then}", time(ns)),
+        None => format!("{power}: no `set budget ... until` is in force"),
     }
-    failure.iter().for_each(|why| out += &format!("; {why}"));
-    out
 }
 
 /// `; the floor is 43.2 W`, where it is known.

@@ -95,7 +95,7 @@ pub(crate) fn report(
         wake_ups: wake_ups(was, is),
         metrics: Vec::new(),
         page: None,
-        fleet: None,
+        limit: None,
     }
 }
 

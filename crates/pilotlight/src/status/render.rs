@@ -29,7 +29,7 @@ pub(crate) fn text(report: &Report, colour: bool) -> String {
     let _ = write!(out, "{}", goals::goals(&report.goals, &report.policy));
     let _ = write!(out, "{}", priorities::priorities(&report.priorities));
     report.budget.iter().for_each(|budget| out += &goals::budget(budget, report.power.as_ref()));
-    report.fleet.iter().for_each(|fleet| line(&mut out, "rack", &goals::fleet(fleet)));
+    report.limit.iter().for_each(|limit| line(&mut out, "limit", &goals::limit(limit)));
     report.power.iter().for_each(|known| line(&mut out, "power", &goals::power(known)));
     report.energy_shares.iter().for_each(|shares| out += &energy::shares(shares));
     let _ = write!(out, "{}{}{}", io(&report.io), caps::caps(report), power_states(&report.power_states));

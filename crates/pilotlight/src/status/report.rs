@@ -70,30 +70,57 @@ pub(crate) struct Report {
     /// The live page for browsers, if one is served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) page: Option<PageReport>,
-    /// The rack whose budget the server shares.
+    /// The limit of all budgets, with a floor in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fleet: Option<FleetReport>,
+    pub(crate) limit: Option<LimitReport>,
 }
 
-/// A server's place in a rack.
+/// The limit of all budgets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FleetReport {
-    pub(crate) rack: String,
-    /// The server's name there.
-    pub(crate) name: String,
-    /// Its share, which no budget exceeds, in microwatts.
-    pub(crate) share_uw: u64,
-    /// Whether that is a grant; otherwise it is the floor.
-    pub(crate) granted: bool,
-    /// How long it is valid without another answer of etcd, in nanoseconds.
-    pub(crate) valid_for_ns: u64,
-    /// Whether this server divides the rack's budget.
-    pub(crate) leader: bool,
-    /// Grants, and shares whose validity has ended, since the start.
-    pub(crate) grants: u64,
+pub(crate) struct LimitReport {
+    /// The limit in force, in microwatts.
+    pub(crate) power_uw: u64,
+    /// Since when (`CLOCK_MONOTONIC`).
+    pub(crate) since_ns: u64,
+    /// Its deadline (`CLOCK_BOOTTIME`); without one it is the floor.
+    pub(crate) until_boottime_ns: Option<u64>,
+    /// Time until the deadline.
+    pub(crate) valid_for_ns: Option<u64>,
+    /// The limit after the deadline, in microwatts.
+    pub(crate) then_uw: u64,
+    /// The limit from the start of the server until the first setting, in microwatts.
+    pub(crate) floor_uw: u64,
+    /// Settings, and deadlines that have passed, since the start.
+    pub(crate) settings: u64,
     pub(crate) expiries: u64,
-    /// Why etcd was not reached, if the last request failed.
-    pub(crate) failure: Option<String>,
+}
+
+/// Power, load and the limit, for a program that sets the limit. Times are of `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CountersReport {
+    pub(crate) now_ns: u64,
+    /// The last window of the budget's domain, unless it is stale.
+    pub(crate) power: Option<PowerWindowReport>,
+    /// The sensor, or that power is modelled and with which profile.
+    pub(crate) source: String,
+    /// The component that limits throughput, as it was last known.
+    pub(crate) bottleneck: Option<String>,
+    pub(crate) read_bytes: u64,
+    pub(crate) written_bytes: u64,
+    /// Busy time of all reactors.
+    pub(crate) busy_ns: u64,
+    /// Time of all requests from arrival to answer.
+    pub(crate) in_progress_ns: u64,
+    pub(crate) io_threads: usize,
+    pub(crate) limit: Option<LimitReport>,
+}
+
+/// Power over a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PowerWindowReport {
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: u64,
+    pub(crate) power_uw: u64,
 }
 
 /// Properties of the server.

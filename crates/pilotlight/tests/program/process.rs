@@ -75,6 +75,15 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// Waits for a condition.
+pub(crate) fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_met() {
+        assert!(Instant::now() < end, "timed out: {what}");
+        thread::sleep(Duration::from_millis(5)); // between two looks at the condition
+    }
+}
+
 /// A running server. Killed when the test is over, however it ends.
 pub(crate) struct Server {
     child: Child,

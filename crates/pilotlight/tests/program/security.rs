@@ -12,8 +12,7 @@ use pilotlight_auth::{Config, Policy, Secret, SecretLen, SequenceNumbers};
 use pilotlight_host::{ConnectOptions, Controller, HostError};
 use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 
-use super::fleet::wait_for;
-use super::process::{Server, run, text};
+use super::process::{Server, run, text, wait_for};
 
 /// A field of a status (proc(5)).
 fn field(status: &str, name: &str) -> String {

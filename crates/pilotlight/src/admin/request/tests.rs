@@ -48,6 +48,12 @@ fn requests_survive_a_round_trip() {
         Request::SetMinimum(MinimumRequest { priority: 5, min_bytes_per_s: "100MB/s".to_owned() }),
         Request::SetBackground { class: BackgroundClass::Scrub, state: BackgroundState::Pause },
         Request::SetGoals(budget),
+        Request::SetLimit(LimitRequest {
+            power: "300W".to_owned(),
+            until_boottime_ns: 1 << 62,
+            then: "120W".to_owned(),
+        }),
+        Request::Counters { bottleneck: true },
         Request::SetGoals(tolerance),
         Request::NamespaceList { nqn: None },
         Request::NamespaceAdd(add),

@@ -55,18 +55,12 @@ impl Folders {
 /// All keys that name a file which root reads or looks at; checksums are opened after the privileges are gone.
 fn configurations() -> Vec<(&'static str, String)> {
     let file = "\"users/file\"";
-    let fleet =
-        "[fleet]\netcd = \"https://192.0.2.1:2379\"\nrack = \"r\"\nname = \"n\"\nfloor = \"1W\"\nfull = \"2W\"\n";
     let namespace = "[[subsystem.namespace]]\nnsid = 1\nbackend = ";
     let of = |rest: String| with_subsystem(&format!("[security]\n{USER}\n{rest}"));
     vec![
         ("secrets_file", of(format!("secrets_file = {file}"))),
         ("schedule", of(format!("[goals]\nschedule = {file}"))),
         ("profile", of(format!("[goals]\nprofile = {file}"))),
-        ("ca_file", of(format!("{fleet}ca_file = {file}"))),
-        ("cert_file", of(format!("{fleet}ca_file = \"etcd-ca.pem\"\nkey_file = \"etcd-key.pem\"\ncert_file = {file}"))),
-        ("key_file", of(format!("{fleet}ca_file = \"etcd-ca.pem\"\ncert_file = \"etcd-cert.pem\"\nkey_file = {file}"))),
-        ("password_file", of(format!("{fleet}ca_file = \"etcd-ca.pem\"\nuser = \"u\"\npassword_file = {file}"))),
         ("backend", of(String::new()) + namespace + "\"file:users/file\""),
     ]
 }

@@ -1,6 +1,5 @@
 //! All kinds of errors, with their exact text. `UPDATE_EXPECT=1 cargo test` updates it.
 
-mod fleet;
 mod foreign;
 mod policy;
 mod reference;
@@ -54,9 +53,6 @@ impl ConfigDir {
         fs::File::create(dir.path().join("disk.img")).unwrap().set_len(1 << 20).unwrap();
         fs::write(dir.path().join("budgets.txt"), "18:00Z 250W\n20:00Z default\n").unwrap();
         write_secrets(&dir.path().join("secrets"));
-        for name in ["etcd-ca.pem", "etcd-cert.pem", "etcd-key.pem", "etcd-password"] {
-            write_secret(&dir.path().join(name), &format!("{name}\n"));
-        }
         fs::write(dir.path().join("machine.toml"), include_str!("../../../../../profiles/pass-xeon-gold-6430.toml"))
             .unwrap();
         Self { dir }

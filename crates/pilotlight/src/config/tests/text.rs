@@ -96,7 +96,6 @@ fn what_follows_from_another_section_is_not_said() {
     let said = |text: &str| ConfigDir::new().output(&with_subsystem(text)).matches("error: ").count();
     for text in [
         "[server]\nio_threads = \"4\"\n[limits]\nbuffer_memory = \"1KiB\"",
-        "[goals]\nprofile = 5\n[fleet]\netcd = \"http://127.0.0.1:2379\"\nrack = \"a\"\nname = \"b\"\nfloor = \"100W\"",
         "[policy]\nname = 5\n[goals]\ntolerance = \"20%\"",
     ] {
         assert_eq!(said(text), 1, "{}", ConfigDir::new().output(&with_subsystem(text)));
@@ -136,7 +135,7 @@ fn unknown_keys() {
             1 | [limit]
               |  ^^^^^
               = did you mean `limits`?
-              = valid at the top of the file: server, policy, goals, fleet, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
         "#]],
     );
     refused(
@@ -171,7 +170,7 @@ fn unknown_keys() {
             1 | nqn = "nqn.2024-05.com.example:a"
               | ^^^
               = `nqn` belongs in [[subsystem]]
-              = valid at the top of the file: server, policy, goals, fleet, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
         "#]],
     );
 }

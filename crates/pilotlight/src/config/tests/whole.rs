@@ -120,24 +120,11 @@ window = 64
 [goals]
 budget = "300W"
 domain = "server"
+floor = "120W"
 schedule = "budgets.txt"
 profile = "machine.toml"
 keep_limits = true
 tolerance = 0.2
-
-[fleet]
-etcd = ["https://192.0.2.11:2379", "https://192.0.2.12:2379"]
-rack = "rack-7"
-name = "storage-1"
-floor = "120W"
-full = "400W"
-priority = 5
-lease = "10s"
-ca_file = "etcd-ca.pem"
-cert_file = "etcd-cert.pem"
-key_file = "etcd-key.pem"
-user = "storage"
-password_file = "etcd-password"
 
 [admin]
 socket = "/run/pilotlight/disks.sock"

@@ -15,7 +15,7 @@ use crate::config::caps::{Cap, Priority, parse_cap, parse_minimum};
 use crate::config::keys::{self, Class, Draft};
 use crate::config::operation::{AdminSocket, Operation, Reactors, SleepAfter};
 use crate::config::parse_energy_shares;
-use crate::config::power::{SensorChoice, parse_budget};
+use crate::config::power::{SensorChoice, parse_budget, parse_power};
 use crate::config::problem::{Number, Origin, Problem, Text};
 use crate::config::schedule::Schedule;
 use crate::config::storage::cause;
@@ -88,11 +88,10 @@ impl Checker<'_> {
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
             mdns: draft.discovery.mdns,
             page: None,
-            fleet: None,
+            floor_uw: self.parsed(draft.goals.floor.as_ref(), parse_power),
         };
         let page = self.page(&draft.page, draft.page_tick_ms, operation.admin_socket.as_ref());
-        let fleet = self.fleet(&draft.fleet, operation.profile.as_ref());
-        let operation = Operation { page, fleet, ..operation };
+        let operation = Operation { page, ..operation };
         self.unused_goals(&draft.goals, &operation);
         operation
     }

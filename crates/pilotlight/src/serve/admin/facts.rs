@@ -44,7 +44,7 @@ impl Admin {
             budget: self.budget_status(&state),
             power: self.server.power_facts(),
             energy,
-            fleet: self.fleet_report(),
+            limit: self.limit_report(),
             reload: *self.reloaded.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }

@@ -79,10 +79,11 @@ impl Admin {
         while self.watch.wait(self.check_budget_state()) {}
     }
 
-    /// Ends [`Admin::watch_budget`] and [`Admin::watch_energy`].
+    /// Ends [`Admin::watch_budget`], [`Admin::watch_energy`] and [`Admin::watch_limit`].
     pub(in crate::serve) fn stop_watching(&self) {
         self.watch.note(|state| state.is_stopped = true);
         self.energy_watch.note(|state| state.is_stopped = true);
+        self.stop_limit();
     }
 
     /// Wakes the watching thread.
@@ -98,7 +99,7 @@ impl Admin {
             info!("the time of the budget that was set manually is over");
             self.keep(&state);
         }
-        self.follow_share(&mut state);
+        self.follow_limit(&mut state);
         self.follow(&mut state, now_s);
         self.update_verdict(&mut state);
         if state.operation.goals.budget_uw.is_some() {
@@ -136,7 +137,7 @@ impl Admin {
         if let Verdict::Unreachable(floor_uw) = verdict {
             state.floor = Some((domain, state.active_policy.name.clone(), floor_uw));
             let is_own =
-                state.configured.budget(&state.goal_overrides, budget::now_s()).origin != budget::Origin::Fleet;
+                state.configured.budget(&state.goal_overrides, budget::now_s()).origin != budget::Origin::Limit;
             if let Some(before) = state.strict_before.take_if(|_| is_own) {
                 warn!("the budget of {} is taken back (--strict)", format_budget(Some(budget_uw)));
                 state.withdrawn_uw = Some(budget_uw);

@@ -204,7 +204,7 @@ mod tests {
         let (operation, active_policy) = (first.operation.clone(), first.operation.policy.clone());
         let started = Started { operation, overrides: GoalOverrides::default(), active_policy };
         let args = ServeArgs::default();
-        let admin = Arc::new(Admin::new(Box::new(server), &first, started, &machine(), &args));
+        let admin = Arc::new(Admin::new(Box::new(server), &first, started, &machine(), &args).unwrap());
         waits.set(Arc::downgrade(&admin)).unwrap();
         let remove = HostRemove { nqn: None, host: B.to_owned(), allow_any: false };
         assert!(admin.remove_host(&remove).unwrap().ended.is_some());

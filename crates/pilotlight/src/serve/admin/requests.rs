@@ -48,7 +48,11 @@ impl RequestHandler for Admin {
         if !session.user.may_change {
             return log::<()>(&by, "a change by a user that may only read", Err(read_only()));
         }
-        self.carry_out_and_log(request, &by)
+        match request {
+            // not after a request that waits
+            Request::SetLimit(limit) => log(&by, "set-limit", self.set_limit(&limit, &by)),
+            request => self.carry_out_and_log(request, &by),
+        }
     }
 
     fn refusal(&self, what: &str) -> String {
@@ -82,6 +86,8 @@ impl Admin {
             Request::Status {} | Request::Health {} => self.refusal("it changes nothing"), // handled in `answer`
             Request::SetPolicy(choice) => log(by, "set-policy", self.set_policy(&choice)),
             Request::SetGoals(goals) => log(by, "set-goals", self.set_goals(&goals)),
+            Request::SetLimit(limit) => log(by, "set-limit", self.set_limit(&limit, by)),
+            Request::Counters { bottleneck } => to_line(Ok(self.counters(bottleneck))),
             Request::SetCap(cap) => log(by, "set-cap", self.set_cap(&cap)),
             Request::SetPriority(priority) => log(by, "set-priority", self.set_priority(&priority)),
             Request::SetMinimum(minimum) => log(by, "set-minimum", self.set_minimum(&minimum)),
@@ -167,8 +173,8 @@ impl Admin {
         let report = measure::report(before, now, facts, policy, &operation.reactors);
         let goals = measure::goals(&operation.goals, &operation.tolerances, &active_policy, unreachable);
         let (power, page) = (self.server.power(), self.page.get().cloned());
-        let (energy_shares, fleet) = (self.energy_shares(), self.fleet_report());
-        Report { goals, priorities, budget, power, page, energy_shares, fleet, ..report }
+        let (energy_shares, limit) = (self.energy_shares(), self.limit_report());
+        Report { goals, priorities, budget, power, page, energy_shares, limit, ..report }
     }
 
     /// The health, from counters only: no core is woken.

@@ -168,7 +168,7 @@ impl Admin {
         let staying = staying_budget(state);
         state.read = loaded.config.clone();
         state.policy_read = loaded.operation.policy.clone();
-        state.configured = Configured { share_uw: state.configured.share_uw, ..Configured::of(&loaded.operation) };
+        state.configured = Configured { limit_uw: state.configured.limit_uw, ..Configured::of(&loaded.operation) };
         state.caps_read.clone_from(&loaded.operation.caps);
         state.text_read = loaded.text().map(str::to_owned);
         (state.namespace_overrides, state.host_overrides) = (Vec::new(), Vec::new());

@@ -4,8 +4,10 @@
 //! |---|---|
 //! | `overrides.rs` | which goals are in force: set manually, of the schedule or of the configuration |
 //! | `store.rs` | the state file, which keeps goals set manually over a restart |
+//! | `limit.rs` | the limit that ends at a deadline |
 //! | `monitor.rs` | whether power stays within the budget, by readings, for any policy |
 
+mod limit;
 mod monitor;
 mod overrides;
 mod store;
@@ -14,9 +16,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use pilotlight_plant::{Quantity, Scope, Source};
 
+pub(super) use limit::{Limit, Setting};
 #[cfg(test)]
 pub(crate) use monitor::MARGIN_PPM;
-pub(super) use monitor::{BudgetMonitor, Observation, Verdict, is_within};
+pub(super) use monitor::{BudgetMonitor, Observation, Verdict};
 pub(super) use overrides::{BudgetOverride, Configured, GoalOverrides, Named, Origin};
 pub(super) use store::Store;
 

@@ -171,7 +171,7 @@ impl BudgetMonitor {
 }
 
 /// Whether power is within a budget, with the margin of PASS.
-pub(in crate::serve) fn is_within(power_uw: u64, budget_uw: u64) -> bool {
+fn is_within(power_uw: u64, budget_uw: u64) -> bool {
     power_uw <= budget_uw.saturating_add(scaled(budget_uw, MARGIN_PPM))
 }
 

@@ -16,8 +16,8 @@ pub(in crate::serve) struct Configured {
     pub(in crate::serve) tolerances: Vec<NamespaceTolerance>,
     pub(in crate::serve) domain: Option<BudgetDomain>,
     pub(in crate::serve) schedule: Option<Schedule>,
-    /// This server's share of the budget of its rack, in microwatts, which no other budget exceeds; at first its floor. `None` without a rack.
-    pub(in crate::serve) share_uw: Option<u64>,
+    /// The limit that has a deadline, in microwatts, which no budget exceeds; at first the floor. `None` without a floor.
+    pub(in crate::serve) limit_uw: Option<u64>,
 }
 
 /// Goals set over the control socket.
@@ -81,7 +81,7 @@ pub(in crate::serve) enum Origin {
     Configuration,
     Schedule,
     Manual,
-    Fleet,
+    Limit,
 }
 
 /// The budget in force.
@@ -101,7 +101,7 @@ impl Origin {
             Self::Configuration => "configuration",
             Self::Schedule => "schedule",
             Self::Manual => "manual",
-            Self::Fleet => "fleet",
+            Self::Limit => "limit",
         }
     }
 }
@@ -109,23 +109,23 @@ impl Origin {
 impl Configured {
     /// Values of the configuration file.
     pub(in crate::serve) fn of(operation: &Operation) -> Self {
-        let Operation { goals, priorities, tolerances, domain, schedule, fleet, .. } = operation;
-        let share_uw = fleet.as_ref().map(|fleet| fleet.floor_uw);
+        let Operation { goals, priorities, tolerances, domain, schedule, floor_uw, .. } = operation;
+        let limit_uw = *floor_uw;
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());
-        Self { goals: goals.clone(), priorities, tolerances, domain: *domain, schedule: schedule.clone(), share_uw }
+        Self { goals: goals.clone(), priorities, tolerances, domain: *domain, schedule: schedule.clone(), limit_uw }
     }
 
     /// Whether there is, or will be, a budget.
     pub(in crate::serve) fn has_budget(&self) -> bool {
-        self.goals.budget_uw.is_some() || self.schedule.is_some() || self.share_uw.is_some()
+        self.goals.budget_uw.is_some() || self.schedule.is_some() || self.limit_uw.is_some()
     }
 
-    /// The budget in force at a moment: the operator's, or the share if that is lower.
+    /// The budget in force at a moment: the operator's, or the limit if that is lower.
     pub(in crate::serve) fn budget(&self, overrides: &GoalOverrides, now_s: u64) -> InForce {
         let own = self.own_budget(overrides, now_s);
-        match self.share_uw {
-            Some(share_uw) if own.budget_uw.is_none_or(|own_uw| share_uw < own_uw) => {
-                InForce { budget_uw: Some(share_uw), origin: Origin::Fleet, until_s: own.until_s }
+        match self.limit_uw {
+            Some(limit_uw) if own.budget_uw.is_none_or(|own_uw| limit_uw < own_uw) => {
+                InForce { budget_uw: Some(limit_uw), origin: Origin::Limit, until_s: own.until_s }
             }
             _ => own,
         }

@@ -53,7 +53,7 @@ struct Digest {
 
 impl Digest {
     fn of(configured: &Configured) -> Self {
-        let Configured { goals, priorities, tolerances, domain, schedule, share_uw: _ } = configured;
+        let Configured { goals, priorities, tolerances, domain, schedule, limit_uw: _ } = configured;
         Self {
             budget_uw: goals.budget_uw,
             tolerance: goals.tolerance(Scope::Server).map(LatencyBound::from),

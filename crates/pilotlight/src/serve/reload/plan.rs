@@ -33,7 +33,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         page,
         seccomp,
         user,
-        fleet,
+        floor_uw,
         // they change while the server runs
         policy: _,
         goals: _,
@@ -65,7 +65,7 @@ pub(super) fn settled_operation(running: &Operation, wanted: &Operation) -> Vec<
         ("page", *page != wanted.page),
         ("security.seccomp", *seccomp != wanted.seccomp),
         ("security.user", *user != wanted.user),
-        ("fleet", *fleet != wanted.fleet),
+        ("goals.floor", *floor_uw != wanted.floor_uw),
     ];
     name(&differs)
 }

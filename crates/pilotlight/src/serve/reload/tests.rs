@@ -156,7 +156,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         metrics: None,
         mdns: false,
         log_format: crate::log::Format::default(),
-        fleet: None,
+        floor_uw: None,
         seccomp: None,
         user: None,
         page: None,
@@ -295,6 +295,7 @@ fn a_changed_key_that_waits_for_a_restart_is_named() {
     let changes = [
         ("server.sleep_after", Operation { sleep_after: SleepAfter::Time(Duration::from_secs(1)), ..from.clone() }),
         ("server.energy_shares", Operation { energy_shares: Some(Idle::Equal), ..from.clone() }),
+        ("goals.floor", Operation { floor_uw: Some(1_000_000), ..from.clone() }),
         ("metrics.listen", Operation { metrics: Some(([127, 0, 0, 1], 9808).into()), ..from.clone() }),
         ("page", Operation { page: Some(page), ..from.clone() }),
         ("admin.socket", Operation { admin_socket: None, ..from.clone() }),

@@ -163,7 +163,7 @@ pub(crate) fn report() -> Report {
         ],
         metrics: Vec::new(),
         page: None,
-        fleet: None,
+        limit: None,
     }
 }
 

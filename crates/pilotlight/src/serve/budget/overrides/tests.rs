@@ -15,7 +15,7 @@ fn configured(schedule: Option<&str>) -> Configured {
         tolerances: Vec::new(),
         domain: None,
         schedule: schedule.map(|text| Schedule::parse(text).unwrap()),
-        share_uw: None,
+        limit_uw: None,
     }
 }
 
@@ -81,17 +81,17 @@ fn a_manual_tolerance_of_off_is_kept() {
 }
 
 #[test]
-fn a_share_of_the_rack_is_an_upper_bound_of_any_budget() {
-    let shared = |own: Configured, share_uw| Configured { share_uw: Some(share_uw * W), ..own };
+fn the_limit_is_an_upper_bound_of_any_budget() {
+    let limited = |own: Configured, limit_uw| Configured { limit_uw: Some(limit_uw * W), ..own };
     let in_force = |configured: &Configured, overrides: &GoalOverrides| {
         let budget = configured.budget(overrides, 0);
         (budget.budget_uw.map(|uw| uw / W), budget.origin)
     };
     let none = GoalOverrides::default();
-    assert_eq!(in_force(&shared(configured(None), 300), &none), (Some(300), Origin::Fleet));
-    assert_eq!(in_force(&shared(configured(None), 500), &none), (Some(400), Origin::Configuration));
-    assert_eq!(in_force(&shared(Configured::default(), 500), &none), (Some(500), Origin::Fleet));
-    assert_eq!(in_force(&shared(configured(None), 300), &overrides(None, None)), (Some(300), Origin::Fleet), "off");
-    assert_eq!(in_force(&shared(configured(None), 300), &overrides(Some(200 * W), None)), (Some(200), Origin::Manual));
-    assert!(shared(Configured::default(), 500).has_budget());
+    assert_eq!(in_force(&limited(configured(None), 300), &none), (Some(300), Origin::Limit));
+    assert_eq!(in_force(&limited(configured(None), 500), &none), (Some(400), Origin::Configuration));
+    assert_eq!(in_force(&limited(Configured::default(), 500), &none), (Some(500), Origin::Limit));
+    assert_eq!(in_force(&limited(configured(None), 300), &overrides(None, None)), (Some(300), Origin::Limit), "off");
+    assert_eq!(in_force(&limited(configured(None), 300), &overrides(Some(200 * W), None)), (Some(200), Origin::Manual));
+    assert!(limited(Configured::default(), 500).has_budget());
 }
