@@ -38,6 +38,8 @@ pub struct MemberConfig {
     pub name: String,
     /// Power budget without a grant, in microwatts.
     pub floor_uw: u64,
+    /// The floor reserved in etcd, in microwatts, if it was known before: it is in force until etcd is read.
+    pub reserved_uw: Option<u64>,
     /// Power above which it gains nothing, in microwatts.
     pub full_uw: u64,
     /// Higher ones come first.

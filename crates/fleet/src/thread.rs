@@ -27,6 +27,8 @@ const TICK: Duration = Duration::from_millis(100);
 const STATUS_INTERVAL_NS: u64 = 1_000_000_000;
 /// Part by which a figure has to change for a status.
 const CHANGE_PERCENT: u64 = 5;
+/// Longest wait for power at the end; then the lease ends by itself.
+const LONGEST_END: Duration = Duration::from_secs(20);
 /// Leases without an answer after which a session begins anew.
 const SILENT_LEASES: u64 = 3;
 
@@ -114,6 +116,12 @@ impl Fleet {
         Ok(Self { state, stop: Some(stop), join: Some(join) })
     }
 
+    /// Whether the thread has ended, by a fault: the floor is in force.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.join.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Its state.
     #[must_use]
     pub fn state(&self) -> State {
@@ -185,7 +193,8 @@ impl Drop for Loop {
 
 impl Loop {
     fn new(config: MemberConfig, target: Box<dyn Target>, clock: Clock, state: Arc<Mutex<State>>) -> Self {
-        let share = Share::new(config.floor_uw, config.lease.as_nanos() as u64);
+        let mut share = Share::new(config.floor_uw, config.lease.as_nanos() as u64);
+        share.set_reserved(config.reserved_uw);
         Self {
             config,
             target,
@@ -232,7 +241,7 @@ impl Loop {
 
     /// Sets the floor, and gives the share back once power is within the floor; otherwise it returns when the lease ends.
     async fn end(mut self) {
-        let end = tokio::time::Instant::now() + self.config.lease / 4;
+        let end = tokio::time::Instant::now() + (self.config.lease / 4).min(LONGEST_END);
         self.set_floor();
         let mut is_within = !self.share.is_granted((self.clock)());
         while !is_within && tokio::time::Instant::now() < end {

@@ -192,7 +192,17 @@ fn etcd(args: &FleetArgs) -> anyhow::Result<Etcd> {
     if args.etcd.is_empty() {
         anyhow::bail!("where is etcd? Give its client addresses: --etcd http://ADDRESS:2379, or PILOTLIGHT_ETCD");
     }
+    let is_address = |url: &&String| ["http://", "https://"].iter().any(|scheme| url.starts_with(scheme));
+    if let Some(url) = args.etcd.iter().find(|url| !is_address(url)) {
+        anyhow::bail!("{url} is not an address of etcd: write http://ADDRESS:2379 or https://ADDRESS:2379");
+    }
     let (ca, password) = (file(&args.ca)?, secret(&args.password_file)?);
+    let plain = args.etcd.iter().find(|url| url.starts_with("http://"));
+    if let Some(url) = plain.filter(|_| password.is_some()) {
+        console::eprintln(format_args!("warning: the password goes to {url} in clear text: use https and --ca"));
+    } else if let Some(url) = plain.filter(|_| ca.is_some() || args.cert.is_some()) {
+        console::eprintln(format_args!("warning: --ca and --cert have no effect on {url}: use https"));
+    }
     if let Some(url) = args.etcd.iter().find(|url| url.starts_with("https:") && ca.is_none()) {
         anyhow::bail!("{url} needs --ca FILE: the authorities that sign the certificates of etcd");
     }

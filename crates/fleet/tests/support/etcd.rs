@@ -296,6 +296,7 @@ impl Member {
             range_uw,
         };
         let config = MemberConfig {
+            reserved_uw: None,
             etcd: etcd.clone(),
             rack: "r".to_owned(),
             name: name.to_owned(),

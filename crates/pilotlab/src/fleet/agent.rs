@@ -38,6 +38,8 @@ Exit codes:
 
 /// Time of a lease; etcd's least is 2 s.
 const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(3600);
+/// Longest wait for an answer of the server.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Pause before another connection to the server.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -90,14 +92,19 @@ pub(super) fn run(fleet: &FleetArgs, args: &AgentArgs) -> anyhow::Result<ExitCod
     std::thread::Builder::new().name("signals".to_owned()).spawn(stop).context("cannot handle signals")?;
     let mut failure = String::new();
     loop {
-        let why = match agent.serve() {
+        match agent.serve() {
             Ok(Event::Stop) => return Ok(Exit::Clean.into()),
-            Ok(Event::Lost(why)) => why,
-            Err(error) => format!("{error:#}"),
-        };
-        if why != failure {
-            warn!("no share is set: {why}");
-            failure = why;
+            Ok(Event::Lost(why)) => {
+                warn!("no share is set: {why}");
+                failure = why;
+            }
+            Err(error) => {
+                let why = format!("{error:#}");
+                if why != failure {
+                    warn!("no share is set: {why}");
+                    failure = why;
+                }
+            }
         }
         match agent.events.1.recv_timeout(PAUSE) {
             Ok(Event::Stop) => return Ok(Exit::Clean.into()),
@@ -121,6 +128,7 @@ impl Agent {
             rack: fleet.rack.clone(),
             name: args.name.clone(),
             floor_uw: 0,
+            reserved_uw: None,
             full_uw: full_uw.unwrap_or(0),
             priority: args.priority,
             lease: Duration::from_secs(lease.as_secs()),
@@ -130,20 +138,28 @@ impl Agent {
 
     /// A member of the rack for as long as the server answers.
     fn serve(&mut self) -> anyhow::Result<Event> {
-        let patience = self.member.lease / 2;
+        let patience = (self.member.lease / 2).min(PATIENCE);
         let mut connection = Connection::open(&self.socket, patience)?;
         let limit = connection.counters(false)?.limit;
         let limit = limit.context("the server has no floor: add `floor = \"120W\"` to its [goals], and restart it")?;
         let floor_uw = limit.floor_uw;
         ensure!(floor_uw <= self.member.full_uw, "the floor of the server is above its full power: raise --full");
-        let member = MemberConfig { floor_uw, ..self.member.clone() };
+        // a floor that was raised may have no room yet
+        let reserved_uw = Some(limit.then_uw).filter(|then_uw| *then_uw < floor_uw);
+        let member = MemberConfig { floor_uw, reserved_uw, ..self.member.clone() };
         let events = self.events.0.clone();
         let lost = move |why| _ = events.send(Event::Lost(why)); // else the agent ends
         let control = Control::start(connection, lost).context("cannot start a thread for the server")?;
         info!(rack = %member.rack, name = %member.name, "connected to the server at {}", self.socket.display());
         let server = Server::new(control.shared(), &member, self.profile.clone());
         let fleet = Fleet::start(member, Box::new(server), || ()).context("cannot start a thread for the rack")?;
-        let event = self.events.1.recv().unwrap_or(Event::Stop);
+        let event = loop {
+            match self.events.1.recv_timeout(PAUSE) {
+                Ok(event) => break event,
+                Err(_) if fleet.has_ended() => break Event::Lost("a fault of the agent (see above)".to_owned()),
+                Err(_) => {}
+            }
+        };
         drop(fleet); // sets the floor
         drop(control);
         Ok(event)

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +17,15 @@ use tracing::warn;
 
 /// Interval of looks at the counters: half a window of a power sensor.
 const INTERVAL: Duration = Duration::from_millis(250);
+
+/// Difference of the clocks of agent and server from which they are two, in nanoseconds: chosen, far above the time of a request.
+const CLOCKS_DIFFER_NS: u64 = 500_000_000;
+
+/// What the server says of a limit that it has taken.
+#[derive(Deserialize)]
+struct Taken {
+    valid_for_ns: Option<u64>,
+}
 
 /// What the server counts; docs/operate/watch.md. Times are of its `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -47,6 +57,8 @@ pub(super) struct InForce {
     pub(super) since_ns: u64,
     /// Of the server's configuration.
     pub(super) floor_uw: u64,
+    /// The limit after the deadline.
+    pub(super) then_uw: u64,
 }
 
 /// A limit for the server: powers in microwatts, the deadline of `CLOCK_BOOTTIME`.
@@ -97,7 +109,8 @@ impl Connection {
             let message = refusal["message"].as_str().unwrap_or_default().to_owned();
             return Err(RequestError::Refused(help.fold(message, |text, help| text + "; " + help)));
         }
-        Ok(serde_json::from_value(response["ok"].take()).context("the server is of another version")?)
+        let ok = response.get_mut("ok").map(Value::take).context("the server is of another version")?;
+        Ok(serde_json::from_value(ok).context("the server is of another version")?)
     }
 
     /// Its counters; looks for the bottleneck if `bottleneck`, which wakes a core.
@@ -109,7 +122,15 @@ impl Connection {
         let [power, then] = [setting.power_uw, setting.then_uw].map(|uw| quantity::format(uw, POWERS));
         let deadline = setting.until_ns;
         let request = json!({ "command": "set-limit", "power": power, "until_boottime_ns": deadline, "then": then });
-        self.request::<Value>(request).map(drop)
+        let ahead_ns = deadline.saturating_sub(pilotlight_fleet::now_ns());
+        let taken: Taken = self.request(request)?;
+        if taken.valid_for_ns.unwrap_or(0) <= ahead_ns.saturating_add(CLOCKS_DIFFER_NS) {
+            return Ok(());
+        }
+        // the share would outlive its deadline
+        let after = json!({ "command": "set-limit", "power": then, "until_boottime_ns": deadline, "then": then });
+        self.request::<Value>(after)?;
+        Err(anyhow!("the server's CLOCK_BOOTTIME is another one: run the agent in its time namespace").into())
     }
 }
 
@@ -167,7 +188,8 @@ impl Control {
         let shared = Shared::default();
         let theirs = shared.clone();
         let body = move || {
-            if let Err(error) = follow(connection, &theirs) {
+            let followed = catch_unwind(AssertUnwindSafe(|| follow(connection, &theirs)));
+            if let Err(error) = followed.unwrap_or_else(|_| Err(anyhow!("a fault of the agent (see above)"))) {
                 theirs.change(|state| state.is_lost = true);
                 lost(format!("{error:#}"));
             }
@@ -239,6 +261,36 @@ mod tests {
         let (state, timeout) = waited.unwrap();
         assert!(!timeout.timed_out());
         state.taken
+    }
+
+    #[test]
+    fn a_server_with_another_clock_gets_no_share() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let server = std::thread::spawn(move || {
+            let mut stream = BufReader::new(listener.accept().unwrap().0);
+            let (mut line, mut powers) = (String::new(), Vec::new());
+            while stream.read_line(&mut line).unwrap() > 0 {
+                let request: Value = serde_json::from_str(&line).unwrap();
+                line.clear();
+                powers.push(request["power"].as_str().unwrap().to_owned());
+                let ok = json!({ "version": 1, "ok": { "valid_for_ns": 3_600_000_000_000_u64 } });
+                stream.get_mut().write_all(format!("{ok}\n").as_bytes()).unwrap();
+            }
+            powers
+        });
+        let mut connection = Connection::open(&path, PATIENCE).unwrap();
+        let setting = |ahead_s: u64| Setting {
+            power_uw: 300_000_000,
+            until_ns: pilotlight_fleet::now_ns() + ahead_s * 1_000_000_000,
+            then_uw: 120_000_000,
+        };
+        connection.set(setting(3600)).unwrap();
+        let error = connection.set(setting(15)).unwrap_err();
+        assert!(error.to_string().contains("CLOCK_BOOTTIME"), "{error}");
+        drop(connection);
+        assert_eq!(server.join().unwrap(), ["300W", "300W", "120W"], "the limit after the deadline at once");
     }
 
     #[test]

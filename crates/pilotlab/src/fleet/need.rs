@@ -219,6 +219,7 @@ mod tests {
 
     fn member() -> MemberConfig {
         MemberConfig {
+            reserved_uw: None,
             etcd: Default::default(),
             rack: "r".to_owned(),
             name: "a".to_owned(),

@@ -48,7 +48,7 @@ pub(crate) struct Facts {
     pub(crate) power: Option<PowerFacts>,
     /// Which hosts and namespaces energy was for, where that is on.
     pub(crate) energy: Option<EnergySharesReport>,
-    /// The place in a rack.
+    /// The limit with a deadline.
     pub(crate) limit: Option<LimitReport>,
     pub(crate) reload: ReloadFacts,
 }

@@ -1,4 +1,4 @@
-//! Samples of power, energy, budgets and the rack.
+//! Samples of power, energy, budgets and their limit.
 
 use std::collections::BTreeMap;
 

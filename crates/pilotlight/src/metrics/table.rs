@@ -299,7 +299,7 @@ pub(crate) static FAMILIES: &[Family] = &[
         "pilotlight_budget_limit_expiries",
         (Counter, ""),
         &[],
-        "Deadlines that have passed before another limit was set.",
+        "Deadlines that have passed and changed the limit.",
         |facts, out| limit(facts, out, |limit| limit.expiries as f64),
     ),
     family(

@@ -24,7 +24,7 @@ Examples:
   pilotlight set budget 120W --domain cpu --strict
   pilotlight set budget 300W --dry-run
   pilotlight set budget off
-  pilotlight set budget 300W until $(awk '{print $1 + 15}' /proc/uptime) then 120W
+  pilotlight set budget 300W until $(awk '{printf \"%.2f\", $1 + 15}' /proc/uptime) then 120W
   pilotlight set tolerance 0.2
   pilotlight set tolerance 500us p99 --namespace 1
 
@@ -152,7 +152,7 @@ fn set_limit(socket: &SocketArgs, args: &BudgetArgs, deadline: &str, then: &str)
         anyhow::bail!("a budget with a deadline limits all budgets: omit --domain, --dry-run and --strict");
     }
     let until_boottime_ns = parse_seconds(deadline).with_context(|| {
-        format!("`{deadline}` is not a deadline: write seconds of CLOCK_BOOTTIME, such as $(awk '{{print $1 + 15}}' /proc/uptime)")
+        format!("`{deadline}` is not a deadline: write seconds of CLOCK_BOOTTIME, such as $(awk '{{printf \"%.2f\", $1 + 15}}' /proc/uptime)")
     })?;
     let request = LimitRequest { power: args.power.clone(), until_boottime_ns, then: then.to_owned() };
     client::run(socket, &Request::SetLimit(request), args.json, |limit| format!("limit {}\n", goals::limit(limit)))
@@ -264,6 +264,21 @@ fn outcome(answer: &GoalsResponse, took: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_example_of_a_deadline_is_right_after_weeks_of_uptime() {
+        let program = EXAMPLES.split_once("$(awk '").and_then(|(_, after)| after.split_once('\'')).unwrap().0;
+        let folder = tempfile::tempdir().unwrap();
+        let uptime = folder.path().join("uptime");
+        std::fs::write(&uptime, "1234567.89 2345678.90\n").unwrap();
+        match std::process::Command::new("awk").arg(program).arg(&uptime).output() {
+            Err(error) => eprintln!("SKIPPED: awk does not run: {error}"),
+            Ok(output) => {
+                let text = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(parse_seconds(&text), Some(1_234_582_890_000_000), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn deadlines_are_seconds_with_decimals() {

@@ -82,7 +82,7 @@ pub(crate) struct LimitReport {
     pub(crate) power_uw: u64,
     /// Since when (`CLOCK_MONOTONIC`).
     pub(crate) since_ns: u64,
-    /// Its deadline (`CLOCK_BOOTTIME`); without one it is the floor.
+    /// Its deadline (`CLOCK_BOOTTIME`), if it has one.
     pub(crate) until_boottime_ns: Option<u64>,
     /// Time until the deadline.
     pub(crate) valid_for_ns: Option<u64>,

@@ -155,7 +155,7 @@ struct Secrets {
     tls_keys: BTreeMap<String, ConfiguredPsk>,
 }
 
-/// Opens a file of secrets, as `secrets_file` and the files of etcd are.
+/// Opens a file of secrets, as `secrets_file` is.
 pub(super) fn open_secret(path: &Path) -> io::Result<OwnedFd> {
     open_text_with(path, || secrets_file::open_file(path))
 }

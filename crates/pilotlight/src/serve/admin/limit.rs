@@ -1,5 +1,5 @@
 //! The limit of the budget over the control socket, and what a program that sets it reads. Nothing here waits for the server's state: a reload can
-//! hold it while it opens a device, and the floor must not wait for that.
+//! hold it while it opens a device, and the end of a limit must not wait for that.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,7 +70,7 @@ impl Place {
 }
 
 impl Held {
-    /// The floor is in force until the end.
+    /// The limit after the deadline is in force until the end.
     fn stop(&mut self) {
         self.is_stopped = true;
         self.limit.end();
@@ -116,7 +116,7 @@ impl Admin {
                 if let Err(error) = &read
                     && !matches!(*error, Errno::INTR | Errno::AGAIN)
                 {
-                    warn!("the timer of the budget's deadline has failed, so that the floor is in force: {error}");
+                    warn!("the timer of the budget's deadline has failed: the limit after the deadline is in force until a restart: {error}");
                     held.stop();
                 } else if held.limit.expire(boottime_ns()) {
                     let then = format_budget(Some(held.limit.then_uw()));
@@ -130,7 +130,7 @@ impl Admin {
         }
     }
 
-    /// Ends the limit, so that the floor is in force, and [`Admin::watch_limit`].
+    /// Ends the limit before its deadline, and [`Admin::watch_limit`].
     pub(super) fn stop_limit(&self) {
         self.change_limit(|held, timer| {
             held.stop();
@@ -162,7 +162,9 @@ impl Admin {
         let set = self.change_limit(|held, timer| {
             let (before_uw, now_ns) = (held.limit.power_uw(), boottime_ns());
             if held.is_stopped {
-                return Err(Refusal::new("the server stops, so that the floor is in force"));
+                return Err(Refusal::new(
+                    "no limit is taken any more: the server stops, or its timer has failed (see its log)",
+                ));
             }
             let set = held.limit.set(setting, now_ns);
             set.map_err(|error| Refusal::of("until_boottime_ns", error.to_string()).help(CLOCK))?;

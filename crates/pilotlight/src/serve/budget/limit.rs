@@ -51,7 +51,7 @@ pub(in crate::serve) struct Limit {
     then_uw: u64,
     /// The setting whose deadline is to come.
     setting: Option<Setting>,
-    /// Settings so far, and how many have reached their deadlines.
+    /// Settings so far, and how many deadlines have changed the limit.
     pub(in crate::serve) settings: u64,
     pub(in crate::serve) expiries: u64,
 }
@@ -78,11 +78,12 @@ impl Limit {
         Ok(())
     }
 
-    /// Ends a setting whose deadline is past; whether there was one.
+    /// Ends a setting whose deadline is past; whether that changes the limit.
     pub(in crate::serve) fn expire(&mut self, now_ns: u64) -> bool {
-        let has_ended = self.setting.take_if(|setting| setting.until_ns <= now_ns).is_some();
-        self.expiries += u64::from(has_ended);
-        has_ended
+        let ended = self.setting.take_if(|setting| setting.until_ns <= now_ns);
+        let has_changed = ended.is_some_and(|setting| setting.power_uw != setting.then_uw);
+        self.expiries += u64::from(has_changed);
+        has_changed
     }
 
     /// Ends the setting before its deadline.
@@ -128,6 +129,9 @@ mod tests {
         assert!(limit.expire(105 * S));
         assert_eq!((limit.power_uw(), limit.until_ns(), limit.expiries), (30, None, 1));
         assert!(!limit.expire(106 * S), "once");
+        limit.set(setting(30, 108, 30), 107 * S).unwrap();
+        assert!(!limit.expire(108 * S), "the same afterwards");
+        assert_eq!((limit.power_uw(), limit.until_ns(), limit.expiries), (30, None, 1));
     }
 
     #[test]
