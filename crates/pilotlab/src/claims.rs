@@ -70,7 +70,7 @@ rows.";
 const EXAMPLES: &str = "\
 Examples:
   pilotlab claims
-  pilotlab claims --seed-paper sandman --html claims.html
+  pilotlab claims --paper sandman --html claims.html
   pilotlab claims --claims more.toml --map more-map.toml
   pilotlab claims --perturb                       constants that change rows of one figure only
   pilotlab claims --uncertainty                   intervals over draws of all constants
@@ -108,7 +108,7 @@ pub(crate) struct ClaimsArgs {
 
     /// Only rows of one paper: sandman, pass, pacer, poll or thesis
     #[arg(long, value_name = "NAME")]
-    seed_paper: Option<String>,
+    paper: Option<String>,
 
     /// Show verdicts that change if a constant changes by 20 %
     #[arg(long)]
@@ -123,7 +123,7 @@ pub(crate) struct ClaimsArgs {
     table: Option<Table>,
 
     /// Write all tables: between their marks in results/README.md and results/constants.md, and results/claims-PAPER.md
-    #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "seed_paper"])]
+    #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "paper"])]
     write_tables: bool,
 
     /// Also print rows without a mapping
@@ -161,7 +161,7 @@ struct Output {
 pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     // before the results, whose reading takes seconds
     let (root, claims) = claims(args)?;
-    if let Some(refusal) = args.seed_paper.as_deref().and_then(|name| unknown_paper(name, &claims)) {
+    if let Some(refusal) = args.paper.as_deref().and_then(|name| unknown_paper(name, &claims)) {
         crate::exit::report_error(&refusal);
         return Ok(Exit::Refused);
     }
@@ -176,17 +176,17 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
 fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
     let papers: BTreeSet<&str> = claims.iter().map(|claim| claim.seed.as_str()).collect();
     let known = || papers.iter().copied().collect::<Vec<_>>().join(", ");
-    (!papers.contains(name)).then(|| anyhow::anyhow!("--seed-paper {name}: there are rows of {}", known()))
+    (!papers.contains(name)).then(|| anyhow::anyhow!("--paper {name}: there are rows of {}", known()))
 }
 
 fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) -> anyhow::Result<String> {
-    let mut report = Report::new(lab, args.seed_paper.as_deref());
+    let mut report = Report::new(lab, args.paper.as_deref());
     report.name_fits(&files.fits);
     let tables = args.table.is_some() || args.write_tables;
     let varied = Varied::read(args, short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty))?;
     let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
     if let Some(table) = args.table {
-        return Ok(tables::markdown(table, args.seed_paper.as_deref(), &material));
+        return Ok(tables::markdown(table, args.paper.as_deref(), &material));
     }
     if args.write_tables {
         return tables::write(&files.root, &material);

@@ -112,7 +112,7 @@ fn page(seed: &str, name: &str, report: &Report) -> String {
          # {name}: results row by row\n\n\
          The paper's value, ours with its 95 % interval, the verdict, interval and verdict over all that the paper does not print (other\n\
          operating points, power models, draws of the assumed constants), and the cause where a row is not reproduced.\n\
-         [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --seed-paper {seed}` prints what each row was compared with.\n\n\
+         [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --paper {seed}` prints what each row was compared with.\n\n\
          {}",
         rows(report, Some(seed))
     )

@@ -89,9 +89,9 @@ fn advice_lists_the_setting_and_knobs_not_varied() {
 #[test]
 fn claims_of_an_unknown_paper_are_refused() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let (code, out, err) = said(&["claims", "--root", root, "--results", "/none", "--seed-paper", "foo"]); // before results
+    let (code, out, err) = said(&["claims", "--root", root, "--results", "/none", "--paper", "foo"]); // before results
     assert_eq!((code, out.as_str()), (Some(2), ""), "{err}");
-    assert!(err.contains("--seed-paper foo") && err.contains("sandman") && err.contains("thesis"), "{err}");
+    assert!(err.contains("--paper foo") && err.contains("sandman") && err.contains("thesis"), "{err}");
 }
 
 #[test]

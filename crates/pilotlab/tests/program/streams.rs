@@ -55,7 +55,7 @@ fn every_command() {
     check(&["compare", a, b]);
     check(&["compare", a, b, "--json"]);
     check(&["advise", a]);
-    check(&["claims", "--root", root, "--results", nothing, "--seed-paper", "pacer", "--table", "verdicts"]);
+    check(&["claims", "--root", root, "--results", nothing, "--paper", "pacer", "--table", "verdicts"]);
     check(&["run", &experiment, "--dry-run"]);
 }
 
