@@ -7,8 +7,8 @@ use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_storage::buffer::MAX_BUFFER;
 
-use crate::hosts::usage::Operation;
-use crate::subsystems::namespaces::Namespaces;
+use crate::operation::Operation;
+use crate::services::NamespaceTable;
 use crate::subsystems::views::ViewId;
 
 /// Maximum ranges of a Dataset Management command that a host is told (DMRL): one byte cannot state the 256 of its format.
@@ -182,7 +182,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// The status to complete it with.
-pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &Namespaces) -> Result<Plan, Status> {
+pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
     if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
         return Err(Status::INVALID_OPCODE.dnr());
@@ -221,7 +221,7 @@ fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
     Ok(Plan { work, len, direction: Direction::FromHost })
 }
 
-fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &Namespaces) -> Result<Plan, Status> {
+fn decode_block_io(sqe: &Sqe, namespace: u32, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
     use opcode::io::{COMPARE, READ, VERIFY, WRITE, WRITE_ZEROES};
     let geometry = namespaces.geometry(namespace);
     let flags = sqe.cdw12();
@@ -302,9 +302,13 @@ pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<DataLocati
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_storage::{Backend, NullBackend};
+    use pilotlight_storage::lease::Lease;
+    use pilotlight_storage::{Channel, Geometry};
 
     use super::*;
+    use crate::payload::{LoanId, Loans};
+    use crate::subsystems::failures::Failures;
+    use crate::subsystems::listing::NamespaceList;
 
     /// Hints without deallocation change nothing.
     #[test]
@@ -334,21 +338,61 @@ mod tests {
         }
     }
 
-    fn namespaces(block_size: u32) -> Namespaces {
+    /// Namespace 1 alone; nothing is submitted to it.
+    struct One(Geometry);
+
+    impl NamespaceTable for One {
+        fn index_of(&self, _view: ViewId, nsid: u32) -> Option<u32> {
+            (nsid == 1).then_some(0)
+        }
+
+        fn next_of(&self, _view: ViewId, from: u32) -> Option<u32> {
+            (from == 0).then_some(0)
+        }
+
+        fn geometry(&self, _index: u32) -> Geometry {
+            self.0
+        }
+
+        fn channel(&mut self, _index: u32) -> Option<&mut dyn Channel> {
+            None
+        }
+
+        fn lease(&self, _index: u32) -> Option<&Lease> {
+            None
+        }
+
+        fn borrow(&mut self, _index: u32, _lba: u64, _blocks: u32) -> Option<LoanId> {
+            None
+        }
+
+        fn loans(&self) -> &Loans {
+            unreachable!("decoding lends nothing")
+        }
+
+        fn failures(&self, _index: u32) -> Option<&Failures> {
+            None
+        }
+
+        fn note_reference(&mut self, _index: u32) {}
+
+        fn list(&self) -> &NamespaceList {
+            unreachable!("decoding lists nothing")
+        }
+    }
+
+    fn namespaces(block_size: u32) -> One {
         namespaces_of(block_size, false)
     }
 
-    fn namespaces_of(block_size: u32, is_read_only: bool) -> Namespaces {
-        let backend = NullBackend::new(block_size, 1 << 20).expect("a backend");
-        let channel = backend.open_channel(1).expect("a channel");
-        let mut namespaces = Namespaces::new().expect("a descriptor");
-        namespaces.add(
-            0,
-            1,
-            pilotlight_storage::Geometry { is_read_only, ..backend.geometry() },
-            pilotlight_storage::lease::Leased { channel, lease: pilotlight_storage::lease::Lease::default() },
-        );
-        namespaces
+    fn namespaces_of(block_size: u32, is_read_only: bool) -> One {
+        One(Geometry {
+            block_size,
+            blocks: 1 << 20,
+            volatile_write_cache: false,
+            deallocated_reads_zero: true,
+            is_read_only,
+        })
     }
 
     /// WZSL, VSL and MDTS are exact.

@@ -5,6 +5,9 @@
 //! ([`hosts::association`]), messages between I/O threads ([`thread::message`]), the state that they share
 //! ([`shared`]), start and stop ([`server`]).
 
+pub mod accounting;
+pub mod arrival;
+pub mod association;
 pub mod caps;
 pub mod command;
 pub mod config;
@@ -13,12 +16,18 @@ mod failure_bell;
 pub mod hosts;
 pub mod ids;
 pub mod latency;
+pub mod latency_batch;
 pub mod memory;
 mod notifier;
 pub mod offload;
+pub mod operation;
 pub mod payload;
 pub mod queue_pair;
+pub mod refusal_reason;
+pub mod sample;
 pub mod server;
+mod server_services;
+pub mod services;
 pub mod shared;
 pub mod stats;
 mod stop_state;
@@ -28,7 +37,8 @@ pub mod tcp;
 pub mod testing;
 pub mod thread;
 pub mod tls;
-pub mod utilization;
+pub mod tls_peer;
+pub mod unfinished;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_reactor::HistogramSnapshot;

@@ -29,18 +29,20 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{Advertised, Security};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::hosts::authentication::{AuthenticationConfig, AuthenticationRequest};
+use crate::hosts::authentication::AuthenticationConfig;
 pub use crate::ids::DISCOVERY;
 use crate::server::distributor::Distributor;
 use crate::server::handshakes::HandshakeThread;
 use crate::server::listener::Acceptor;
+use crate::services::AuthenticationRequest;
+pub use crate::services::ThreadLimits;
+pub use crate::services::UtilizationRequest;
+pub use crate::shared::Shared;
 use crate::shared::{Entry, Namespace, State, Storage};
-pub use crate::shared::{Shared, ThreadLimits};
 use crate::subsystems::directory::Directory;
 use crate::subsystems::discovery::Endpoint;
 use crate::subsystems::namespaces::NamespaceChange;
 use crate::thread::message::Message;
-pub use crate::utilization::UtilizationRequest;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
@@ -331,12 +333,14 @@ fn of_kind(endpoints: &[Endpoint], security: Security) -> Vec<SocketAddr> {
 
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without
 /// one would return Invalid Namespace, which hosts treat as a successful flush.
-fn added(storage: &Storage, nsid: u32) -> Result<NamespaceChange, OpenError> {
+fn added(namespace: &Namespace, nsid: u32) -> Result<NamespaceChange, OpenError> {
+    let Namespace { storage, limit, .. } = namespace;
     let channel = storage
         .backend
         .open_channel(CHANNEL_DEPTH)
         .map_err(|source| OpenError::System { spec: format!("a channel to namespace {nsid}"), source })?;
-    Ok(NamespaceChange::Added(storage.backend.geometry(), Leased { channel, lease: storage.lease.clone() }))
+    let leased = Leased { channel, lease: storage.lease.clone() };
+    Ok(NamespaceChange::Added(storage.backend.geometry(), leased, Arc::clone(limit)))
 }
 
 /// Sends a message to an I/O thread; waits while its inbox is full.

@@ -21,7 +21,7 @@ use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::Security;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::ids::ConnAddr;
-use crate::queue_pair::latency_batch::Clock;
+use crate::latency_batch::Clock;
 use crate::queue_pair::message::QueueMessage;
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;

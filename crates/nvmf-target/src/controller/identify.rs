@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::command::{DSM_BLOCKS, DSM_RANGES, MAX_ZEROES};
-use crate::config::MAX_NSID;
+use crate::subsystems::config::MAX_NSID;
 use crate::subsystems::subsystem::NamespaceInfo;
 
 const NSID_ALL: u32 = u32::MAX;

@@ -30,7 +30,7 @@ use pilotlight_nvme::fabrics::{CAP_CRWMS, PropertyCmd, cap, cc, csts, property};
 use pilotlight_nvme::log::GetLogPage;
 use pilotlight_nvme::{Sqe, Status};
 
-use crate::stats::Totals;
+use crate::services::Totals;
 use crate::subsystems::discovery::DiscoveryLog;
 use crate::subsystems::listing::Listed;
 use crate::subsystems::subsystem::Subsystem;

@@ -7,8 +7,8 @@ use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_storage::Geometry;
 
 use super::*;
-use crate::config::SubsystemConfig;
 use crate::subsystems::allocated_bytes::AllocatedBytes;
+use crate::subsystems::config::SubsystemConfig;
 use crate::subsystems::subsystem::NamespaceInfo;
 
 const NQN: &str = "nqn.2014-08.org.example:s";
@@ -65,7 +65,6 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
         allocated_bytes: AllocatedBytes::new(Some(8192)),
         failures: Default::default(),
         upkeep: Arc::default(),
-        limit: Default::default(),
     };
     let read_only = NamespaceInfo { geometry: Geometry { is_read_only: true, ..geometry }, ..info.clone() };
     vec![(1, info), (3, read_only)]

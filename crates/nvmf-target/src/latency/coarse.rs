@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pilotlight_reactor::cells::add;
 
-use crate::hosts::usage::Operation;
+use crate::operation::Operation;
 
 /// Upper bounds of all buckets but the last, in nanoseconds.
 pub const BOUNDS_NS: [u64; 12] = [

@@ -12,14 +12,14 @@ use pilotlight_nvme::{Sqe, Status};
 use super::io::{Step, TX_BUDGET};
 use super::slots::{Slot, State};
 use super::{Cx, InCapsule, Phase, QueuePair, Role, Transport};
+use crate::association::Association;
 use crate::command::{Direction, Plan, Work};
-use crate::controller::{Controller, Effect, Outcome, reports_utilization};
-use crate::hosts::association::Association;
+use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams, Effect, Outcome, reports_utilization};
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::queue_pair::message::ConnectRefusal;
 use crate::queue_pair::message::QueueMessage;
+use crate::services::{AssociationRegister, NamespaceTable, Services, UtilizationRequest};
 use crate::subsystems::views::ChangedNamespace;
-use crate::utilization::UtilizationRequest;
 
 /// Refusal of an I/O queue whose controller has ended.
 pub const CONTROLLER_ENDED: ConnectRefusal =
@@ -47,11 +47,22 @@ enum AfterQueues {
 }
 
 impl AdminQueue {
-    pub(super) fn new(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx) -> Self {
-        let identity = cx.namespaces.directory().subsystem(association.host.subsystem);
-        let controller = cx.shared.controller(&association, identity, cmd.kato_ms, cx.now_ns);
+    pub(super) fn new<S: Services>(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx<S>) -> Self {
+        let limits = cx.services.limits();
+        let subsystem = cx.namespaces.directory().subsystem(association.host.subsystem);
+        let controller = Controller::new(ControllerParams {
+            power_states: subsystem.is_some() && cx.services.has_power_states(),
+            cntlid: association.cntlid,
+            kind: subsystem.map_or(ControllerKind::Discovery, |one| ControllerKind::Io(Arc::clone(one))),
+            hostid: association.host.hostid,
+            hostnqn: association.host.hostnqn.clone(),
+            kato_ms: cmd.kato_ms,
+            max_io_queues: limits.max_io_queues,
+            max_queue_depth: limits.max_queue_depth,
+            now_ns: cx.now_ns,
+        });
         association.note_power_state(controller.power_state());
-        let queues = Vec::with_capacity(usize::from(cx.shared.limits.max_io_queues));
+        let queues = Vec::with_capacity(usize::from(limits.max_io_queues));
         Self {
             association,
             controller,
@@ -84,14 +95,14 @@ impl AdminQueue {
         }
     }
 
-    fn terminate_queues(&self, cx: &mut Cx) {
+    fn terminate_queues<S: Services>(&self, cx: &mut Cx<S>) {
         for &queue in self.queues.iter().flatten() {
             cx.out.send(queue.thread, QueueMessage::Terminate(queue));
         }
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// The host of this connection's association.
     #[must_use]
     pub fn host(&self) -> Option<&HostKey> {
@@ -103,7 +114,8 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Whether this connection belongs to one of these associations.
-    pub(crate) fn is_of(&self, associations: &[Arc<Association>]) -> bool {
+    #[must_use]
+    pub fn is_of(&self, associations: &[Arc<Association>]) -> bool {
         let of = match &self.role {
             Role::Io(association) => association,
             Role::Admin(admin) => &admin.association,
@@ -113,7 +125,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Accepts a command of the admin queue.
-    pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn admin_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.controller.traffic(cx.now_ns);
         if sqe.opcode == opcode::FABRICS {
@@ -124,7 +136,7 @@ impl<T: Transport> QueuePair<T> {
         self.accept(sqe, plan, capsule, cx);
     }
 
-    fn fabrics_on_admin_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    fn fabrics_on_admin_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         let cid = sqe.cid.get();
         let Role::Admin(admin) = &mut self.role else { return };
         let property = PropertyCmd::decode(sqe);
@@ -150,7 +162,7 @@ impl<T: Transport> QueuePair<T> {
         self.refuse(cid, status, result);
     }
 
-    fn on_effect(&mut self, effect: Effect, cx: &mut Cx) {
+    fn on_effect(&mut self, effect: Effect, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.after_queues = match effect {
             Effect::None | Effect::Enabled => return,
@@ -166,7 +178,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Ends parked Async Event Requests, and commands that wait for their host's rate, without a completion: the controller has been reset.
-    fn abort_parked(&mut self, cx: &mut Cx) {
+    fn abort_parked(&mut self, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let parked = |work: &Work| matches!(work, Work::AwaitEvent | Work::AwaitRate(_));
         let slots: Vec<u16> = queue.slots.iter_mut().filter(|(_, s)| parked(&s.work)).map(|(index, _)| index).collect();
@@ -176,7 +188,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Continues a reset or a shutdown when its condition is met.
-    fn queues_changed(&mut self, cx: &mut Cx) {
+    fn queues_changed(&mut self, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         match admin.after_queues {
             AfterQueues::ResetDone if admin.is_alone() => {
@@ -193,7 +205,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Flushes every namespace, then reports the result to the controller.
-    fn flush_for_shutdown(&mut self, cx: &mut Cx) {
+    fn flush_for_shutdown(&mut self, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let Some(index) = queue.slots.take_internal() else {
             unreachable!("one flush at a time, for which there is a slot")
@@ -205,7 +217,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles the end of [`QueuePair::flush_for_shutdown`].
-    pub(super) fn on_internal_done(&mut self, flushed: bool, cx: &mut Cx) {
+    pub(super) fn on_internal_done(&mut self, flushed: bool, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         admin.is_flushing = false;
         if admin.after_queues == AfterQueues::Flush {
@@ -220,13 +232,13 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Executes or retries the admin command in `index`.
-    pub(super) fn counted_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+    pub(super) fn counted_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx<S>) -> Step {
         if self.awaits_utilization(index, sqe, cx) { Step::Handled } else { self.execute_admin(index, sqe, cx) }
     }
 
     /// Parks the command in `index` if it reads the utilization of a medium, which may block: another OS thread does that, and
     /// [`QueuePair::on_utilization`] resumes.
-    fn awaits_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx) -> bool {
+    fn awaits_utilization(&mut self, index: u16, sqe: &Sqe, cx: &Cx<S>) -> bool {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &self.role) else { return false };
         let subsystem = admin.association.host.subsystem;
         let Some(nsid) = reports_utilization(sqe).filter(|_| admin.controller.is_ready()) else { return false };
@@ -235,7 +247,7 @@ impl<T: Transport> QueuePair<T> {
         }
         let slot = queue.slots.get(index);
         let request = UtilizationRequest { subsystem, nsid, admin: cx.me, slot: index, generation: slot.generation };
-        if !cx.shared.utilization.submit(request) {
+        if !cx.services.request_utilization(request) {
             return false; // report the last value
         }
         slot.work = Work::Utilization(*sqe);
@@ -244,7 +256,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Resumes the Identify command in `slot`.
-    pub fn on_utilization(&mut self, slot: u16, generation: u8, cx: &mut Cx) {
+    pub fn on_utilization(&mut self, slot: u16, generation: u8, cx: &mut Cx<S>) {
         let Some(queue) = self.queue.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else { return };
         let parked = |slot: &&mut Slot| slot.state == State::Parked && matches!(slot.work, Work::Utilization(_));
         if queue.slots.get_if(slot, generation).filter(parked).is_some() {
@@ -253,7 +265,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Executes the admin command in `index`.
-    pub(super) fn execute_admin(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+    pub(super) fn execute_admin(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx<S>) -> Step {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Handled };
         let slot = queue.slots.get(index);
         let from_host = slot.buffer.take();
@@ -272,10 +284,14 @@ impl<T: Transport> QueuePair<T> {
         let out = to_host.as_deref_mut().unwrap_or(&mut []);
         admin.report_traffic(cx.now_ns);
         let namespaces = cx.namespaces.listed(admin.association.view());
-        let log = cx.namespaces.directory().log();
-        let outcome = cx
-            .shared
-            .with_env(namespaces, (log, self.local), |env| admin.controller.execute(sqe, data, out, cx.now_ns, env));
+        let env = AdminEnv {
+            namespaces,
+            counters: &cx.services.totals(),
+            power_on: cx.services.power_on(),
+            discovery: cx.namespaces.directory().log(),
+            local: self.local,
+        };
+        let outcome = admin.controller.execute(sqe, data, out, cx.now_ns, &env);
         admin.association.note_power_state(admin.controller.power_state());
         if let Some(buffer) = from_host {
             cx.memory.free(&mut queue.quota, buffer);
@@ -302,7 +318,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Abort: of a command on this queue at once, of another queue's by message. The result's bit 0 is clear if the command was
     /// aborted; its completion is sent before the Abort's (Base 5.1).
-    fn execute_abort(&mut self, index: u16, sqid: u16, cid: u16, cx: &mut Cx) -> Step {
+    fn execute_abort(&mut self, index: u16, sqid: u16, cid: u16, cx: &mut Cx<S>) -> Step {
         if sqid == 0 {
             let own = self.queue.as_mut().map(|queue| queue.slots.get(index).cid);
             let stopped = own != Some(cid) && self.abort(cid, cx);
@@ -325,7 +341,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles the reply of the other queue's I/O thread.
-    pub fn on_aborted(&mut self, slot: u16, stopped: bool, cx: &mut Cx) {
+    pub fn on_aborted(&mut self, slot: u16, stopped: bool, cx: &mut Cx<S>) {
         let awaited = self.queue.as_mut().is_some_and(|queue| matches!(queue.slots.get(slot).work, Work::AwaitAbort));
         if awaited && matches!(self.phase, Phase::Ready) {
             self.complete(slot, u64::from(!stopped), cx);
@@ -333,7 +349,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Completes parked Async Event Requests with pending events.
-    fn deliver_events(&mut self, cx: &mut Cx) {
+    fn deliver_events(&mut self, cx: &mut Cx<S>) {
         loop {
             let Role::Admin(admin) = &mut self.role else { return };
             let Some((cid, result)) = admin.controller.take_event_completion() else { return };
@@ -344,7 +360,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles an I/O queue's request to join.
-    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &Cx) -> Result<(), ConnectRefusal> {
+    pub fn on_attach(&mut self, qid: u16, queue: ConnAddr, cx: &Cx<S>) -> Result<(), ConnectRefusal> {
         let Role::Admin(admin) = &mut self.role else { return Err(CONTROLLER_ENDED) };
         if !matches!(self.phase, Phase::Ready) {
             return Err(CONTROLLER_ENDED);
@@ -363,7 +379,7 @@ impl<T: Transport> QueuePair<T> {
         if admin.queues[at].is_some() {
             return Err(ConnectRefusal::status(Status::COMMAND_SEQUENCE, "QID: this queue is already connected"));
         }
-        if !cx.shared.hosts.associations.attach(&admin.association, queue) {
+        if !cx.services.associations().attach(&admin.association, queue) {
             return Err(CONTROLLER_ENDED);
         }
         admin.queues[at] = Some(queue);
@@ -372,27 +388,27 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Removes an I/O queue with nothing in flight.
-    pub fn on_detached(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx) {
+    pub fn on_detached(&mut self, qid: u16, queue: ConnAddr, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         if let Some(slot) = admin.queues.get_mut(usize::from(qid).wrapping_sub(1)).filter(|slot| **slot == Some(queue))
         {
             *slot = None;
-            cx.shared.hosts.associations.queue_stopped(&admin.association, queue); // it may never have become one
+            cx.services.associations().queue_stopped(&admin.association, queue); // it may never have become one
         }
         self.queues_changed(cx);
     }
 
     /// Ends the association with the connection of its admin queue.
-    pub(super) fn end_association(&mut self, cx: &mut Cx) {
+    pub(super) fn end_association(&mut self, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &self.role else { return };
         if !admin.association.has_ended() {
-            cx.shared.hosts.associations.terminate(&admin.association);
+            cx.services.associations().terminate(&admin.association);
             admin.terminate_queues(cx);
         }
     }
 
     /// Reports a changed namespace to hosts that see it, or that see it no longer.
-    pub fn on_namespace_changed(&mut self, changed: &ChangedNamespace, cx: &mut Cx) {
+    pub fn on_namespace_changed(&mut self, changed: &ChangedNamespace, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         let is_affected = admin.association.host.subsystem == changed.subsystem
             && changed.affects(admin.association.view(), cx.namespaces.list().views());
@@ -403,7 +419,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Reports a change of the discovery log if it is visible to the host.
-    pub fn on_directory_changed(&mut self, cx: &mut Cx) {
+    pub fn on_directory_changed(&mut self, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
         let is_visible = || cx.namespaces.directory().log().has_changed_for(hostnqn);
@@ -414,7 +430,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Checks the keep-alive timeout and sets the next deadline.
-    pub(super) fn check_keep_alive(&mut self, cx: &mut Cx) {
+    pub(super) fn check_keep_alive(&mut self, cx: &mut Cx<S>) {
         if !matches!(self.phase, Phase::Ready) {
             return; // it is closing, and has a deadline for that
         }
@@ -431,7 +447,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Advances the deadline after a possible change of the keep-alive timeout.
-    pub(super) fn renew_keep_alive(&mut self, cx: &Cx) {
+    pub(super) fn renew_keep_alive(&mut self, cx: &Cx<S>) {
         self.deadline_ns = self.deadline_ns.min(self.other_due_ns());
         let Role::Admin(admin) = &self.role else { return };
         if let Some(kato_ns) = admin.controller.kato_ns().filter(|_| matches!(self.phase, Phase::Ready)) {

@@ -6,15 +6,16 @@
 
 use pilotlight_auth::{Concatenation, Done, Failure};
 use pilotlight_nvme::command::opcode;
-use pilotlight_nvme::fabrics::{AuthenticationCmd, authreq, fctype};
+use pilotlight_nvme::fabrics::{AuthenticationCmd, DISCOVERY_NQN, authreq, fctype};
 use pilotlight_nvme::{Sqe, Status};
 
+use super::exchange::{Exchange, Progress, Received};
 use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Gate, InCapsule, LINGER_NS, Overrun, Phase, QueuePair, Role, Transport};
 use crate::command::{Direction, Plan, Work};
-use crate::hosts::association::HostKey;
-use crate::hosts::authentication::{AuthenticationRequest, Exchange, Progress, Received};
+use crate::ids::HostKey;
+use crate::services::{AuthenticationRequest, NamespaceTable, Services};
 
 /// Maximum bytes of a message, and space for one: the longest of DH-HMAC-CHAP, a Reply in the group FFDHE8192, has 1,168.
 const MAX_MESSAGE: u32 = 4096;
@@ -74,10 +75,10 @@ fn plan(sqe: &Sqe) -> Result<Plan, Status> {
     Ok(Plan { work: Work::Authenticate(*sqe), len: command.len, direction })
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Handles a command while the gate is not open.
     #[cold]
-    pub(super) fn gated_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx) -> Result<(), Overrun> {
+    pub(super) fn gated_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx<S>) -> Result<(), Overrun> {
         let unsent = self.transport.unsent_responses();
         let Some(queue) = self.queue.as_mut().filter(|_| self.gate == Gate::Authenticate) else {
             return Ok(()); // the server is stopping: the connection will be closed
@@ -96,7 +97,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Accepts Authentication Send or Receive.
     #[cold]
-    pub(super) fn authentication_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn authentication_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         if self.authentication.is_none() {
             return self.refuse(sqe.cid.get(), Status::INVALID_FIELD.dnr(), 0); // the host has no secret
         }
@@ -104,7 +105,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Executes the Authentication Send or Receive in `index`.
-    pub(super) fn authentication_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+    pub(super) fn authentication_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx<S>) -> Step {
         if sqe.fctype() == fctype::AUTHENTICATION_SEND {
             self.receive_message(index, cx)
         } else {
@@ -113,10 +114,11 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Requires authentication of a queue whose host has a secret, before its Connect is completed. Returns the bits of the result.
-    pub(super) fn require_authentication(&mut self, qid: u16, host: &HostKey, cx: &Cx) -> u32 {
+    pub(super) fn require_authentication(&mut self, qid: u16, host: &HostKey, cx: &Cx<S>) -> u32 {
         let concatenation = self.concatenation(qid);
-        let exchange = cx.shared.exchange(host, cx.namespaces.directory(), concatenation);
-        let Some(mut exchange) = exchange else { return 0 };
+        let subsystem = cx.namespaces.directory().subsystem(host.subsystem);
+        let subnqn = subsystem.map_or(DISCOVERY_NQN, |subsystem| subsystem.nqn());
+        let Some(mut exchange) = Exchange::new(host, subnqn, concatenation, cx.services) else { return 0 };
         if let Some(identity) = self.generated_key() {
             // authenticated by its key; on the admin queue it may generate another one
             exchange.set_key(identity);
@@ -131,21 +133,20 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Takes the host's message.
-    fn receive_message(&mut self, index: u16, cx: &mut Cx) -> Step {
+    fn receive_message(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let (Some(queue), Some(authentication)) = (&mut self.queue, &mut self.authentication) else {
             return Step::Handled;
         };
         let slot = queue.slots.get(index);
         let Some(message) = slot.buffer.take() else { return self.complete(index, 0, cx) };
-        if !authentication.may_send(cx.now_ns, cx.shared.limits.connect_timeout_ns) {
+        if !authentication.may_send(cx.now_ns, cx.services.limits().connect_timeout_ns) {
             slot.len = 0;
             slot.fail(Status::COMMAND_INTERRUPTED); // to be sent again later
             cx.memory.free(&mut queue.quota, message);
             return self.complete(index, 0, cx);
         }
         self.deadline_ns = self.deadline_ns.min(authentication.deadline_ns);
-        let received =
-            authentication.exchange.on_message(&message[..slot.len as usize], &cx.shared.hosts.authenticator);
+        let received = authentication.exchange.on_message(&message[..slot.len as usize], cx.services);
         slot.len = 0;
         let generation = slot.generation;
         cx.memory.free(&mut queue.quota, message);
@@ -155,7 +156,7 @@ impl<T: Transport> QueuePair<T> {
                 let peer = self.peer.ip();
                 let request = AuthenticationRequest { work, peer, queue: cx.me, slot: (index, generation) };
                 let slot = queue.slots.get(index);
-                if !cx.shared.authentication.submit(request) {
+                if !cx.services.request_check(request) {
                     slot.fail(Status::INTERNAL); // too many at once, of all hosts or of this address
                     let step = self.complete(index, 0, cx);
                     self.close_after_response(cx);
@@ -168,7 +169,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles what another thread has computed for the Authentication Send in `slot`, to be answered at `at_ns` at the earliest.
-    pub fn on_checked(&mut self, (slot, generation): (u16, u8), checked: Done, at_ns: u64, cx: &mut Cx) {
+    pub fn on_checked(&mut self, (slot, generation): (u16, u8), checked: Done, at_ns: u64, cx: &mut Cx<S>) {
         let Some(authentication) = self.authentication.as_mut().filter(|_| matches!(self.phase, Phase::Ready)) else {
             return;
         };
@@ -184,7 +185,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Completes the delayed Authentication Send if its time has come.
-    pub(super) fn resume_delayed(&mut self, cx: &mut Cx) {
+    pub(super) fn resume_delayed(&mut self, cx: &mut Cx<S>) {
         let Some(authentication) = &mut self.authentication else { return };
         let Some(at_ns) = authentication.delayed.as_ref().map(|delayed| delayed.at_ns) else { return };
         if at_ns > cx.now_ns {
@@ -202,14 +203,14 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Completes an Authentication Send, and opens the queue if it was the last message.
-    fn complete_send(&mut self, index: u16, cx: &mut Cx) -> Step {
+    fn complete_send(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let step = self.complete(index, 0, cx);
         self.note_progress(cx);
         step
     }
 
     /// Sends the next message to the host.
-    fn send_message(&mut self, index: u16, cx: &mut Cx) -> Step {
+    fn send_message(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let (Some(queue), Some(authentication)) = (&mut self.queue, &mut self.authentication) else {
             return Step::Handled;
         };
@@ -230,14 +231,14 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Opens the queue once the host is authenticated, and ends the connection once that has failed.
-    fn note_progress(&mut self, cx: &mut Cx) {
+    fn note_progress(&mut self, cx: &mut Cx<S>) {
         let Some(authentication) = &mut self.authentication else { return };
         match authentication.exchange.progress() {
             Progress::Running => {}
             Progress::Authenticated => {
                 let has_ended = !authentication.exchange.is_busy()
                     && std::mem::replace(&mut authentication.deadline_ns, u64::MAX) < u64::MAX;
-                authentication.exchange.keep_key(&cx.shared.hosts.generated, cx.now_ns);
+                authentication.exchange.keep_key(cx.services, cx.now_ns);
                 if has_ended && self.gate == Gate::Open {
                     self.note_authenticated("host authenticated again");
                 }
@@ -252,7 +253,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    fn open_gate(&mut self, cx: &mut Cx) {
+    fn open_gate(&mut self, cx: &mut Cx<S>) {
         if self.gate != Gate::Authenticate {
             return;
         }
@@ -273,7 +274,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Serves nothing more after a failure; the host may receive the reason.
-    fn close_gate(&mut self, failure: Failure, cx: &Cx) {
+    fn close_gate(&mut self, failure: Failure, cx: &Cx<S>) {
         if self.gate == Gate::Open {
             self.gate = Gate::Authenticate;
         }
@@ -286,7 +287,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles the deadline of a queue that is not authenticated, or authenticates again; returns whether nothing else is due.
-    pub(super) fn check_authentication(&mut self, cx: &mut Cx) -> bool {
+    pub(super) fn check_authentication(&mut self, cx: &mut Cx<S>) -> bool {
         self.resume_delayed(cx);
         let is_served = matches!(self.gate, Gate::Open | Gate::Authenticate);
         let Some(authentication) = self.authentication.as_ref().filter(|_| is_served) else { return false };
@@ -308,26 +309,70 @@ impl<T: Transport> QueuePair<T> {
 
 #[cfg(test)]
 mod tests {
-    use pilotlight_auth::{Initiator, Policy, Secret, SecretLen, Session, Status as Standing, Step, kernel_random};
+    use std::sync::Arc;
+
+    use pilotlight_auth::tls::TlsPsk;
+    use pilotlight_auth::{
+        Config, Group, Initiator, Policy, Secret, SecretLen, SequenceNumbers, Session, Status as Standing, Step,
+        kernel_random,
+    };
 
     use super::*;
-    use crate::hosts::authentication::{AuthenticationConfig, Authenticator, HostSecrets};
-    use crate::ids::HostKey;
+    use crate::services::Secrets;
+    use crate::tls_peer::TlsPeer;
+
+    /// The secret of one host.
+    struct OneHost(Arc<Config>);
+
+    impl Secrets for OneHost {
+        fn requires_authentication(&self, _host: &HostKey) -> bool {
+            true
+        }
+
+        fn requires_tls(&self, _host: &HostKey) -> bool {
+            false
+        }
+
+        fn is_key_good(&self, _peer: &TlsPeer, _now_ns: u64) -> bool {
+            false
+        }
+
+        fn exchange_config(
+            &self,
+            _host: &HostKey,
+            _subnqn: &str,
+            _concatenation: Concatenation,
+        ) -> Option<Arc<Config>> {
+            Some(Arc::clone(&self.0))
+        }
+
+        fn keep_key(&self, _key: (TlsPsk, Secret), _nqns: (&str, &str), _replaced: Option<&str>, _now_ns: u64) {}
+
+        fn request_check(&self, _request: AuthenticationRequest) -> bool {
+            false
+        }
+    }
 
     /// A queue that has authenticated, and the same host's side for the next time.
-    fn authenticated() -> (Authentication, Authenticator, Initiator) {
+    fn authenticated() -> (Authentication, OneHost, Initiator) {
         let secret = Secret::generate(None, SecretLen::Bytes32, &mut kernel_random).unwrap();
         let host = HostKey { hostid: [1; 16], hostnqn: "nqn.2024-05.com.example:host".to_owned(), subsystem: 0 };
-        let hosts = [(host.hostnqn.clone(), HostSecrets { host: secret, controller: None })].into();
-        let policy = Policy { groups: vec![pilotlight_auth::Group::Null], ..Policy::default() };
-        let authenticator =
-            Authenticator::new(AuthenticationConfig { hosts, policy, ..AuthenticationConfig::default() });
-        let (config, exchange) = authenticator.both_sides(&host, "nqn.2024-05.com.example:disks");
+        let subnqn = "nqn.2024-05.com.example:disks";
+        let config = Arc::new(Config {
+            hostnqn: host.hostnqn.clone(),
+            subnqn: subnqn.to_owned(),
+            host_secret: secret,
+            controller_secret: None,
+            policy: Policy { groups: vec![Group::Null], ..Policy::default() },
+            sequence: Arc::new(SequenceNumbers::new(1)),
+        });
+        let secrets = OneHost(Arc::clone(&config));
+        let exchange = Exchange::new(&host, subnqn, Concatenation::None, &secrets).expect("a secret");
         let mut authentication = Authentication::new(exchange, 60);
         let mut initiator = Initiator::new(config.clone());
         let mut message = initiator.start(1);
         while !matches!(initiator.status(), Standing::Authenticated(Session { .. })) {
-            if let Received::Check(work) = authentication.exchange.on_message(&message, &authenticator) {
+            if let Received::Check(work) = authentication.exchange.on_message(&message, &secrets) {
                 authentication.exchange.on_checked(work.run(&mut kernel_random));
             }
             let mut answer = vec![0; 4096];
@@ -340,15 +385,15 @@ mod tests {
                 message = next;
             }
         }
-        (authentication, authenticator, Initiator::new(config))
+        (authentication, secrets, Initiator::new(config))
     }
 
     #[test]
     fn a_reauthentication_has_a_time_limit_and_a_least_interval() {
-        let (mut authentication, authenticator, mut initiator) = authenticated();
+        let (mut authentication, secrets, mut initiator) = authenticated();
         assert!(authentication.may_send(1000, 60));
         assert_eq!(authentication.deadline_ns, 1060);
-        authentication.exchange.on_message(&initiator.start(2), &authenticator);
+        authentication.exchange.on_message(&initiator.start(2), &secrets);
         assert!(authentication.exchange.is_busy());
         assert!(authentication.may_send(1050, 60), "the rest of the exchange");
         assert_eq!(authentication.deadline_ns, 1060, "does not extend the time");

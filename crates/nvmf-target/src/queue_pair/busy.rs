@@ -11,13 +11,14 @@ use std::collections::VecDeque;
 use super::io::{Step, needs_memory};
 use super::slots::State;
 use super::{Cx, Queue, QueuePair, Transport};
+use crate::services::Services;
 
 /// Maximum commands of busy namespaces that are left in a list, so that the work is bounded. 128 is Linux's default queue size.
 const MAX_LEFT: usize = if cfg!(test) { 4 } else { 128 };
 
 /// Progress in a list of waiting commands.
-struct Scan {
-    list: fn(&mut Queue) -> &mut VecDeque<u16>,
+struct Scan<S: Services> {
+    list: fn(&mut Queue<S>) -> &mut VecDeque<u16>,
     /// Commands not retried yet.
     left: usize,
     /// The place of the next one: behind those left in the list.
@@ -26,8 +27,8 @@ struct Scan {
     busy: [Option<u32>; 4],
 }
 
-impl Scan {
-    fn new(queue: &mut Queue, list: fn(&mut Queue) -> &mut VecDeque<u16>) -> Self {
+impl<S: Services> Scan<S> {
+    fn new(queue: &mut Queue<S>, list: fn(&mut Queue<S>) -> &mut VecDeque<u16>) -> Self {
         Self { list, left: list(queue).len(), at: 0, busy: [None; 4] }
     }
 
@@ -44,7 +45,7 @@ impl Scan {
     }
 
     /// Takes the next command that is not of a busy namespace.
-    fn take(&mut self, queue: &mut Queue) -> Option<u16> {
+    fn take(&mut self, queue: &mut Queue<S>) -> Option<u16> {
         while self.left > 0 {
             let index = *(self.list)(queue).get(self.at)?;
             if !self.busy.contains(&Some(queue.slots.get(index).nsid)) {
@@ -56,10 +57,10 @@ impl Scan {
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Retries waiting commands of namespaces that are not busy.
     #[cold]
-    pub(super) fn retry_behind_busy(&mut self, cx: &mut Cx) {
+    pub(super) fn retry_behind_busy(&mut self, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let mut scans = [Scan::new(queue, |queue| &mut queue.ready), Scan::new(queue, |queue| &mut queue.waiting)];
         while self.budget > 0 && scans.iter().any(|scan| scan.left > 0) {
@@ -67,7 +68,7 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    fn retry_next(&mut self, scan: &mut Scan, cx: &mut Cx) {
+    fn retry_next(&mut self, scan: &mut Scan<S>, cx: &mut Cx<S>) {
         let queue = self.queue.as_mut().filter(|_| self.budget > 0);
         let Some(index) = queue.and_then(|queue| scan.take(queue)) else {
             scan.left = 0;
@@ -86,7 +87,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Returns a command to its place.
-    fn put_back(&mut self, index: u16, step: Step, scan: &mut Scan) {
+    fn put_back(&mut self, index: u16, step: Step, scan: &mut Scan<S>) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         slot.state = State::Waiting;

@@ -24,28 +24,25 @@ use super::refusal::hostnqn_from_field;
 use super::slots::{Slots, State};
 use super::throttle::Throttled;
 use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
+use crate::arrival::Arrival;
+use crate::association::{Association, Origin};
 use crate::command::Work;
-use crate::hosts::admission::Admission;
-use crate::hosts::association::{Association, Origin};
-use crate::hosts::unfinished::Unfinished;
 use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 use crate::memory::QueueQuota;
-use crate::queue_pair::Arrival;
 use crate::queue_pair::message::ConnectRefusal;
 use crate::queue_pair::message::QueueMessage;
+use crate::services::{Admission, AssociationRegister, NamespaceTable, Services};
 use crate::subsystems::discovery::ADMIN_QUEUE_ENTRIES;
-use crate::subsystems::namespaces::Namespaces;
+use crate::unfinished::Unfinished;
 
 /// A waiting Connect command.
-#[derive(Debug)]
-pub(super) struct Connecting {
+pub(super) struct Connecting<S: Services> {
     cid: u16,
     cmd: ConnectCmd,
-    admission: Admission,
+    admission: S::Admission,
     step: ConnectStep,
 }
 
-#[derive(Debug)]
 enum ConnectStep {
     /// Waits for this many I/O threads to check for connections closed by the host.
     Barrier(u16),
@@ -58,7 +55,7 @@ enum ConnectStep {
 /// Polling interval for the end of what a host's lost queues do on other I/O threads, in nanoseconds.
 pub(super) const DRAIN_POLL_NS: u64 = 1_000_000;
 
-impl Connecting {
+impl<S: Services> Connecting<S> {
     /// The event that it waits for.
     pub(super) fn wait(&self, now_ns: u64) -> Wait {
         match self.step {
@@ -92,12 +89,12 @@ fn connect_data(sqe: &Sqe, capsule: &InCapsule) -> Result<ConnectData, ConnectRe
 }
 
 /// The index of the subsystem named `nqn`; [`DISCOVERY`] for the discovery service.
-pub(super) fn find_subsystem(nqn: &str, cx: &Cx) -> Option<usize> {
+pub(super) fn find_subsystem<S: Services>(nqn: &str, cx: &Cx<S>) -> Option<usize> {
     if nqn == DISCOVERY_NQN { Some(DISCOVERY) } else { cx.namespaces.directory().find(nqn) }
 }
 
 /// Whether the host may connect to the subsystem.
-fn admit(subsystem: usize, hostnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal> {
+fn admit<S: Services>(subsystem: usize, hostnqn: &str, cx: &Cx<S>) -> Result<(), ConnectRefusal> {
     let directory = cx.namespaces.directory();
     if !directory.exists(subsystem) {
         return Err(ConnectRefusal::SUBNQN);
@@ -105,9 +102,9 @@ fn admit(subsystem: usize, hostnqn: &str, cx: &Cx) -> Result<(), ConnectRefusal>
     if directory.allows(subsystem, hostnqn) { Ok(()) } else { Err(ConnectRefusal::HOST_NOT_ALLOWED) }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Handles the first command.
-    pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn first_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         let cid = sqe.cid.get();
         let data = match connect_data(sqe, &capsule) {
             Ok(data) => data,
@@ -119,7 +116,7 @@ impl<T: Transport> QueuePair<T> {
         self.handle_connect(sqe, &data, cx);
     }
 
-    pub(super) fn handle_connect(&mut self, sqe: &Sqe, data: &ConnectData, cx: &mut Cx) {
+    pub(super) fn handle_connect(&mut self, sqe: &Sqe, data: &ConnectData, cx: &mut Cx<S>) {
         let cid = sqe.cid.get();
         let cmd = ConnectCmd::decode(sqe);
         if let Err(refusal) = self.connect(cid, cmd, data, cx) {
@@ -128,11 +125,11 @@ impl<T: Transport> QueuePair<T> {
         }
     }
 
-    fn connect(&mut self, cid: u16, cmd: ConnectCmd, data: &ConnectData, cx: &mut Cx) -> Result<(), ConnectRefusal> {
+    fn connect(&mut self, cid: u16, cmd: ConnectCmd, data: &ConnectData, cx: &mut Cx<S>) -> Result<(), ConnectRefusal> {
         if cmd.recfmt != 0 {
             return Err(ConnectRefusal::RECFMT);
         }
-        let most = cx.shared.limits.max_queue_depth;
+        let most = cx.services.limits().max_queue_depth;
         let most = if cmd.qid == 0 { most.min(ADMIN_QUEUE_ENTRIES) } else { most };
         if cmd.sqsize == 0 || cmd.sqsize >= most {
             return Err(ConnectRefusal::SQSIZE);
@@ -157,14 +154,14 @@ impl<T: Transport> QueuePair<T> {
         cmd: ConnectCmd,
         host: HostKey,
         cntlid: u16,
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) -> Result<(), ConnectRefusal> {
         if cntlid != CNTLID_DYNAMIC {
             return Err(ConnectRefusal::CNTLID_STATIC);
         }
-        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.shared.limits.max_io_queues);
+        let bytes = queue_bytes::<T>(cmd.sqsize + 1) + AdminQueue::bytes(cx.services.limits().max_io_queues);
         let admission = self.admission(host, bytes, cx)?;
-        let threads = cx.shared.hosts.associations.threads_of(admission.host(), cx.me);
+        let threads = cx.services.associations().threads_of(admission.host(), cx.me);
         for &thread in &threads {
             cx.out.send(thread, QueueMessage::Barrier { host: admission.host().clone(), requester: cx.me });
         }
@@ -180,9 +177,9 @@ impl<T: Transport> QueuePair<T> {
         cmd: ConnectCmd,
         host: HostKey,
         cntlid: u16,
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) -> Result<(), ConnectRefusal> {
-        let Some(association) = cx.shared.hosts.associations.get(cntlid).filter(|a| !a.has_ended()) else {
+        let Some(association) = cx.services.associations().get(cntlid).filter(|a| !a.has_ended()) else {
             return Err(ConnectRefusal::CNTLID_UNKNOWN);
         };
         if association.host.subsystem != host.subsystem {
@@ -201,7 +198,7 @@ impl<T: Transport> QueuePair<T> {
         Ok(())
     }
 
-    fn await_others(&mut self, connecting: Connecting) {
+    fn await_others(&mut self, connecting: Connecting<S>) {
         self.phase = Phase::Connecting(Box::new(connecting));
         self.deadline_ns = self.login.deadline_ns;
     }
@@ -218,9 +215,9 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Continues a waiting Connect if possible; returns whether it did.
-    pub(super) fn poll_connecting(&mut self, cx: &mut Cx) -> bool {
+    pub(super) fn poll_connecting(&mut self, cx: &mut Cx<S>) -> bool {
         let Phase::Connecting(connecting) = &self.phase else { return false };
-        if !connecting.is_draining() || cx.shared.hosts.associations.is_draining(connecting.admission.host()) {
+        if !connecting.is_draining() || cx.services.associations().is_draining(connecting.admission.host()) {
             return false;
         }
         let Connecting { cid, cmd, admission, .. } = *self.take_connecting();
@@ -228,7 +225,7 @@ impl<T: Transport> QueuePair<T> {
         true
     }
 
-    fn take_connecting(&mut self) -> Box<Connecting> {
+    fn take_connecting(&mut self) -> Box<Connecting<S>> {
         match std::mem::replace(&mut self.phase, Phase::AwaitConnect) {
             Phase::Connecting(connecting) => connecting,
             _ => unreachable!("the connection waits in Connect"),
@@ -236,7 +233,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Begins the association, after a second check: subsystems and secrets may have changed meanwhile.
-    fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: Admission, cx: &mut Cx) {
+    fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: S::Admission, cx: &mut Cx<S>) {
         let host = admission.host();
         let checked = admit(host.subsystem, &host.hostnqn, cx).and_then(|()| self.check_concatenation(0, host, cx));
         if let Err(refusal) = checked {
@@ -244,7 +241,7 @@ impl<T: Transport> QueuePair<T> {
         }
         let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
         let ids = cx.namespaces.directory().subsystem(admission.host().subsystem).and_then(|one| one.controller_ids());
-        let Some(association) = cx.shared.hosts.associations.begin(admission.host().clone(), cx.me, origin, ids) else {
+        let Some(association) = cx.services.associations().begin(admission.host().clone(), cx.me, origin, ids) else {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, (&admission.host().hostnqn, None), cx);
         };
         let cntlid = association.cntlid;
@@ -257,9 +254,15 @@ impl<T: Transport> QueuePair<T> {
 
     /// Handles the reply of the I/O thread of the admin queue `admin` for queue `qid`. Returns whether the connection still
     /// waited for it.
-    pub fn on_attached(&mut self, admin: ConnAddr, qid: u16, result: Result<(), ConnectRefusal>, cx: &mut Cx) -> bool {
+    pub fn on_attached(
+        &mut self,
+        admin: ConnAddr,
+        qid: u16,
+        result: Result<(), ConnectRefusal>,
+        cx: &mut Cx<S>,
+    ) -> bool {
         let waits =
-            |c: &Connecting| matches!(&c.step, ConnectStep::Attach(to) if to.admin == admin) && c.cmd.qid == qid;
+            |c: &Connecting<S>| matches!(&c.step, ConnectStep::Attach(to) if to.admin == admin) && c.cmd.qid == qid;
         if !matches!(&self.phase, Phase::Connecting(connecting) if waits(connecting)) {
             return false;
         }
@@ -288,7 +291,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Completes the Connect and creates the queue.
-    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: Admission, cx: &mut Cx) {
+    fn connected(&mut self, cid: u16, cmd: &ConnectCmd, cntlid: u16, admission: S::Admission, cx: &mut Cx<S>) {
         let size = cmd.sqsize + 1;
         let authreq = self.require_authentication(cmd.qid, admission.host(), cx);
         let flow_control = cmd.cattr & ConnectCmd::DISABLE_SQ_FLOW == 0;
@@ -298,7 +301,7 @@ impl<T: Transport> QueuePair<T> {
             slots: Slots::new(size),
             ready: VecDeque::with_capacity(Slots::count(size)),
             waiting: VecDeque::with_capacity(Slots::count(size)),
-            throttled: Throttled::new(Slots::count(size), self.host_bucket(cx)),
+            throttled: Throttled::new(Slots::count(size)),
             sqhd: 1 % size,
             flow_control,
             quota: QueueQuota::default(),
@@ -319,7 +322,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Leaves the controller of this I/O queue.
-    pub(super) fn detach(&self, association: &Association, cx: &mut Cx) {
+    pub(super) fn detach(&self, association: &Association, cx: &mut Cx<S>) {
         let Some(queue) = &self.queue else { return };
         let admin = association.admin;
         cx.out.send(admin.thread, QueueMessage::Detached { admin, qid: queue.qid, queue: cx.me });
@@ -327,33 +330,33 @@ impl<T: Transport> QueuePair<T> {
 
     /// Registers the requests that the lost queue has in the backends, which commands of its host's next association wait for; then that
     /// it submits nothing more, which a Connect waits for.
-    pub(super) fn note_unfinished(&mut self, cx: &Cx) {
+    pub(super) fn note_unfinished(&mut self, cx: &Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         if queue.in_device > 0 && queue.unfinished.is_none() {
             let in_device = queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Device);
             let leases = in_device.filter_map(|(_, slot)| lease_of(&slot.work, cx.namespaces));
             let unfinished = Unfinished::new(leases, queue.in_device);
             let unfinished = queue.unfinished.insert(Arc::new(unfinished));
-            cx.shared.hosts.associations.queue_lost(queue.admission.host(), Arc::clone(unfinished));
+            cx.services.associations().queue_lost(queue.admission.host(), Arc::clone(unfinished));
         }
         if let Role::Io(association) = &self.role {
-            cx.shared.hosts.associations.queue_stopped(association, cx.me);
+            cx.services.associations().queue_stopped(association, cx.me);
         }
     }
 
     /// Registers that such a request has completed.
-    pub(super) fn note_finished(&mut self, work: &Work, cx: &Cx) {
+    pub(super) fn note_finished(&mut self, work: &Work, cx: &Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let Some(unfinished) = &queue.unfinished else { return };
         lease_of(work, cx.namespaces).into_iter().for_each(|lease| unfinished.end_one(lease));
         if queue.in_device == 0 {
-            cx.shared.hosts.associations.queue_drained(queue.admission.host(), unfinished);
+            cx.services.associations().queue_drained(queue.admission.host(), unfinished);
             queue.unfinished = None;
         }
     }
 
     /// Refuses a Connect that waited too long.
-    pub(super) fn connect_timed_out(&mut self, cx: &mut Cx) {
+    pub(super) fn connect_timed_out(&mut self, cx: &mut Cx<S>) {
         let Connecting { cid, admission, step, .. } = *self.take_connecting();
         let refusal = match step {
             ConnectStep::Drain => ConnectRefusal::NOT_DRAINED,
@@ -365,7 +368,7 @@ impl<T: Transport> QueuePair<T> {
 }
 
 /// The lease of the storage that has the request of a command.
-fn lease_of<'a>(work: &Work, namespaces: &'a Namespaces) -> Option<&'a Lease> {
+fn lease_of<'a>(work: &Work, namespaces: &'a impl NamespaceTable) -> Option<&'a Lease> {
     let namespace = match work {
         Work::FlushAll { next, .. } => *next,
         work => work.target()?.0,

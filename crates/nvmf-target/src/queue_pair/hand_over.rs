@@ -8,6 +8,7 @@ use pilotlight_nvme::fabrics::{ConnectCmd, ConnectData, nqn_from_field};
 use super::connect::find_subsystem;
 use super::refusal::hostnqn_from_field;
 use super::{Cx, Phase, QueuePair, Transport};
+use crate::services::{NamespaceTable, Services};
 
 /// A Connect for another I/O thread.
 #[derive(Debug)]
@@ -17,25 +18,25 @@ pub(super) struct HandOver {
     data: ConnectData,
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Whether another I/O thread must handle this Connect. A connection with unsent bytes is not passed.
-    pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx) -> bool {
+    pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx<S>) -> bool {
         let names = nqn_from_field(&data.subnqn).zip(hostnqn_from_field(&data.hostnqn));
         let Some((subnqn, hostnqn)) = names else { return false };
         let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
         let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
         let is_io = ConnectCmd::decode(sqe).qid != 0;
-        let (placement, here) = (&cx.shared.placement, cx.me.thread);
+        let here = cx.me.thread;
         if self.transport.unsent_bytes() > 0 {
-            self.count = is_io.then(|| placement.count(here));
+            self.count = is_io.then(|| cx.services.count_queue(here));
             return false;
         }
-        let Some(place) = placement.place(hostnqn, subsystem, is_io, here) else { return false };
-        self.count = place.count;
-        if place.thread == cx.me.thread {
+        let Some((to, count)) = cx.services.place(hostnqn, subsystem, is_io, here) else { return false };
+        self.count = count;
+        if to == here {
             return false;
         }
-        self.phase = Phase::HandingOver(Box::new(HandOver { to: place.thread, sqe: *sqe, data: *data }));
+        self.phase = Phase::HandingOver(Box::new(HandOver { to, sqe: *sqe, data: *data }));
         true
     }
 
@@ -49,7 +50,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles the Connect of a connection passed to this I/O thread.
-    pub fn take_over(&mut self, cx: &mut Cx) {
+    pub fn take_over(&mut self, cx: &mut Cx<S>) {
         if let Phase::HandingOver(hand_over) = std::mem::replace(&mut self.phase, Phase::AwaitConnect) {
             self.handle_connect(&hand_over.sqe, &hand_over.data, cx);
         }

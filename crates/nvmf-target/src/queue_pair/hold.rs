@@ -8,8 +8,8 @@ use super::connect::DRAIN_POLL_NS;
 use super::io::{Step, needs_memory};
 use super::slots::State;
 use super::{Cx, QueuePair, Role, Transport};
-use crate::hosts::association::Association;
-use crate::subsystems::namespaces::Namespaces;
+use crate::association::Association;
+use crate::services::{NamespaceTable, Services};
 
 /// Longest pause between two looks at commands that wait for earlier requests.
 const LONGEST_PAUSE_NS: u64 = 16 * DRAIN_POLL_NS;
@@ -28,7 +28,7 @@ pub(super) enum Hold {
 impl Role {
     /// Whether a request may be submitted to the namespace at `index`.
     #[inline]
-    pub(super) fn hold(&self, namespaces: &Namespaces, index: u32) -> Hold {
+    pub(super) fn hold(&self, namespaces: &impl NamespaceTable, index: u32) -> Hold {
         match self {
             Self::Io(association) if association.is_held() => hold_of(association, namespaces, index),
             _ => Hold::None,
@@ -37,7 +37,7 @@ impl Role {
 }
 
 #[cold]
-fn hold_of(association: &Association, namespaces: &Namespaces, index: u32) -> Hold {
+fn hold_of(association: &Association, namespaces: &impl NamespaceTable, index: u32) -> Hold {
     match namespaces.lease(index) {
         _ if association.has_ended() => Hold::Ended,
         Some(lease) if association.awaits(lease) => Hold::Earlier,
@@ -45,7 +45,7 @@ fn hold_of(association: &Association, namespaces: &Namespaces, index: u32) -> Ho
     }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Makes the command in `index` wait for earlier requests.
     #[cold]
     pub(super) fn hold_back(&mut self, index: u16) -> Step {
@@ -58,7 +58,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Lets commands continue whose earlier requests are finished.
     #[cold]
-    pub(super) fn release_held(&mut self, cx: &mut Cx) {
+    pub(super) fn release_held(&mut self, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let (mut any, mut pause_ns) = (false, (2 * self.held_pause_ns).clamp(DRAIN_POLL_NS, LONGEST_PAUSE_NS));
         for (index, slot) in queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Held) {
@@ -77,7 +77,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Notes which namespaces its commands refer to.
-    pub fn note_references(&mut self, namespaces: &mut Namespaces) {
+    pub fn note_references(&mut self, namespaces: &mut S::Namespaces) {
         let in_use = self.queue.iter_mut().filter(|queue| queue.slots.in_use() > 0);
         let slots = in_use.flat_map(|queue| queue.slots.iter_mut());
         let targets = slots.filter_map(|(_, slot)| slot.work.target());

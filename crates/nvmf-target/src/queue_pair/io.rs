@@ -12,14 +12,15 @@ use pilotlight_nvme::fabrics::fctype;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
-use super::slots::{Charged, NoSlot, Slot, State};
+use super::slots::{NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
+use crate::arrival::Arrival;
 use crate::command::{DataLocation, Direction, Plan, Work, check_sgl, decode_io, operation_of};
-use crate::hosts::usage::Operation;
-use crate::latency::Sample;
+use crate::operation::Operation;
 use crate::payload::Payload;
-use crate::queue_pair::Arrival;
+use crate::sample::Sample;
+use crate::services::{Account, Accounting, Charged, NamespaceTable, Services};
 
 /// Unsent bytes above which no read is started. More bytes per call are faster (128 KiB reads, depth 16, one connection: 22 k
 /// with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) but delay other work of the core.
@@ -38,9 +39,9 @@ pub(super) enum Step {
     Yield,
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Accepts a command of an I/O queue.
-    pub(super) fn io_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn io_command(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         let Role::Io(association) = &self.role else { return };
         if sqe.opcode == opcode::FABRICS {
             return self.fabrics_on_io_queue(sqe, capsule, cx);
@@ -56,7 +57,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     #[cold]
-    pub(super) fn fabrics_on_io_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn fabrics_on_io_queue(&mut self, sqe: &Sqe, capsule: InCapsule, cx: &mut Cx<S>) {
         let cid = sqe.cid.get();
         match sqe.fctype() {
             fctype::DISCONNECT => {
@@ -78,7 +79,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Assigns a slot to a command, or refuses it. Inlined, because a call costs a 4 KiB write about 30 instructions.
     #[inline]
-    pub(super) fn accept(&mut self, sqe: &Sqe, plan: Result<Plan, Status>, capsule: InCapsule, cx: &mut Cx) {
+    pub(super) fn accept(&mut self, sqe: &Sqe, plan: Result<Plan, Status>, capsule: InCapsule, cx: &mut Cx<S>) {
         let cid = sqe.cid.get();
         let Some(queue) = &mut self.queue else { return };
         let index = match queue.slots.take(cid) {
@@ -104,7 +105,7 @@ impl<T: Transport> QueuePair<T> {
                 slot.len = plan.len;
                 slot.missing =
                     plan.direction == Direction::FromHost && plan.len > 0 && location != DataLocation::InCapsule;
-                if cx.shared.caps.are_in_use() && self.is_throttled(index, cx) {
+                if cx.services.are_caps_in_use() && self.is_throttled(index, cx) {
                     if location == DataLocation::InCapsule {
                         self.keep_data(index, capsule.bytes, cx);
                     }
@@ -122,7 +123,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Copies in-capsule data of the command in `index` to a buffer.
-    fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx) {
+    fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         slot.buffer = cx.memory.take_in_capsule(&mut queue.quota, data.len());
@@ -139,7 +140,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Advances the command in `index` as far as possible.
-    pub(super) fn drive(&mut self, index: u16, cx: &mut Cx) {
+    pub(super) fn drive(&mut self, index: u16, cx: &mut Cx<S>) {
         if self.step(index, cx) != Step::Handled {
             self.make_wait(index, false);
         }
@@ -153,7 +154,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Retries waiting commands, alternating between both lists until the first of each is blocked, then those behind commands
     /// of busy namespaces. Returns whether any advanced.
-    pub fn run_waiting(&mut self, cx: &mut Cx) -> bool {
+    pub fn run_waiting(&mut self, cx: &mut Cx<S>) -> bool {
         if matches!(self.phase, Phase::Connecting(_)) {
             return self.poll_connecting(cx);
         }
@@ -176,7 +177,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Retries the first command of a list; returns how many of `left` remain.
-    fn try_next(&mut self, left: usize, list: fn(&mut Queue) -> &mut VecDeque<u16>, cx: &mut Cx) -> usize {
+    fn try_next(&mut self, left: usize, list: fn(&mut Queue<S>) -> &mut VecDeque<u16>, cx: &mut Cx<S>) -> usize {
         if left == 0 || self.budget == 0 {
             return left;
         }
@@ -198,7 +199,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Completes the command in `index` and frees its slot.
-    pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx) -> Step {
+    pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if slot.internal {
@@ -223,17 +224,17 @@ impl<T: Transport> QueuePair<T> {
         let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: Sample::NONE };
         match &slot.work {
             Work::Read(_) => {
-                cx.counters.add_read(u64::from(slot.len));
+                cx.accounting.add_read(u64::from(slot.len));
                 arrival.sample = queue.usage.count(slot, Operation::Read);
             }
             Work::Write { .. } => {
-                cx.counters.add_write(u64::from(slot.len));
+                cx.accounting.add_write(u64::from(slot.len));
                 arrival.sample = queue.usage.count(slot, Operation::Write);
             }
             work => {
                 arrival = Arrival::NONE;
                 if let Some(operation) = work.operation() {
-                    queue.usage.row.count_other(slot.nsid, operation);
+                    queue.usage.account.count_other(slot.nsid, operation);
                 }
             }
         }
@@ -263,7 +264,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Continues the command in `slot` after all of its data has arrived; `intact`: its digests match.
-    pub fn on_data(&mut self, slot: u16, intact: bool, cx: &mut Cx) {
+    pub fn on_data(&mut self, slot: u16, intact: bool, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let command = queue.slots.get(slot);
         command.missing = false;
@@ -280,7 +281,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Aborts command `cid` unless it is in a backend. Its completion is queued before this returns.
-    pub fn abort(&mut self, cid: u16, cx: &mut Cx) -> bool {
+    pub fn abort(&mut self, cid: u16, cx: &mut Cx<S>) -> bool {
         let Some(queue) = &mut self.queue else { return false };
         let Some(index) = queue.slots.find(cid) else { return false };
         let slot = queue.slots.get(index);
@@ -298,7 +299,7 @@ impl<T: Transport> QueuePair<T> {
     }
 }
 
-impl Queue {
+impl<S: Services> Queue<S> {
     /// Adds the command in `index` to its list.
     #[inline]
     pub(super) fn make_wait(&mut self, index: u16, first: bool) {

@@ -2,8 +2,8 @@
 
 use pilotlight_nvme::Status;
 
-use crate::hosts::refusals::RefusalReason;
 use crate::ids::{ConnAddr, HostKey};
+use crate::refusal_reason::RefusalReason;
 
 /// Refusal of a Connect command: status, invalid parameter (Base 6.3), and a reason for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@
 //! | `usage.rs` | usage counters |
 //! | `slots.rs` | commands in progress |
 //! | `admin.rs`, `rate.rs` | the admin queue; commands beyond the host's rate |
-//! | `authentication.rs` | in-band authentication |
+//! | `authentication.rs`, `exchange.rs` | in-band authentication |
 //!
 //! Properties:
 //! - a write reaches a backend only after all of its data has arrived intact;
@@ -29,15 +29,14 @@
 //! - memory is bounded by the queue size and the pool.
 
 mod admin;
-mod arrival;
 mod authentication;
 mod busy;
 mod connect;
 mod cx;
+mod exchange;
 mod hand_over;
 mod hold;
 mod io;
-pub mod latency_batch;
 mod login;
 pub mod message;
 mod prefetch;
@@ -60,18 +59,17 @@ use std::sync::Arc;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
+use crate::arrival::Arrival;
+use crate::association::Association;
 use crate::command::Work;
-use crate::hosts::admission::Admission;
-use crate::hosts::association::Association;
-use crate::hosts::unfinished::Unfinished;
 use crate::memory::QueueQuota;
 pub use crate::payload::BUDGET;
-use crate::thread::classes::QueueCount;
+use crate::services::{AssociationRegister, Services};
+use crate::unfinished::Unfinished;
 use pilotlight_storage::wait::{BUSY_RETRY_NS, Wait};
 
 use admin::AdminQueue;
 pub use admin::CONTROLLER_ENDED;
-pub use arrival::Arrival;
 use authentication::Authentication;
 use connect::Connecting;
 pub use cx::Cx;
@@ -90,14 +88,13 @@ const LINGER_NS: u64 = 1_000_000_000;
 pub(crate) const MAX_EARLY_RESPONSES: usize = 16;
 
 /// Phase of a queue pair.
-#[derive(Debug)]
-enum Phase {
+enum Phase<S: Services> {
     /// Waits for Connect; the transport may not be ready yet.
     AwaitConnect,
     /// Connect has arrived; another I/O thread must handle it.
     HandingOver(Box<HandOver>),
     /// Connect waits.
-    Connecting(Box<Connecting>),
+    Connecting(Box<Connecting<S>>),
     /// Commands are served.
     Ready,
     /// The last response is being sent; received bytes are discarded.
@@ -125,7 +122,7 @@ enum Role {
 }
 
 /// State from Connect on.
-struct Queue {
+struct Queue<S: Services> {
     qid: u16,
     size: u16,
     slots: Slots,
@@ -146,12 +143,12 @@ struct Queue {
     /// The requests that the lost queue has in the backends, as registered.
     unfinished: Option<Arc<Unfinished>>,
     /// Its usage counters.
-    usage: QueueUsage,
+    usage: QueueUsage<S::Account>,
     /// Its admission, released last.
-    admission: Admission,
+    admission: S::Admission,
 }
 
-impl Queue {
+impl<S: Services> Queue<S> {
     /// Counts a command that has arrived, with `unsent` responses queued.
     #[inline]
     fn take_entry(&mut self, unsent: usize) -> Result<(), Overrun> {
@@ -180,16 +177,16 @@ pub enum Intake {
 pub struct Overrun;
 
 /// A queue pair above a transport.
-pub struct QueuePair<T> {
+pub struct QueuePair<T, S: Services> {
     /// The transport.
     pub transport: T,
     /// The host's address.
     peer: SocketAddr,
     /// The local address of the connection.
     local: Option<IpAddr>,
-    phase: Phase,
+    phase: Phase<S>,
     role: Role,
-    queue: Option<Queue>,
+    queue: Option<Queue<S>>,
     deadline_ns: u64,
     requests: u32,
     /// Commands that may be started in the rest of this poll.
@@ -202,12 +199,12 @@ pub struct QueuePair<T> {
     gate: Gate,
     /// Authentication of a host that has a secret.
     authentication: Option<Box<Authentication>>,
-    login: Login,
+    login: Login<S>,
     /// Counts an I/O queue on its I/O thread.
-    count: Option<QueueCount>,
+    count: Option<S::QueueCount>,
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// A queue pair of the host at `peer`, accepted at `began_ns` on the local address `local`, with `deadline_ns` for
     /// its first PDU.
     #[must_use]
@@ -276,7 +273,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Asserts the bounds of memory: for tests. Returns the charged bytes and the queue size; `None` before Connect.
-    pub(crate) fn assert_bounded(&self) -> Option<(usize, usize)> {
+    pub fn assert_bounded(&self) -> Option<(usize, usize)> {
         let responses = self.transport.unsent_responses();
         let Some(queue) = &self.queue else {
             assert!(responses <= MAX_EARLY_RESPONSES + 1, "{responses} unsent responses before Connect");
@@ -354,7 +351,7 @@ impl<T: Transport> QueuePair<T> {
     ///
     /// # Errors
     /// The host has exceeded the queue size; the transport ends the connection.
-    pub fn on_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx) -> Result<(), Overrun> {
+    pub fn on_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx<S>) -> Result<(), Overrun> {
         if self.gate != Gate::Open {
             return self.gated_command(sqe, data, cx);
         }
@@ -389,14 +386,14 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Ends the connection after queued responses have been sent.
-    pub(crate) fn close_after_response(&mut self, cx: &mut Cx) {
+    pub(crate) fn close_after_response(&mut self, cx: &mut Cx<S>) {
         self.abandon(cx);
         self.phase = Phase::Closing;
         self.deadline_ns = cx.now_ns + LINGER_NS;
     }
 
     /// Ends the queue pair: the peer is lost, or the association has ended.
-    pub fn lost(&mut self, cx: &mut Cx) {
+    pub fn lost(&mut self, cx: &mut Cx<S>) {
         if matches!(self.phase, Phase::Ended) {
             return;
         }
@@ -409,7 +406,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Drops every command that is not in a backend, and ends an admin queue's association.
-    fn abandon(&mut self, cx: &mut Cx) {
+    fn abandon(&mut self, cx: &mut Cx<S>) {
         self.transport.stop_receiving();
         self.count = None;
         self.end_association(cx);
@@ -429,7 +426,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Frees a command's buffers and its slot.
-    fn end_slot(&mut self, index: u16, cx: &mut Cx) {
+    fn end_slot(&mut self, index: u16, cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         if let Some(buffer) = slot.buffer.take() {
@@ -462,26 +459,26 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Notifies the register or the controller that the queue pair has ended and is drained.
-    pub fn on_drained(&mut self, cx: &mut Cx) {
+    pub fn on_drained(&mut self, cx: &mut Cx<S>) {
         if let Some(queue) = &mut self.queue {
             cx.memory.close(&mut queue.quota);
         }
         match std::mem::replace(&mut self.role, Role::None) {
-            Role::Admin(admin) => cx.shared.hosts.associations.remove(admin.association.cntlid),
+            Role::Admin(admin) => cx.services.associations().remove(admin.association.cntlid),
             Role::Io(association) => self.detach(&association, cx),
             Role::None => {}
         }
     }
 
     /// Releases `bytes` bytes of buffers of sent responses.
-    pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
+    pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx<S>) {
         if let Some(queue) = &mut self.queue {
             cx.memory.release(&mut queue.quota, bytes);
         }
     }
 
     /// Handles [`QueuePair::deadline_ns`].
-    pub fn on_deadline(&mut self, cx: &mut Cx) {
+    pub fn on_deadline(&mut self, cx: &mut Cx<S>) {
         match self.phase {
             Phase::Closing => self.deadline_ns = 0,
             Phase::AwaitConnect | Phase::HandingOver(_) => {

@@ -7,10 +7,11 @@
 use super::io::TX_BUDGET;
 use super::{Cx, QueuePair, Transport};
 use crate::command::Work;
+use crate::services::{NamespaceTable, Services};
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Gives one hint for each waiting read that can start in this poll.
-    pub(super) fn prefetch_reads(&mut self, cx: &mut Cx) {
+    pub(super) fn prefetch_reads(&mut self, cx: &mut Cx<S>) {
         if self.transport.unsent_bytes() >= TX_BUDGET {
             return; // none can start
         }

@@ -10,17 +10,17 @@ use super::io::Step;
 use super::slots::State;
 use super::{Cx, Gate, QueuePair, Role, Transport};
 use crate::command::Work;
+use crate::services::{Admission, Services};
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Executes the admin command in `index`, or has it wait for its host's rate.
-    pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx) -> Step {
+    pub(super) fn admin_step(&mut self, index: u16, sqe: &Sqe, cx: &mut Cx<S>) -> Step {
         let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return Step::Handled };
         let is_free = matches!(sqe.opcode, KEEP_ALIVE | ABORT | ASYNC_EVENT_REQUEST) || self.gate == Gate::Drain;
-        let rate = queue.admission.rate().filter(|_| !is_free);
-        let due_ns = match rate {
-            Some(rate) if admin.delayed_until_ns == u64::MAX => rate.take(cx.now_ns).err(),
-            Some(_) => Some(admin.delayed_until_ns), // behind the others
-            None => None,
+        let due_ns = match queue.admission.has_rate() && !is_free {
+            true if admin.delayed_until_ns == u64::MAX => queue.admission.take_command(cx.now_ns).err(),
+            true => Some(admin.delayed_until_ns), // behind the others
+            false => None,
         };
         let slot = queue.slots.get(index);
         if let Some(due_ns) = due_ns {
@@ -34,7 +34,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Resumes commands that waited for their host's rate, the oldest first.
-    pub(super) fn resume_delayed_commands(&mut self, cx: &mut Cx) {
+    pub(super) fn resume_delayed_commands(&mut self, cx: &mut Cx<S>) {
         loop {
             let (Some(queue), Role::Admin(admin)) = (&mut self.queue, &mut self.role) else { return };
             if admin.delayed_until_ns > cx.now_ns {
@@ -52,8 +52,9 @@ impl<T: Transport> QueuePair<T> {
                 admin.delayed_until_ns = u64::MAX;
                 return;
             };
-            let rate = queue.admission.rate().filter(|_| self.gate != Gate::Drain);
-            if let Some(Err(due_ns)) = rate.map(|rate| rate.take(cx.now_ns)) {
+            if self.gate != Gate::Drain
+                && let Err(due_ns) = queue.admission.take_command(cx.now_ns)
+            {
                 admin.delayed_until_ns = due_ns;
                 return;
             }

@@ -4,9 +4,9 @@ use pilotlight_nvme::Status;
 use pilotlight_nvme::fabrics::nqn_from_field;
 
 use super::{Cx, QueuePair, Transport};
-use crate::hosts::addresses::Full;
-use crate::hosts::refusals::RefusalReason;
 use crate::queue_pair::message::ConnectRefusal;
+use crate::refusal_reason::RefusalReason;
+use crate::services::{Full, Services};
 
 /// Offsets of Connect's parameters in the command and, with bit 16 set, in its data.
 mod offset {
@@ -139,17 +139,17 @@ pub(super) fn hostnqn_from_field(field: &[u8; 256]) -> Option<&str> {
     if field[0] == 0 { Some("") } else { nqn_from_field(field) }
 }
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Completes a refused Connect and logs the reason. The names are those that the host sent, or empty.
     pub(super) fn refuse_connect(
         &mut self,
         cid: u16,
         refusal: ConnectRefusal,
         (host, nqn): (&str, Option<&str>),
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) {
         let ConnectRefusal { status, parameter, reason, counter } = refusal;
-        cx.shared.hosts.refusals.note(counter);
+        cx.services.note_refusal(counter);
         self.count = None;
         tracing::warn!(host, nqn, peer = %self.peer, reason, %status, thread = cx.me.thread, "Connect refused");
         self.refuse(cid, status, u64::from(parameter));

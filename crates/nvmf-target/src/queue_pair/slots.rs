@@ -8,8 +8,9 @@ use pilotlight_nvme::Status;
 use pilotlight_storage::buffer::Buffer;
 
 use crate::command::Work;
-use crate::latency::Sample;
 use crate::payload::LoanId;
+use crate::sample::Sample;
+use crate::services::Charged;
 
 /// Slots for internal work: the flush of a shutdown.
 const INTERNAL: usize = 1;
@@ -31,20 +32,6 @@ pub enum State {
     Device,
     /// Parked until an event (Async Event Request, Abort of another queue's command).
     Parked,
-}
-
-/// The limits charged for a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charged {
-    /// Its host's.
-    pub host: bool,
-    /// Its namespace's.
-    pub namespace: bool,
-}
-
-impl Charged {
-    /// None.
-    pub const NOTHING: Self = Self { host: false, namespace: false };
 }
 
 /// One command.

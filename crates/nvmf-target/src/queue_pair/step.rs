@@ -10,7 +10,8 @@ use super::io::{Step, TX_BUDGET};
 use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::command::{Range, Work};
-use crate::hosts::usage::Operation;
+use crate::operation::Operation;
+use crate::services::{NamespaceTable, Services};
 use crate::subsystems::views::ViewId;
 
 /// Bytes per step of Write Zeroes, which bounds the time of a poll.
@@ -18,8 +19,8 @@ pub(super) const ZERO_STEP: u64 = 1 << 20;
 /// Bytes per step of a deallocation; backends divide it further.
 const DEALLOCATE_STEP: u64 = 1 << 30;
 
-impl<T: Transport> QueuePair<T> {
-    pub(super) fn step(&mut self, index: u16, cx: &mut Cx) -> Step {
+impl<T: Transport, S: Services> QueuePair<T, S> {
+    pub(super) fn step(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if !slot.status.is_success() {
@@ -67,7 +68,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Fetches a command's data.
-    fn fetch(&mut self, index: u16, cx: &mut Cx) -> Step {
+    fn fetch(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if let Some((namespace, _)) = slot.work.target()
@@ -96,7 +97,7 @@ impl<T: Transport> QueuePair<T> {
         Step::Handled
     }
 
-    fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx) -> Step {
+    fn read_step(&mut self, index: u16, range: Range, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let len = queue.slots.get(index).len as usize;
         let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
@@ -110,7 +111,7 @@ impl<T: Transport> QueuePair<T> {
         self.submit(index, Op::Read, range, Some(buffer), cx)
     }
 
-    fn verify_step(&mut self, index: u16, range: Range, done: u32, cx: &mut Cx) -> Step {
+    fn verify_step(&mut self, index: u16, range: Range, done: u32, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let blocks = chunk(cx, range.namespace, MAX_BUFFER as u64, range.blocks - done);
         let len = blocks as usize * cx.namespaces.geometry(range.namespace).block_size as usize;
@@ -120,7 +121,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Flushes the next namespace; after the last one completes with the first failure.
-    fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx) -> Step {
+    fn flush_all_step(&mut self, index: u16, next: u32, failed: Status, cx: &mut Cx<S>) -> Step {
         let view = match &self.role {
             Role::Io(association) => association.view(),
             // at a shutdown also namespaces that are no longer visible to its host, which may have written to them
@@ -152,7 +153,7 @@ impl<T: Transport> QueuePair<T> {
         ranges: u32,
         done: u32,
         offset: u32,
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
@@ -189,7 +190,7 @@ impl<T: Transport> QueuePair<T> {
 }
 
 /// Blocks of a step of at most `bytes` bytes out of `left` blocks.
-pub(super) fn chunk(cx: &Cx, namespace: u32, bytes: u64, left: u32) -> u32 {
+pub(super) fn chunk<S: Services>(cx: &Cx<S>, namespace: u32, bytes: u64, left: u32) -> u32 {
     let block_size = u64::from(cx.namespaces.geometry(namespace).block_size);
     u64::from(left).min(bytes / block_size) as u32
 }

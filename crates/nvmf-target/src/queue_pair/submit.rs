@@ -9,11 +9,12 @@ use super::slots::State;
 use super::step::{ZERO_STEP, chunk};
 use super::{Cx, Hold, Phase, QueuePair, Transport};
 use crate::command::{Range, Work};
-use crate::hosts::usage::Operation;
+use crate::operation::Operation;
+use crate::services::{NamespaceTable, Services};
 
-impl<T: Transport> QueuePair<T> {
+impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Submits a request to the backend, unless the association has ended.
-    pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
+    pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx<S>) -> Step {
         let hold = self.role.hold(cx.namespaces, range.namespace);
         if hold == Hold::Earlier {
             self.keep_waiting(index, buffer, cx);
@@ -45,7 +46,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// The request of the command in `index` cannot be submitted now.
-    fn keep_waiting(&mut self, index: u16, buffer: Option<Buffer>, cx: &mut Cx) -> Step {
+    fn keep_waiting(&mut self, index: u16, buffer: Option<Buffer>, cx: &mut Cx<S>) -> Step {
         if let (Some(queue), Some(buffer)) = (&mut self.queue, buffer) {
             let slot = queue.slots.get(index);
             match slot.work {
@@ -59,7 +60,7 @@ impl<T: Transport> QueuePair<T> {
 
     /// Writes data without a buffer, if the command in `index` is a write and the backend can do that now. Returns whether it
     /// is completed.
-    pub(super) fn write_now(&mut self, index: u16, data: &[u8], cx: &mut Cx) -> bool {
+    pub(super) fn write_now(&mut self, index: u16, data: &[u8], cx: &mut Cx<S>) -> bool {
         let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0) else { return false };
         let slot = queue.slots.get(index);
         let Work::Write { range, fua } = slot.work else { return false };
@@ -74,7 +75,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Handles the completion of a pending request.
-    pub fn on_completion(&mut self, completion: Completion, cx: &mut Cx) {
+    pub fn on_completion(&mut self, completion: Completion, cx: &mut Cx<S>) {
         let (_, index, generation) = untag(completion.tag);
         let Some(queue) = &mut self.queue else {
             unreachable!("a backend completed a request of a connection that has no queue")
@@ -97,7 +98,7 @@ impl<T: Transport> QueuePair<T> {
     }
 
     /// Continues a command after its backend request.
-    fn on_result(&mut self, index: u16, completion: Completion, cx: &mut Cx) -> Step {
+    fn on_result(&mut self, index: u16, completion: Completion, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         if let Work::FlushAll { next, failed } = slot.work {

@@ -12,17 +12,17 @@ use zerocopy::IntoBytes;
 
 use super::transport::Data;
 use super::*;
-use crate::caps::ThreadCaps;
+use crate::accounting::ThreadAccounting;
+use crate::arrival::Arrival;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::ids::ConnAddr;
-use crate::latency::Sample;
+use crate::latency_batch::{Clock, LatencyBatch};
 use crate::memory::Memory;
 use crate::payload::Loans;
-use crate::queue_pair::Arrival;
-use crate::queue_pair::latency_batch::{Clock, LatencyBatch};
 use crate::queue_pair::message::QueueMessage;
+use crate::sample::Sample;
+use crate::services::NamespaceTable as _;
 use crate::shared::Shared;
-use crate::stats::Counters;
 use crate::subsystems::namespaces::NamespaceChange;
 use crate::subsystems::namespaces::Namespaces;
 use crate::thread::message::Message;
@@ -91,18 +91,16 @@ struct ThreadState {
     shared: Arc<Shared>,
     memory: Memory,
     namespaces: Namespaces,
-    caps: ThreadCaps,
+    accounting: ThreadAccounting,
     out: ThreadOutbox,
     inbox: Inbox<Message>,
-    counters: Arc<Counters>,
-    latency_batch: LatencyBatch,
 }
 
 /// An admin queue and an I/O queue of one host.
 struct Queues {
     thread: ThreadState,
-    admin: QueuePair<Recorder>,
-    io: QueuePair<Recorder>,
+    admin: QueuePair<Recorder, Shared>,
+    io: QueuePair<Recorder, Shared>,
 }
 
 const ADMIN: ConnAddr = ConnAddr { thread: 0, index: 0, serial: 0 };
@@ -126,8 +124,10 @@ impl ThreadState {
         let mut namespaces = Namespaces::new().expect("a bell");
         for message in shared.announcements().expect("channels") {
             match message {
-                Message::Namespace { subsystem, nsid, change: NamespaceChange::Added(geometry, leased), .. } => {
-                    namespaces.add(subsystem, nsid, geometry, leased);
+                Message::Namespace {
+                    subsystem, nsid, change: NamespaceChange::Added(geometry, leased, limit), ..
+                } => {
+                    namespaces.add(subsystem, nsid, geometry, leased, limit);
                 }
                 Message::Listed { list, .. } => namespaces.set_list(list),
                 _ => {}
@@ -136,29 +136,26 @@ impl ThreadState {
         let inbox = Inbox::new(16);
         let out = ThreadOutbox::new(Arc::from([inbox.sender()]));
         let memory = Memory::new(BufferPool::new(4 << 20).expect("memory"));
-        let (counters, latency_batch) = (shared.counters(0), LatencyBatch::new(Clock::Simulated));
-        let caps = ThreadCaps::default();
-        Self { shared, memory, namespaces, caps, out, inbox, counters, latency_batch }
+        let accounting = ThreadAccounting::new(shared.counters(0), LatencyBatch::new(Clock::Simulated));
+        Self { shared, memory, namespaces, accounting, out, inbox }
     }
 
-    fn cx(&mut self, me: ConnAddr) -> Cx<'_> {
+    fn cx(&mut self, me: ConnAddr) -> Cx<'_, Shared> {
         Cx {
             now_ns: 1,
             sample: Sample::NONE,
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,
-            caps: &mut self.caps,
+            accounting: &mut self.accounting,
             out: &mut self.out,
-            counters: &self.counters,
-            latency_batch: &mut self.latency_batch,
-            shared: &self.shared,
+            services: &self.shared,
         }
     }
 }
 
 /// A queue pair that has received Connect for queue `qid`.
-fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder> {
+fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> QueuePair<Recorder, Shared> {
     let cmd = ConnectCmd { recfmt: 0, qid, sqsize: 7, cattr: ConnectCmd::DISABLE_SQ_FLOW, kato_ms: 0 };
     let data = ConnectData::new([1; 16], cntlid, NQN, "nqn.2014-08.org.nvmexpress:uuid:host");
     let mut pair = QueuePair::new(Recorder::default(), 0, u64::MAX, ([127, 0, 0, 1], 1).into(), None);
@@ -168,7 +165,7 @@ fn connecting(thread: &mut ThreadState, me: ConnAddr, qid: u16, cntlid: u16) -> 
 }
 
 /// The controller identifier in the completion of Connect.
-fn connected(pair: &mut QueuePair<Recorder>) -> u16 {
+fn connected(pair: &mut QueuePair<Recorder, Shared>) -> u16 {
     let cqe = pair.transport.responses.pop().expect("a completion");
     assert!(cqe.status().is_success(), "{}", cqe.status());
     cqe.result.get() as u16

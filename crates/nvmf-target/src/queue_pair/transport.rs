@@ -7,8 +7,8 @@
 
 use pilotlight_nvme::Cqe;
 
+use crate::arrival::Arrival;
 use crate::payload::{Loans, Payload};
-use crate::queue_pair::Arrival;
 use pilotlight_storage::buffer::BufferPool;
 pub use pilotlight_storage::buffer::IN_CAPSULE;
 

@@ -7,9 +7,9 @@ use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
-use crate::hosts::authentication::AuthenticationRequest;
 use crate::hosts::authentication_queue::Turns;
 use crate::offload::Requests;
+use crate::services::AuthenticationRequest;
 use crate::thread::message::Message;
 
 impl Offload for AuthenticationRequest {

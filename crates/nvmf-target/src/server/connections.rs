@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use pilotlight_reactor::clock;
 
 use super::{Changes, Server, Shared};
-use crate::hosts::association::Association;
+use crate::association::Association;
 use crate::ids::HostKey;
 use crate::subsystems::directory::Directory;
 use crate::thread::message::Message;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use pilotlight_reactor::Sender;
 
-use crate::hosts::refusals::RefusalReason;
+use crate::refusal_reason::RefusalReason;
 use crate::shared::Shared;
 use crate::thread::message::Message;
 use crate::thread::stream::Accepted;

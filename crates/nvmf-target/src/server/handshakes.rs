@@ -19,8 +19,8 @@ use rustix::net::RecvFlags;
 
 use crate::config::Security;
 use crate::hosts::admission::SessionMemory;
-use crate::hosts::refusals::RefusalReason;
 use crate::queue_pair::message::ConnectRefusal;
+use crate::refusal_reason::RefusalReason;
 use crate::server::distributor::Distributor;
 use crate::tcp::TLS_HANDSHAKE;
 use crate::thread::stream::{Accepted, Stream};

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::config::Security;
-use crate::hosts::refusals::RefusalReason;
+use crate::refusal_reason::RefusalReason;
 use crate::server::distributor::Distributor;
 use crate::server::handshakes::Handshakes;
 use crate::subsystems::discovery::Endpoint;

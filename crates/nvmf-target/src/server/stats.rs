@@ -8,10 +8,11 @@ use pilotlight_storage::background::control::ClassStats;
 use pilotlight_storage::background::upkeep::UpkeepStats;
 
 use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
-use crate::hosts::refusals::RefusalReason;
 use crate::hosts::usage::{Counts, Operation, Usage};
 use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};
+use crate::refusal_reason::RefusalReason;
+use crate::services::Services as _;
 use crate::stats::{Counters, Totals};
 use crate::subsystems::failures::{FailureCount, Failures};
 use crate::thread::moves::Moves;

@@ -8,8 +8,8 @@ use crossbeam_queue::ArrayQueue;
 use super::Shared;
 use super::offload::Offload;
 use crate::offload::Requests;
+use crate::services::UtilizationRequest;
 use crate::thread::message::Message;
-use crate::utilization::UtilizationRequest;
 
 impl Offload for UtilizationRequest {
     const NAME: &'static str = "utilization";

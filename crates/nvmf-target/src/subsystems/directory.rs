@@ -10,13 +10,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::config::{Advertised, ControllerIds, Security, ServerConfig, allows};
 use crate::ids::DISCOVERY;
+use crate::subsystems::config::{Advertised, ControllerIds, Security, SubsystemConfig, allows};
 use crate::subsystems::discovery::{DiscoveryLog, Endpoint};
 use crate::subsystems::subsystem::Subsystem;
 
 /// Maximum number of subsystems, with the [`KEPT`] removed ones: the tables of I/O threads grow with them.
-pub(crate) const MAX_PLACES: usize = 16_384;
+pub const MAX_PLACES: usize = 16_384;
 /// Removed subsystems that keep their places.
 const KEPT: usize = 256;
 
@@ -48,26 +48,25 @@ impl Place {
 
 /// Addresses and referrals.
 #[derive(Clone, Debug, Default)]
-struct Reach {
-    endpoints: Vec<Endpoint>,
-    advertised: Advertised,
-    referrals: Vec<(String, u16)>,
+pub struct Reach {
+    /// Where the server listens.
+    pub endpoints: Vec<Endpoint>,
+    /// Addresses in the discovery log in their place.
+    pub advertised: Advertised,
+    /// Other discovery services: address or name, and port.
+    pub referrals: Vec<(String, u16)>,
 }
 
 impl Directory {
-    /// The subsystems of `config` with these identities, on a server listening on `endpoints`.
-    pub(crate) fn new(config: &ServerConfig, identities: &[Arc<Subsystem>], endpoints: &[Endpoint]) -> Self {
-        let place = |(subsystem, config): (&Arc<Subsystem>, &crate::config::SubsystemConfig)| Place {
+    /// The subsystems of `config` with these identities.
+    #[must_use]
+    pub fn new(config: &[SubsystemConfig], identities: &[Arc<Subsystem>], reach: Reach) -> Self {
+        let place = |(subsystem, config): (&Arc<Subsystem>, &SubsystemConfig)| Place {
             subsystem: Arc::clone(subsystem),
             allowed_hosts: config.allowed_hosts.clone(),
             removal: None,
         };
-        let reach = Reach {
-            endpoints: endpoints.to_vec(),
-            advertised: config.advertised(),
-            referrals: config.referrals.clone(),
-        };
-        let places = identities.iter().zip(&config.subsystems).map(place).collect();
+        let places = identities.iter().zip(config).map(place).collect();
         let mut directory = Self { places, removals: 0, reach, log: DiscoveryLog::default() };
         directory.update_log();
         directory
@@ -92,7 +91,7 @@ impl Directory {
     }
 
     /// The allowed hosts of all subsystems.
-    pub(crate) fn all_allowed_hosts(&self) -> impl Iterator<Item = &str> {
+    pub fn all_allowed_hosts(&self) -> impl Iterator<Item = &str> {
         let existing = self.places.iter().filter(|place| !place.is_removed());
         existing.flat_map(|place| &place.allowed_hosts).map(String::as_str)
     }
@@ -110,7 +109,7 @@ impl Directory {
     }
 
     /// The reserved ranges of controller identifiers.
-    pub(crate) fn reserved_ids(&self) -> Vec<ControllerIds> {
+    pub fn reserved_ids(&self) -> Vec<ControllerIds> {
         let existing = self.places.iter().filter(|place| !place.is_removed());
         existing.filter_map(|place| place.subsystem.controller_ids()).collect()
     }
@@ -126,7 +125,7 @@ impl Directory {
     }
 
     /// The place for a subsystem named `nqn`; `None` if none is left. `used` tells the places with hosts, also of removed subsystems.
-    pub(crate) fn place_for(&self, nqn: &str, used: impl FnOnce() -> HashSet<usize>) -> Option<usize> {
+    pub fn place_for(&self, nqn: &str, used: impl FnOnce() -> HashSet<usize>) -> Option<usize> {
         if let Some(before) = self.places.iter().position(|place| place.subsystem.nqn() == nqn) {
             return Some(before);
         }
@@ -140,7 +139,7 @@ impl Directory {
     }
 
     /// With this subsystem at place `at` from [`Directory::place_for`].
-    pub(crate) fn with(mut self, at: usize, subsystem: Arc<Subsystem>, allowed_hosts: Vec<String>) -> Self {
+    pub fn with(mut self, at: usize, subsystem: Arc<Subsystem>, allowed_hosts: Vec<String>) -> Self {
         let place = Place { subsystem, allowed_hosts, removal: None };
         match self.places.get_mut(at) {
             Some(known) => *known = place,
@@ -151,7 +150,7 @@ impl Directory {
     }
 
     /// Without the subsystem at this place.
-    pub(crate) fn without(mut self, at: usize) -> Self {
+    pub fn without(mut self, at: usize) -> Self {
         self.removals += 1;
         self.places.get_mut(at).into_iter().for_each(|place| place.removal = Some(self.removals));
         self.update_log();
@@ -159,14 +158,14 @@ impl Directory {
     }
 
     /// With other allowed hosts of the subsystem at this place.
-    pub(crate) fn with_allowed_hosts(mut self, at: usize, allowed_hosts: &[String]) -> Self {
+    pub fn with_allowed_hosts(mut self, at: usize, allowed_hosts: &[String]) -> Self {
         self.places.get_mut(at).into_iter().for_each(|place| allowed_hosts.clone_into(&mut place.allowed_hosts));
         self.update_log();
         self
     }
 
     /// With other advertised addresses and other referrals.
-    pub(crate) fn with_reach(mut self, advertised: Advertised, referrals: Vec<(String, u16)>) -> Self {
+    pub fn with_reach(mut self, advertised: Advertised, referrals: Vec<(String, u16)>) -> Self {
         (self.reach.advertised, self.reach.referrals) = (advertised, referrals);
         self.update_log();
         self
@@ -194,7 +193,7 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::SubsystemConfig;
+    use crate::subsystems::config::SubsystemConfig;
 
     fn subsystem(nqn: &str) -> SubsystemConfig {
         SubsystemConfig {
@@ -209,13 +208,9 @@ mod tests {
     fn directory(nqns: &[&str]) -> Directory {
         let subsystems: Vec<_> = nqns.iter().map(|nqn| subsystem(nqn)).collect();
         let identities: Vec<_> = subsystems.iter().map(|config| Arc::new(Subsystem::new(config))).collect();
-        let config = ServerConfig { subsystems, ..ServerConfig::default() };
-        let endpoints: Vec<_> = config
-            .listeners
-            .iter()
-            .map(|&address| Endpoint { address, security: Security::Plain, is_v6_only: false })
-            .collect();
-        Directory::new(&config, &identities, &endpoints)
+        let address = ([127, 0, 0, 1], 4420).into();
+        let endpoints = vec![Endpoint { address, security: Security::Plain, is_v6_only: false }];
+        Directory::new(&subsystems, &identities, Reach { endpoints, ..Reach::default() })
     }
 
     #[test]

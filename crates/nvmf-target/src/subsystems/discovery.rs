@@ -8,7 +8,7 @@ use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
 
-use crate::config::Security;
+use crate::subsystems::config::Security;
 
 /// A listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl DiscoveryLog {
 }
 
 fn seen_by<'a>(hostnqn: &'a str, records: &'a [Record]) -> impl Iterator<Item = &'a Record> {
-    records.iter().filter(move |record| crate::config::allows(&record.allowed_hosts, hostnqn))
+    records.iter().filter(move |record| crate::subsystems::config::allows(&record.allowed_hosts, hostnqn))
 }
 
 /// The records of one log that are not in the other.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pilotlight_nvme::Status;
 
-use crate::hosts::usage::Operation;
+use crate::operation::Operation;
 
 /// The statuses with their own counter, and their cause.
 const CAUSES: [(Status, &str); 11] = [
@@ -75,7 +75,7 @@ pub struct NewFailures {
 impl Failures {
     /// Counts a command that failed with `status`, at `lba` if it has one. `is_short`: it was within the namespace but beyond
     /// the end of its medium. Returns whether the status is counted.
-    pub(crate) fn note(&self, operation: Option<Operation>, status: Status, is_short: bool, lba: Option<u64>) -> bool {
+    pub fn note(&self, operation: Option<Operation>, status: Status, is_short: bool, lba: Option<u64>) -> bool {
         let status = status.code();
         if matches!(status, Status::COMPARE_FAILURE | Status::ABORT_REQUESTED | Status::ABORTED_SQ_DELETION) {
             return false;

@@ -1,6 +1,7 @@
 //! Subsystems and namespaces: identity, visibility, lists for hosts, and each I/O thread's channels.
 
 pub mod allocated_bytes;
+pub mod config;
 pub mod directory;
 pub mod discovery;
 pub mod failures;

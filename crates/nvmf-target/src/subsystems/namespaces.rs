@@ -17,7 +17,7 @@ use pilotlight_storage::{Bell, Channel, Completion, Geometry};
 
 use crate::caps::Limit;
 use crate::payload::{LoanId, Loans};
-use crate::subsystems::directory::Directory;
+use crate::services::NamespaceTable;
 use crate::subsystems::failures::Failures;
 use crate::subsystems::listing::{Listed, NamespaceList};
 use crate::subsystems::subsystem::NamespaceInfo;
@@ -25,8 +25,8 @@ use crate::subsystems::views::{ViewId, Views};
 
 /// A change of a namespace.
 pub enum NamespaceChange {
-    /// Added, with the I/O thread's channel.
-    Added(Geometry, Leased),
+    /// Added, with the I/O thread's channel and the namespace's bandwidth cap.
+    Added(Geometry, Leased, Arc<Limit>),
     /// Resized.
     Resized(Geometry),
     /// Removed.
@@ -39,6 +39,7 @@ struct Entry {
     nsid: u32,
     geometry: Geometry,
     leased: Option<Leased>,
+    limit: Arc<Limit>,
     removed: bool,
     reuse: Reuse,
 }
@@ -137,72 +138,9 @@ impl Namespaces {
         self.entries.iter().map(one).min().unwrap_or(Wait::Event)
     }
 
-    /// The index of namespace `nsid`, if it is in the view.
-    #[must_use]
-    pub fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
-        let by_nsid = self.by_nsid.get(self.views.subsystem_showing(view, nsid)?)?;
-        by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
-    }
-
-    /// The listed namespaces of a view.
-    #[must_use]
-    pub fn listed(&self, view: ViewId) -> Listed<'_> {
-        self.list.of(view)
-    }
-
-    /// The list.
-    #[must_use]
-    pub fn list(&self) -> &NamespaceList {
-        &self.list
-    }
-
-    /// The subsystems.
-    #[must_use]
-    pub fn directory(&self) -> &Arc<Directory> {
-        self.list.directory()
-    }
-
     /// Replaces the list.
     pub fn set_list(&mut self, list: Arc<NamespaceList>) {
         self.list = list;
-    }
-
-    /// The first namespace of the view at or after index `from`.
-    #[must_use]
-    pub fn next_of(&self, view: ViewId, from: u32) -> Option<u32> {
-        let is_seen = |index: &u32| self.index_of(view, self.entries[*index as usize].nsid) == Some(*index);
-        (from..self.entries.len() as u32).find(is_seen)
-    }
-
-    /// Geometry of the namespace at `index`.
-    #[must_use]
-    pub fn geometry(&self, index: u32) -> Geometry {
-        self.entries[index as usize].geometry
-    }
-
-    /// The channel of the namespace at `index`; `None` once it has been removed.
-    pub fn channel(&mut self, index: u32) -> Option<&mut dyn Channel> {
-        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
-        self.needs_poll = true; // the caller may submit
-        entry.channel_mut().map(|channel| channel as &mut dyn Channel)
-    }
-
-    /// The lease of the storage of the namespace at `index`, as long as its channel exists.
-    #[must_use]
-    pub fn lease(&self, index: u32) -> Option<&Lease> {
-        self.entries.get(index as usize)?.leased.as_ref().map(|leased| &leased.lease)
-    }
-
-    /// Borrows blocks of the namespace at `index` for a zero-copy read, if possible.
-    pub fn borrow(&mut self, index: u32, lba: u64, blocks: u32) -> Option<LoanId> {
-        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
-        self.loans.borrow(index, entry.channel_mut()?, lba, blocks)
-    }
-
-    /// The outstanding loans.
-    #[must_use]
-    pub fn loans(&self) -> &Loans {
-        &self.loans
     }
 
     /// Ends all loans; unsent data must have been copied.
@@ -214,16 +152,10 @@ impl Namespaces {
         }
     }
 
-    /// Failure counters of the namespace at `index`; `None` once it has been removed.
-    #[must_use]
-    pub fn failures(&self, index: u32) -> Option<&Failures> {
-        self.info(index).map(|info| &info.failures)
-    }
-
     /// The bandwidth cap of the namespace at `index`; `None` once it has been removed.
     #[must_use]
     pub fn limit(&self, index: u32) -> Option<&Arc<Limit>> {
-        self.info(index).map(|info| &info.limit)
+        self.entries.get(index as usize).filter(|entry| !entry.removed).map(|entry| &entry.limit)
     }
 
     /// The background work of every listed namespace, by index.
@@ -245,10 +177,11 @@ impl Namespaces {
     }
 
     /// Adds a namespace.
-    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased) {
+    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased, limit: Arc<Limit>) {
         leased.channel.set_completions(self.completions, &self.bell);
         self.remove(subsystem, nsid);
-        let entry = Entry { subsystem, nsid, geometry, leased: Some(leased), removed: false, reuse: Reuse::Unknown };
+        let entry =
+            Entry { subsystem, nsid, geometry, leased: Some(leased), limit, removed: false, reuse: Reuse::Unknown };
         let index = self.entries.iter().position(|entry| entry.reuse == Reuse::Free).unwrap_or(self.entries.len());
         match self.entries.get_mut(index) {
             Some(free) => *free = entry,
@@ -319,13 +252,6 @@ impl Namespaces {
         self.entries.iter_mut().filter(is_retired).for_each(|entry| entry.reuse = Reuse::Candidate);
     }
 
-    /// A command refers to the namespace at `index`.
-    pub fn note_reference(&mut self, index: u32) {
-        if let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.reuse == Reuse::Candidate) {
-            entry.reuse = Reuse::Unknown;
-        }
-    }
-
     /// Ends the check, after every command's [`Namespaces::note_reference`].
     pub fn end_check(&mut self) {
         let candidates = self.entries.iter_mut().filter(|entry| entry.reuse == Reuse::Candidate);
@@ -376,6 +302,59 @@ impl Namespaces {
     }
 }
 
+impl NamespaceTable for Namespaces {
+    #[inline]
+    fn index_of(&self, view: ViewId, nsid: u32) -> Option<u32> {
+        let by_nsid = self.by_nsid.get(self.views.subsystem_showing(view, nsid)?)?;
+        by_nsid.get((nsid as usize).wrapping_sub(1))?.checked_sub(1)
+    }
+
+    fn list(&self) -> &NamespaceList {
+        &self.list
+    }
+
+    fn next_of(&self, view: ViewId, from: u32) -> Option<u32> {
+        let is_seen = |index: &u32| self.index_of(view, self.entries[*index as usize].nsid) == Some(*index);
+        (from..self.entries.len() as u32).find(is_seen)
+    }
+
+    #[inline]
+    fn geometry(&self, index: u32) -> Geometry {
+        self.entries[index as usize].geometry
+    }
+
+    #[inline]
+    fn channel(&mut self, index: u32) -> Option<&mut dyn Channel> {
+        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
+        self.needs_poll = true; // the caller may submit
+        entry.channel_mut().map(|channel| channel as &mut dyn Channel)
+    }
+
+    fn lease(&self, index: u32) -> Option<&Lease> {
+        self.entries.get(index as usize)?.leased.as_ref().map(|leased| &leased.lease)
+    }
+
+    #[inline]
+    fn borrow(&mut self, index: u32, lba: u64, blocks: u32) -> Option<LoanId> {
+        let entry = self.entries.get_mut(index as usize).filter(|entry| !entry.removed)?;
+        self.loans.borrow(index, entry.channel_mut()?, lba, blocks)
+    }
+
+    fn loans(&self) -> &Loans {
+        &self.loans
+    }
+
+    fn failures(&self, index: u32) -> Option<&Failures> {
+        self.info(index).map(|info| &info.failures)
+    }
+
+    fn note_reference(&mut self, index: u32) {
+        if let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.reuse == Reuse::Candidate) {
+            entry.reuse = Reuse::Unknown;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -390,7 +369,7 @@ mod tests {
     fn add(namespaces: &mut Namespaces, nsid: u32) -> u32 {
         let backend = NullBackend::new(4096, 16).expect("a backend");
         let leased = Leased { channel: backend.open_channel(1).expect("a channel"), lease: Lease::default() };
-        namespaces.add(0, nsid, backend.geometry(), leased);
+        namespaces.add(0, nsid, backend.geometry(), leased, Arc::default());
         namespaces.index_of(ViewId::whole(0), nsid).expect("added")
     }
 
@@ -445,7 +424,13 @@ mod tests {
             .map(|nsid| {
                 let ((allow, allowed), lease) = (mpsc::channel::<()>(), Lease::default());
                 let closed = lease.closed();
-                namespaces.add(0, nsid, geometry, Leased { channel: Box::new(Slow(allowed.into())), lease });
+                namespaces.add(
+                    0,
+                    nsid,
+                    geometry,
+                    Leased { channel: Box::new(Slow(allowed.into())), lease },
+                    Arc::default(),
+                );
                 (allow, closed)
             })
             .unzip();

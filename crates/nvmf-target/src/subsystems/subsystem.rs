@@ -10,9 +10,8 @@ use pilotlight_storage::Geometry;
 use pilotlight_storage::background::upkeep::Upkeep;
 use uuid::Uuid;
 
-use crate::caps::Limit;
-use crate::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::subsystems::allocated_bytes::AllocatedBytes;
+use crate::subsystems::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::subsystems::failures::Failures;
 
 /// The name space of Pilotlight's version 5 UUIDs (a random UUID).
@@ -77,8 +76,6 @@ pub struct NamespaceInfo {
     pub allocated_bytes: AllocatedBytes,
     /// Failed commands.
     pub failures: Failures,
-    /// Its bandwidth cap.
-    pub limit: Arc<Limit>,
     /// Its background work.
     pub upkeep: Arc<Upkeep>,
 }
@@ -94,7 +91,6 @@ impl NamespaceInfo {
             nguid: named(&format!("{name} nguid")).into_bytes(),
             allocated_bytes: AllocatedBytes::new(None),
             failures: Failures::default(),
-            limit: Arc::default(),
             upkeep: Arc::default(),
         }
     }

@@ -20,7 +20,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::config::MAX_NSID;
+use crate::subsystems::config::MAX_NSID;
 
 /// A view, or a whole subsystem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use super::inbound::Body;
 use super::transfers::Progress;
 use super::wire::{Fault, Head, field};
 use crate::queue_pair::Cx;
+use crate::services::Services;
 
-impl Connection {
+impl<S: Services> Connection<S> {
     /// The destination of the current H2CData PDU's data, to receive from the socket in place; `None` without such a PDU, or if
     /// its command has ended.
     pub fn body_target(&mut self) -> Option<&mut [u8]> {
@@ -22,7 +23,7 @@ impl Connection {
     }
 
     /// Handles `len` bytes received into [`Connection::body_target`].
-    pub fn on_body(&mut self, len: usize, cx: &mut Cx) {
+    pub fn on_body(&mut self, len: usize, cx: &mut Cx<S>) {
         if let Some(body) = self.pair.transport.inbound.body {
             let crc = if self.framing.digests.data { self.digest_of(&body, len) } else { 0 };
             let tcp = &mut self.pair.transport;
@@ -77,7 +78,7 @@ impl Connection {
     }
 
     /// Consumes data, and then its digest, from the start of `bytes`.
-    pub(super) fn body_bytes(&mut self, bytes: &[u8], cx: &mut Cx) -> usize {
+    pub(super) fn body_bytes(&mut self, bytes: &[u8], cx: &mut Cx<S>) -> usize {
         let Some(body) = self.pair.transport.inbound.body else { return 0 };
         if body.remaining > 0 {
             let len = bytes.len().min(body.remaining as usize);
@@ -96,7 +97,7 @@ impl Connection {
     }
 
     /// If the H2CData PDU is complete, checks its digest and continues its command.
-    fn finish_body(&mut self, cx: &mut Cx) {
+    fn finish_body(&mut self, cx: &mut Cx<S>) {
         let tcp = &mut self.pair.transport;
         let Some(body) = tcp.inbound.body.filter(Body::is_complete) else { return };
         tcp.inbound.body = None;

@@ -29,31 +29,52 @@ use std::net::{IpAddr, SocketAddr};
 
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::pdu::{CommonHeader, Digests, FatalError, Flags, IcReq, IcResp, MAX_PDA, PduType, TermReq};
-use rustix::io::Errno;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::queue_pair::{Cx, Intake, QueuePair};
-use crate::thread::moves::InProgress;
+use crate::services::{Accounting, Services};
 
 pub use transport::Tcp;
 use tx::Framing;
 use wire::{Fault, Head, MAX_CAPSULE, MAX_H2C_DATA, Stage, field};
 
 /// First byte of a TLS handshake.
-pub(crate) const TLS_HANDSHAKE: u8 = 22;
+pub const TLS_HANDSHAKE: u8 = 22;
+
+/// A receive without bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveError {
+    /// There are none now.
+    Again,
+    /// The connection is lost.
+    Lost,
+}
+
+/// Work in progress of a connection, or of an I/O thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InProgress {
+    /// Requests in the backends.
+    pub in_backends: u64,
+    /// Connections with a partially received PDU.
+    pub partial_pdus: u64,
+    /// R2Ts with outstanding data.
+    pub open_r2ts: u64,
+    /// Connections with unsent data that the socket does not accept.
+    pub unfinished_sends: u64,
+}
 
 /// One NVMe/TCP connection.
-pub struct Connection {
+pub struct Connection<S: Services> {
     /// The queue pair above.
-    pub pair: QueuePair<Tcp>,
+    pub pair: QueuePair<Tcp, S>,
     stage: Stage,
     framing: Framing,
     /// The socket accepts no data at the moment.
     pub blocked: bool,
 }
 
-impl Connection {
+impl<S: Services> Connection<S> {
     /// A connection from `peer`, accepted at `now_ns` on the local address `local`, with `icreq_timeout_ns` for ICReq.
     #[must_use]
     pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
@@ -62,7 +83,7 @@ impl Connection {
     }
 
     /// Asserts the bounds of memory: for tests.
-    pub(crate) fn assert_bounded(&self) {
+    pub fn assert_bounded(&self) {
         let tcp = &self.pair.transport;
         let stash = tcp.inbound.stash.len();
         assert!(stash <= MAX_CAPSULE, "{stash} kept bytes of a PDU");
@@ -91,7 +112,7 @@ impl Connection {
     }
 
     /// Keeps the beginning of a PDU.
-    fn keep(&mut self, rest: &[u8], cx: &mut Cx) {
+    fn keep(&mut self, rest: &[u8], cx: &mut Cx<S>) {
         if rest.len() > MAX_CAPSULE {
             // The host sends commands before its Connect is completed.
             self.fault(Fault::new(FatalError::Sequence), rest, cx);
@@ -105,10 +126,10 @@ impl Connection {
     #[inline(always)]
     pub fn on_received(
         &mut self,
-        received: Result<usize, Errno>,
+        received: Result<usize, ReceiveError>,
         in_place: usize,
         (scratch, kept): (&[u8], usize),
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) {
         match received {
             Ok(0) => self.pair.lost(cx),
@@ -119,8 +140,8 @@ impl Connection {
                 }
                 self.on_bytes(&scratch[..kept + bytes - in_place], cx);
             }
-            Err(Errno::AGAIN | Errno::INTR) => self.on_bytes(&scratch[..kept], cx),
-            Err(_) => self.pair.lost(cx),
+            Err(ReceiveError::Again) => self.on_bytes(&scratch[..kept], cx),
+            Err(ReceiveError::Lost) => self.pair.lost(cx),
         }
     }
 
@@ -129,21 +150,21 @@ impl Connection {
     #[inline(never)]
     pub fn on_received_encrypted(
         &mut self,
-        received: Result<usize, Errno>,
+        received: Result<usize, ReceiveError>,
         in_place: usize,
         kept: (&[u8], usize),
-        cx: &mut Cx,
+        cx: &mut Cx<S>,
     ) {
         self.on_received(received, in_place, kept, cx);
     }
 
     /// Handles the PDUs in `bytes`, and keeps the beginning of an incomplete one.
-    pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx) {
+    pub fn on_bytes(&mut self, bytes: &[u8], cx: &mut Cx<S>) {
         self.take_pdus(bytes, cx);
         self.pair.run_waiting(cx);
     }
 
-    fn take_pdus(&mut self, bytes: &[u8], cx: &mut Cx) {
+    fn take_pdus(&mut self, bytes: &[u8], cx: &mut Cx<S>) {
         let mut rest = bytes;
         loop {
             match self.pair.intake() {
@@ -162,7 +183,7 @@ impl Connection {
     }
 
     /// Handles the PDU at the start of `bytes`; `Ok(0)` if it is incomplete.
-    fn pdu(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<usize, Fault> {
+    fn pdu(&mut self, bytes: &[u8], cx: &mut Cx<S>) -> Result<usize, Fault> {
         let Some(first) = bytes.first_chunk::<{ CommonHeader::LEN }>() else { return Ok(0) };
         let head = wire::check_head(first, self.stage, self.framing.digests, 0)?;
         if bytes.len() < head.needed {
@@ -178,7 +199,7 @@ impl Connection {
         Ok(head.needed)
     }
 
-    fn capsule(&mut self, bytes: &[u8], head: &Head, cx: &mut Cx) -> Result<(), Fault> {
+    fn capsule(&mut self, bytes: &[u8], head: &Head, cx: &mut Cx<S>) -> Result<(), Fault> {
         let data = wire::capsule_data(bytes, head, self.framing.digests)?;
         let sqe = Sqe::read_from_bytes(&bytes[CommonHeader::LEN..CommonHeader::LEN + size_of::<Sqe>()])
             .map_err(|_| Fault::field(field::PLEN))?;
@@ -186,7 +207,7 @@ impl Connection {
     }
 
     /// Handles ICReq.
-    fn initialize(&mut self, bytes: &[u8], cx: &mut Cx) -> Result<(), Fault> {
+    fn initialize(&mut self, bytes: &[u8], cx: &mut Cx<S>) -> Result<(), Fault> {
         let Ok((request, _)) = IcReq::read_from_prefix(bytes) else { return Err(Fault::field(field::PLEN)) };
         if request.pfv.get() != 0 {
             return Err(Fault { error: FatalError::UnsupportedParameter, information: field::PFV });
@@ -219,8 +240,8 @@ impl Connection {
     }
 
     /// Ends the connection with a termination request that carries the header of the offending PDU.
-    fn fault(&mut self, fault: Fault, offending: &[u8], cx: &mut Cx) {
-        cx.counters.add_fault();
+    fn fault(&mut self, fault: Fault, offending: &[u8], cx: &mut Cx<S>) {
+        cx.accounting.add_fault();
         let host = self.pair.host().map(|host| host.hostnqn.as_str());
         let (peer, information) = (self.pair.peer(), fault.information);
         let is_tls = matches!(self.stage, Stage::Initialize) && offending.first() == Some(&TLS_HANDSHAKE);
@@ -247,8 +268,8 @@ impl Connection {
 
     /// Handles bytes accepted by the socket.
     #[inline]
-    pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx) {
-        let on_response = |arrival, count| cx.latency_batch.add(arrival, count, cx.now_ns, cx.counters, cx.namespaces);
+    pub fn on_sent(&mut self, bytes: usize, cx: &mut Cx<S>) {
+        let on_response = |arrival, count| cx.accounting.add_responses(arrival, count, cx.now_ns, cx.namespaces);
         let freed = self.pair.transport.tx.advance(bytes, &mut cx.memory.pool, on_response);
         self.pair.on_sent(freed, cx);
     }

@@ -6,8 +6,8 @@ use pilotlight_storage::buffer::BufferPool;
 use super::inbound::Inbound;
 use super::transfers::{Progress, Transfers};
 use super::tx::TxQueue;
+use crate::arrival::Arrival;
 use crate::payload::Loans;
-use crate::queue_pair::Arrival;
 use crate::queue_pair::MAX_EARLY_RESPONSES;
 use crate::queue_pair::transport::{Data, Transport};
 

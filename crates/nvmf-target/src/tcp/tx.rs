@@ -16,8 +16,8 @@ use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Digests, Flags, PduType, R2T, d
 use pilotlight_storage::buffer::{Buffer, BufferPool};
 use zerocopy::IntoBytes;
 
+use crate::arrival::Arrival;
 use crate::payload::{Loans, Payload};
-use crate::queue_pair::Arrival;
 use crate::queue_pair::transport::Data;
 
 const HEAD: usize = 28;

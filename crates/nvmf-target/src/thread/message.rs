@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use pilotlight_reactor::Sender;
 
-use crate::hosts::association::Association;
+use crate::association::Association;
 use crate::hosts::authentication::Checked;
 pub use crate::ids::ConnAddr;
 use crate::queue_pair::message::{Outbox, QueueMessage};
+use crate::shared::Shared;
 use crate::subsystems::listing::NamespaceList;
 use crate::subsystems::namespaces::NamespaceChange;
 use crate::subsystems::views::{ChangedNamespace, Views};
@@ -26,7 +27,7 @@ pub enum Message {
     /// Serve this connection.
     Accept(Accepted),
     /// Serve this connection, accepted by another I/O thread that does not serve its class or has more I/O queues.
-    HandOver(Stream, Box<Connection>),
+    HandOver(Stream, Box<Connection<Shared>>),
     /// End every connection of these associations.
     End {
         /// The associations.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::TargetThread;
 use crate::queue_pair::{Cx, QueuePair, Transport};
+use crate::services::Services;
 use crate::subsystems::views::ChangedNamespace;
 use crate::thread::acks::Ack;
 
@@ -46,7 +47,7 @@ impl Sweep {
 }
 
 impl Change {
-    fn apply<T: Transport>(&self, pair: &mut QueuePair<T>, cx: &mut Cx) {
+    fn apply<T: Transport, S: Services>(&self, pair: &mut QueuePair<T, S>, cx: &mut Cx<S>) {
         match self {
             Self::Added { subsystem, nsid } => pair.count_on(*subsystem, *nsid, cx),
             Self::Listed { directory, changed } => {

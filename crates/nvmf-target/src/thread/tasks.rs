@@ -9,6 +9,7 @@ use pilotlight_storage::background::scrub::{Cx, Scrubber};
 use pilotlight_storage::{Completion, Tag};
 
 use crate::queue_pair::connection_of;
+use crate::services::NamespaceTable as _;
 use crate::subsystems::namespaces::Namespaces;
 
 /// Connection number in the tags of background requests.

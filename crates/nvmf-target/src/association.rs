@@ -8,10 +8,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::hosts::unfinished::Unfinished;
 use crate::ids::ConnAddr;
 pub use crate::ids::HostKey;
 use crate::subsystems::views::ViewId;
+use crate::unfinished::Unfinished;
 use pilotlight_storage::lease::Lease;
 
 /// Origin of an association.

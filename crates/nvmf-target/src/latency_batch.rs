@@ -6,13 +6,17 @@
 
 use std::sync::Arc;
 
+use pilotlight_reactor::cells::add;
 use pilotlight_reactor::clock;
 
-use crate::latency::Sample;
+use crate::arrival::Arrival;
+use crate::caps::Limit;
 use crate::latency::coarse::Pair;
-use crate::queue_pair::Arrival;
+use crate::sample::Sample;
+use crate::services::NamespaceTable as _;
 use crate::stats::Counters;
 use crate::subsystems::namespaces::Namespaces;
+use crate::subsystems::views::ViewId;
 
 /// Groups per poll. Beyond that the clock is read again.
 const GROUPS: usize = 64;
@@ -78,14 +82,49 @@ impl LatencyBatch {
         };
         for &(arrival, count) in &self.groups[..self.used] {
             let pair = self.subsystems.get(arrival.sample.subsystem()).and_then(Option::as_deref);
-            arrival.record(count, end_ns, into, pair, namespaces);
+            record_arrival(arrival, count, end_ns, into, pair, namespaces);
         }
         self.used = 0;
     }
 }
 
+/// Counts `count` commands with responses written at `end_ns`.
+fn record_arrival(
+    arrival: Arrival,
+    count: u64,
+    end_ns: u64,
+    into: &Counters,
+    of_subsystem: Option<&Pair>,
+    namespaces: &Namespaces,
+) {
+    let polled_ns = end_ns.saturating_sub(arrival.poll_ns);
+    into.latency.record(polled_ns, count);
+    if let Some(pair) = of_subsystem {
+        pair[usize::from(arrival.sample.is_write())].record(polled_ns, count);
+    }
+    if arrival.sample.is_sampled() {
+        let index = |nsid| namespaces.index_of(ViewId::whole(arrival.sample.subsystem()), nsid);
+        let limit = arrival.sample.namespace().and_then(index).and_then(|index| namespaces.limit(index));
+        record_sample(arrival.sample, count, polled_ns, into, limit.map(|limit| &**limit));
+    }
+}
+
+/// Counts `count` commands with responses written `polled_ns` after the poll that read them.
+#[cold]
+fn record_sample(sample: Sample, count: u64, polled_ns: u64, into: &Counters, limit: Option<&Limit>) {
+    let (ns, count) = (polled_ns + sample.waited_ns(), count * u64::from(sample.weight()));
+    into.from_socket.histogram.record(ns, count);
+    add(if sample.is_stamped() { &into.from_socket.stamped } else { &into.from_socket.unstamped }, count);
+    if let Some(histogram) = limit.and_then(|limit| limit.latency().histogram()) {
+        histogram.record_shared(ns, count);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use pilotlight_plant::Window;
+    use pilotlight_reactor::{Histogram, HistogramSnapshot};
+
     use super::*;
 
     #[test]
@@ -117,5 +156,37 @@ mod tests {
         let (polled, socket) = (counters.latency.snapshot(), counters.from_socket.snapshot().latency);
         assert_eq!((polled.count(), polled.mean_ns()), (4, 1_000));
         assert_eq!((socket.count(), socket.mean_ns()), (8, 3_000));
+    }
+
+    #[test]
+    fn samples_are_weighted() {
+        let (counters, limit) = (Counters::default(), Limit::default());
+        record_sample(Sample::new(2, Some(2_000)), 2, 1_000, &counters, Some(&limit));
+        record_sample(Sample::new(2, None), 1, 3_000, &counters, None);
+        let socket = counters.from_socket.snapshot();
+        assert_eq!((socket.latency.count(), socket.stamped, socket.unstamped), (12, 8, 4));
+        assert_eq!(socket.latency.mean_ns(), 3_000);
+        assert!(limit.latency().histogram().is_none(), "not in use");
+    }
+
+    #[test]
+    fn a_namespace_counts_while_in_use() {
+        let (counters, limit) = (Counters::default(), Limit::default());
+        let sample = Sample::new(0, Some(900));
+        let reading = limit.latency();
+        reading.set_wanted(true);
+        reading.histogram.get_or_init(Histogram::default);
+        record_sample(sample, 3, 100, &counters, Some(&limit));
+        let window = reading.histogram().unwrap().snapshot();
+        reading.note(&window, 9);
+        let last = reading.last_window().expect("in use");
+        assert_eq!((last.mean_ns, last.p50_ns), (1_000, window.percentile_ns(0.5)));
+        assert_eq!(reading.window(0), Some(Window { ended_ns: 9, value: Some(1_000) }));
+        reading.note(&HistogramSnapshot::default(), 10);
+        assert_eq!(reading.window(2), Some(Window { ended_ns: 10, value: None }), "no request, no latency");
+        assert_eq!(reading.last_window(), None);
+        reading.set_wanted(false);
+        record_sample(sample, 1, 100, &counters, Some(&limit));
+        assert_eq!(reading.histogram.get().unwrap().snapshot(), window);
     }
 }

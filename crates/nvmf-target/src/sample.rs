@@ -10,7 +10,7 @@
 //! | 62 | whether it has a timestamp |
 //! | 63 | whether the receive is sampled |
 
-use crate::config::MAX_NSID;
+use crate::subsystems::config::MAX_NSID;
 
 const WAITED: u64 = u32::MAX as u64;
 const NAMESPACE_AT: u32 = 32;
