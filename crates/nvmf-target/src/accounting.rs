@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::arrival::Arrival;
+use pilotlight_nvmf_proto::arrival::Arrival;
+use pilotlight_nvmf_proto::ids::HostKey;
+use pilotlight_nvmf_proto::operation::Operation;
+use pilotlight_nvmf_proto::services::{Account, Accounting, Charged, Demand, NamespaceTable as _, ThrottledBy};
+
 use crate::caps::{Bucket, Claim, Direction, Limit, ThreadCaps};
 use crate::hosts::usage::Row;
-use crate::ids::HostKey;
 use crate::latency_batch::LatencyBatch;
-use crate::operation::Operation;
-use crate::services::{Account, Accounting, Charged, Demand, NamespaceTable as _, ThrottledBy};
+use crate::namespaces::Namespaces;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::subsystems::namespaces::Namespaces;
 
 /// An I/O thread's counters, latencies and bandwidth caps.
 pub struct ThreadAccounting {

@@ -7,13 +7,13 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+pub(crate) use pilotlight_nvmf_proto::subsystems::config::allows;
+pub use pilotlight_nvmf_proto::subsystems::config::{
+    Advertised, ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, Security, SubsystemConfig,
+};
 use pilotlight_storage::background::control::BackgroundConfig;
 
 use crate::hosts::authentication::AuthenticationConfig;
-pub(crate) use crate::subsystems::config::allows;
-pub use crate::subsystems::config::{
-    Advertised, ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, Security, SubsystemConfig,
-};
 
 /// Maximum I/O queues of a controller.
 pub const MAX_IO_QUEUES: u16 = 128;

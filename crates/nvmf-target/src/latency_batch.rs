@@ -6,17 +6,17 @@
 
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::arrival::Arrival;
+use pilotlight_nvmf_proto::sample::Sample;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
+use pilotlight_nvmf_proto::subsystems::views::ViewId;
 use pilotlight_reactor::cells::add;
 use pilotlight_reactor::clock;
 
-use crate::arrival::Arrival;
 use crate::caps::Limit;
 use crate::latency::coarse::Pair;
-use crate::sample::Sample;
-use crate::services::NamespaceTable as _;
+use crate::namespaces::Namespaces;
 use crate::stats::Counters;
-use crate::subsystems::namespaces::Namespaces;
-use crate::subsystems::views::ViewId;
 
 /// Groups per poll. Beyond that the clock is read again.
 const GROUPS: usize = 64;

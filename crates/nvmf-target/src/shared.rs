@@ -7,6 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_nvmf_proto::services::{AuthenticationRequest, ThreadLimits, UtilizationRequest};
+use pilotlight_nvmf_proto::subsystems::directory::{Directory, Reach};
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
+use pilotlight_nvmf_proto::subsystems::views::{Restricted, Views};
 use pilotlight_storage::Backend;
 use pilotlight_storage::background::control::Background;
 use pilotlight_storage::lease::Lease;
@@ -19,14 +25,8 @@ use crate::hosts::Hosts;
 use crate::hosts::authentication_queue::Turns;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::offload::Requests;
-use crate::services::{AuthenticationRequest, ThreadLimits, UtilizationRequest};
 use crate::stats::Counters;
 use crate::stop_state::StopState;
-use crate::subsystems::directory::{Directory, Reach};
-use crate::subsystems::discovery::Endpoint;
-use crate::subsystems::listing::NamespaceList;
-use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
-use crate::subsystems::views::{Restricted, Views};
 use crate::thread::classes::Placement;
 
 /// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.

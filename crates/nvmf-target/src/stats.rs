@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use pilotlight_nvmf_proto::services::Totals;
 use pilotlight_reactor::{Histogram, cells::add};
 
 use crate::hosts::usage::Rows;
 use crate::latency::coarse::BySubsystem;
 use crate::latency::socket::SocketLatency;
-pub use crate::services::Totals;
 use crate::thread::moves::MoveCounters;
 
 /// One I/O thread's counters.

@@ -26,6 +26,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::memory::Memory;
+use pilotlight_nvmf_proto::queue_pair::Cx;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
+use pilotlight_nvmf_proto::subsystems::views::ViewId;
+use pilotlight_nvmf_proto::tcp::Connection;
+use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
 use pilotlight_storage::Completion;
 use pilotlight_storage::buffer::BufferPool;
@@ -35,28 +45,18 @@ use sweep::{Change, Check, Sweep};
 use tasks::Tasks;
 
 use crate::accounting::ThreadAccounting;
-use crate::association::Association;
 use crate::config::Security;
-use crate::ids::ConnAddr;
 use crate::latency::Sampler;
 use crate::latency_batch::{Clock, LatencyBatch};
-use crate::memory::Memory;
-use crate::queue_pair::Cx;
-use crate::services::NamespaceTable as _;
+use crate::namespaces::NamespaceChange;
+use crate::namespaces::Namespaces;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::subsystems::listing::NamespaceList;
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::namespaces::Namespaces;
-use crate::subsystems::views::ChangedNamespace;
-use crate::subsystems::views::ViewId;
-use crate::tcp::Connection;
 use crate::thread::acks::Ack;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
 use crate::thread::moves::InProgress;
 use crate::thread::stream::{Accepted, Stream};
-use crate::tls_peer::TlsPeer;
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;

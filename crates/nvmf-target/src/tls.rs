@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use pilotlight_auth::tls::{ConfiguredPsk, PskHash, TlsPsk};
+use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 use pilotlight_reactor::clock::now_ns;
 use pilotlight_tls::{Hash, Psk, ServerConfig};
 
 use crate::shared::Shared;
-use crate::tls_peer::TlsPeer;
 
 /// What the handshakes of this server accept.
 pub(crate) fn server_config(shared: &Arc<Shared>) -> ServerConfig {

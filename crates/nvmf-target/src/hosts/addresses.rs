@@ -24,9 +24,10 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::services::{Full, Standing};
+
 use crate::config::Limits;
 use crate::hosts::networks::{Bound, Bounded};
-use crate::services::{Full, Standing};
 
 /// The least part of the places, in total and of one address, so that a host can connect a few queues at once whatever `max_connections` is.
 const MIN_PLACES: u64 = 4;

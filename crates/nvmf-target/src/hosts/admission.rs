@@ -19,13 +19,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
+use pilotlight_nvmf_proto::services::{self, Full, Standing};
 use pilotlight_tls::SESSION_BYTES;
 
-use crate::association::Association;
 use crate::hosts::Hosts;
 use crate::hosts::accounts::AdminRate;
-use crate::ids::{ConnAddr, HostKey};
-use crate::services::{self, Full, Standing};
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
 /// capacity) and its connection in the lists of its I/O thread.

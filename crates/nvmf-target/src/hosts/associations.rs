@@ -31,13 +31,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::association::{Association, Origin};
+use pilotlight_nvmf_proto::association::{Association, Origin};
+use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
+use pilotlight_nvmf_proto::services::AssociationRegister;
+use pilotlight_nvmf_proto::subsystems::views::Views;
+use pilotlight_nvmf_proto::unfinished::Unfinished;
+
 use crate::config::ControllerIds;
-use crate::ids::{ConnAddr, HostKey};
 use crate::notifier::Notifier;
-use crate::services::AssociationRegister;
-use crate::subsystems::views::Views;
-use crate::unfinished::Unfinished;
 
 /// All associations, and the queues of all hosts.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Concatenation, Config, Done, Policy, Secret, SequenceNumbers, kernel_random};
+use pilotlight_nvmf_proto::ids::{DISCOVERY, HostKey};
+use pilotlight_nvmf_proto::services::AuthenticationRequest;
 
 use crate::hosts::authentication_queue::Waiting;
-use crate::ids::{DISCOVERY, HostKey};
-use crate::services::AuthenticationRequest;
 
 /// The result of a check by another thread.
 pub type Checked = Box<Done>;

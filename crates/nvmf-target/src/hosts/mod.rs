@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`associations`] | every association ([`crate::association`]), and what of its storage may still be written ([`crate::unfinished`]) |
+//! | [`associations`] | every association, and what of its storage may still be written |
 //! | [`admission`], [`accounts`] | a host's queues and memory, its rate of admin commands |
 //! | [`addresses`], [`networks`], [`penalties`] | hosts that are not proved, by address |
 //! | [`authentication`], [`authentication_queue`], [`generated`] | secrets, and keys of TLS |
@@ -23,6 +23,8 @@ pub mod usage;
 use std::sync::Arc;
 
 use pilotlight_auth::tls::TlsPsk;
+use pilotlight_nvmf_proto::services::{Full, Standing};
+use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 use pilotlight_storage::MemoryBudget;
 
 use self::accounts::Accounts;
@@ -34,8 +36,6 @@ use self::penalties::Penalties;
 use self::refusals::Refusals;
 use self::usage::ListedHosts;
 use crate::config::ServerConfig;
-use crate::services::{Full, Standing};
-use crate::tls_peer::TlsPeer;
 
 /// The state of all hosts.
 pub struct Hosts {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use crate::refusal_reason::RefusalReason;
+use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
 
 /// Counters of refusals.
 #[derive(Debug, Default)]

@@ -19,10 +19,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pilotlight_nvmf_proto::operation::Operation;
 use pilotlight_reactor::cells::add;
 
-pub use crate::operation::Operation;
-use crate::subsystems::config::MAX_NSID;
+use crate::config::MAX_NSID;
 
 /// Operations with data transfer: the first two of [`Operation::ALL`].
 const DATA_OPERATIONS: usize = 2;

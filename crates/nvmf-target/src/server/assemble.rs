@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
+use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_reactor::{Inbox, Sender};
 use pilotlight_storage::background::upkeep::Upkeep;
 
@@ -11,8 +13,6 @@ use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::latency_batch::Clock;
 use crate::server::listener::Listener;
-use crate::subsystems::discovery::Endpoint;
-use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::acks::Acks;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;

@@ -3,13 +3,13 @@
 use std::sync::Mutex;
 
 use pilotlight_auth::kernel_random;
+use pilotlight_nvmf_proto::services::AuthenticationRequest;
 use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
 use crate::hosts::authentication_queue::Turns;
 use crate::offload::Requests;
-use crate::services::AuthenticationRequest;
 use crate::thread::message::Message;
 
 impl Offload for AuthenticationRequest {

@@ -20,6 +20,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_nvmf_proto::queue_pair::message::QueueMessage;
+use pilotlight_nvmf_proto::subsystems::directory::{Directory, MAX_PLACES};
+use pilotlight_nvmf_proto::subsystems::subsystem::Subsystem;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
 use pilotlight_reactor::Sender;
 use pilotlight_storage::lease::Closed;
 use pilotlight_storage::{Backend, Geometry};
@@ -28,11 +32,7 @@ use super::assemble::namespace;
 use super::{Draining, Entry, Namespace, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::config::Advertised;
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
-use crate::queue_pair::message::QueueMessage;
-use crate::subsystems::directory::{Directory, MAX_PLACES};
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::subsystem::Subsystem;
-use crate::subsystems::views::ChangedNamespace;
+use crate::namespaces::NamespaceChange;
 use crate::thread::acks::{Ack, Acks};
 use crate::thread::message::Message;
 

@@ -4,11 +4,11 @@
 //! another thread ([`super::offload`]) has read it. If the queue of requests is full, the command reports the last value.
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_nvmf_proto::services::UtilizationRequest;
 
 use super::Shared;
 use super::offload::Offload;
 use crate::offload::Requests;
-use crate::services::UtilizationRequest;
 use crate::thread::message::Message;
 
 impl Offload for UtilizationRequest {

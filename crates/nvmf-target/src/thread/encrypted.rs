@@ -6,12 +6,12 @@
 
 use std::io::IoSliceMut;
 
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_tls::SessionError;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::socket::{Resources, Socket, readable, receive_error};
-use crate::services::NamespaceTable as _;
 
 /// The error of a socket in place of a session's. A host that goes away is no news, as without TLS; Linux leaves without close_notify.
 #[cold]

@@ -1,11 +1,11 @@
 //! Passing a connection to another I/O thread at Connect, because of its class or because it has fewer I/O queues (`classes.rs`).
 
+use pilotlight_nvmf_proto::tcp::Connection;
 use rustix::event::epoll;
 
 use super::TargetThread;
 use crate::latency::set_stamping;
 use crate::shared::Shared;
-use crate::tcp::Connection;
 use crate::thread::message::Message;
 use crate::thread::stream::Stream;
 

@@ -6,17 +6,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+pub use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::queue_pair::message::{Outbox, QueueMessage};
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::views::{ChangedNamespace, Views};
+use pilotlight_nvmf_proto::tcp::Connection;
 use pilotlight_reactor::Sender;
 
-use crate::association::Association;
 use crate::hosts::authentication::Checked;
-pub use crate::ids::ConnAddr;
-use crate::queue_pair::message::{Outbox, QueueMessage};
+use crate::namespaces::NamespaceChange;
 use crate::shared::Shared;
-use crate::subsystems::listing::NamespaceList;
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::views::{ChangedNamespace, Views};
-use crate::tcp::Connection;
 use crate::thread::acks::Ack;
 use crate::thread::stream::{Accepted, Stream};
 

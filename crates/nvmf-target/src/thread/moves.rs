@@ -5,9 +5,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use pilotlight_nvmf_proto::tcp::InProgress;
 use pilotlight_reactor::cells::add;
-
-pub use crate::tcp::InProgress;
 
 /// Identifies the calling OS thread among the running ones, at the cost of an addition.
 #[must_use]

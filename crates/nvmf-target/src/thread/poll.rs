@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use pilotlight_nvmf_proto::queue_pair::connection_of;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_reactor::Polled;
 use rustix::event::epoll;
 
@@ -9,8 +11,6 @@ use super::socket::Resources;
 use super::tasks::is_background;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
-use crate::queue_pair::connection_of;
-use crate::services::NamespaceTable as _;
 use crate::thread::moves::os_thread_id;
 
 /// Socket events taken in one poll.

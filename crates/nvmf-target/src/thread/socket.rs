@@ -4,6 +4,13 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::memory::Memory;
+use pilotlight_nvmf_proto::queue_pair::Cx;
+use pilotlight_nvmf_proto::sample::Sample;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
+use pilotlight_nvmf_proto::tcp::wire::MAX_CAPSULE;
+use pilotlight_nvmf_proto::tcp::{Connection, ReceiveError};
 use pilotlight_tls::Session;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -12,16 +19,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 use super::NO_WAIT;
 use super::tasks::Tasks;
 use crate::accounting::ThreadAccounting;
-use crate::ids::ConnAddr;
 use crate::latency::{Sampler, receive_stamped, set_stamping};
-use crate::memory::Memory;
-use crate::queue_pair::Cx;
-use crate::sample::Sample;
-use crate::services::NamespaceTable as _;
+use crate::namespaces::Namespaces;
 use crate::shared::Shared;
-use crate::subsystems::namespaces::Namespaces;
-use crate::tcp::wire::MAX_CAPSULE;
-use crate::tcp::{Connection, ReceiveError};
 use crate::thread::message::ThreadOutbox;
 
 /// Bytes read from one connection in one poll.

@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::queue_pair::{Cx, QueuePair, Transport};
+use pilotlight_nvmf_proto::services::Services;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
+
 use super::TargetThread;
-use crate::queue_pair::{Cx, QueuePair, Transport};
-use crate::services::Services;
-use crate::subsystems::views::ChangedNamespace;
 use crate::thread::acks::Ack;
 
 /// Connections visited in one poll: some 5 us for each one that is sent an event.
