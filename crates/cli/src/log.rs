@@ -25,7 +25,7 @@ use format::{Layout, Lines};
 use rate::Sites;
 use writer::Queue;
 
-/// Environment variable that sets the log by module, as in `pilotlight_nvmf_target=debug`.
+/// Environment variable that sets the log by module, as in `pilotlight_nvmf_proto=debug`.
 const VARIABLE: &str = "PILOTLIGHT_LOG";
 /// Time in which a call site that warns writes [`rate::LINES`] lines at most.
 const WINDOW_MS: u64 = 10_000;

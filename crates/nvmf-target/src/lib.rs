@@ -1,36 +1,37 @@
-//! The NVMe/TCP target: queue pairs, controllers, namespaces.
+//! The NVMe/TCP target: server, I/O threads, hosts, namespaces, caps, latencies. The protocol is in [`pilotlight_nvmf_proto`].
 //!
-//! Path of a request: socket ([`thread`]) → PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → namespace
-//! ([`subsystems::namespaces`]) → backend ([`pilotlight_storage`]) → completion ([`queue_pair`]) → response ([`tcp`]) → socket. Outside of it: associations
-//! ([`hosts::association`]), messages between I/O threads ([`thread::message`]), the state that they share
+//! Path of a request: socket ([`thread`]) → PDU, command ([`pilotlight_nvmf_proto`]) → namespace ([`namespaces`]) → backend
+//! ([`pilotlight_storage`]) → completion, response ([`pilotlight_nvmf_proto`]) → socket. Outside of it: associations
+//! ([`hosts::associations`]), messages between I/O threads ([`thread::message`]), the state that they share
 //! ([`shared`]), start and stop ([`server`]).
 
+pub mod accounting;
 pub mod caps;
-pub mod command;
 pub mod config;
-pub mod controller;
 mod failure_bell;
 pub mod hosts;
-pub mod ids;
 pub mod latency;
-pub mod memory;
+pub mod latency_batch;
+pub mod namespaces;
 mod notifier;
 pub mod offload;
-pub mod payload;
-pub mod queue_pair;
+#[cfg(test)]
+mod queue_pair_tests;
 pub mod server;
+mod services;
 pub mod shared;
 pub mod stats;
 mod stop_state;
-pub mod subsystems;
-pub mod tcp;
 #[doc(hidden)]
 pub mod testing;
 pub mod thread;
 pub mod tls;
-pub mod utilization;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
+pub use pilotlight_nvmf_proto::operation::Operation;
+pub use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
+pub use pilotlight_nvmf_proto::services::Totals;
+pub use pilotlight_nvmf_proto::subsystems::failures::{FailureCount, Failures};
 pub use pilotlight_reactor::HistogramSnapshot;
 pub use server::{
     AssociationStats, CapStats, Capped, DrainError, Draining, Ended, Leftover, NamespaceFailures, NamespaceUsage,

@@ -29,18 +29,14 @@ use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
 use crate::caps::{CapKnobs, Meter};
 use crate::config::{Advertised, Security};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::hosts::authentication::{AuthenticationConfig, AuthenticationRequest};
-pub use crate::ids::DISCOVERY;
+use crate::hosts::authentication::AuthenticationConfig;
+use crate::namespaces::NamespaceChange;
 use crate::server::distributor::Distributor;
 use crate::server::handshakes::HandshakeThread;
 use crate::server::listener::Acceptor;
+pub use crate::shared::Shared;
 use crate::shared::{Entry, Namespace, State, Storage};
-pub use crate::shared::{Shared, ThreadLimits};
-use crate::subsystems::directory::Directory;
-use crate::subsystems::discovery::Endpoint;
-use crate::subsystems::namespaces::NamespaceChange;
 use crate::thread::message::Message;
-pub use crate::utilization::UtilizationRequest;
 pub(crate) use assemble::{Assembled, announce};
 pub use caps::{CapStats, Capped};
 pub use changes::Changes;
@@ -50,6 +46,12 @@ use failure_log::FailureLog;
 use latency_meter::LatencyMeter;
 use notices::Notices;
 use offload::Worker;
+pub use pilotlight_nvmf_proto::ids::DISCOVERY;
+use pilotlight_nvmf_proto::services::AuthenticationRequest;
+pub use pilotlight_nvmf_proto::services::ThreadLimits;
+pub use pilotlight_nvmf_proto::services::UtilizationRequest;
+use pilotlight_nvmf_proto::subsystems::directory::Directory;
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_storage::background::control::Class;
 use pilotlight_storage::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
 use pilotlight_storage::lease::Leased;
@@ -331,12 +333,14 @@ fn of_kind(endpoints: &[Endpoint], security: Security) -> Vec<SocketAddr> {
 
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without
 /// one would return Invalid Namespace, which hosts treat as a successful flush.
-fn added(storage: &Storage, nsid: u32) -> Result<NamespaceChange, OpenError> {
+fn added(namespace: &Namespace, nsid: u32) -> Result<NamespaceChange, OpenError> {
+    let Namespace { storage, limit, .. } = namespace;
     let channel = storage
         .backend
         .open_channel(CHANNEL_DEPTH)
         .map_err(|source| OpenError::System { spec: format!("a channel to namespace {nsid}"), source })?;
-    Ok(NamespaceChange::Added(storage.backend.geometry(), Leased { channel, lease: storage.lease.clone() }))
+    let leased = Leased { channel, lease: storage.lease.clone() };
+    Ok(NamespaceChange::Added(storage.backend.geometry(), leased, Arc::clone(limit)))
 }
 
 /// Sends a message to an I/O thread; waits while its inbox is full.

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
-use pilotlight_auth::Concatenation;
-use pilotlight_nvme::fabrics::DISCOVERY_NQN;
+use pilotlight_nvmf_proto::services::{AuthenticationRequest, ThreadLimits, UtilizationRequest};
+use pilotlight_nvmf_proto::subsystems::directory::{Directory, Reach};
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
+use pilotlight_nvmf_proto::subsystems::views::{Restricted, Views};
 use pilotlight_storage::Backend;
 use pilotlight_storage::background::control::Background;
 use pilotlight_storage::lease::Lease;
@@ -17,41 +20,17 @@ use pilotlight_storage::reaper::Reaper;
 
 use crate::caps::{Caps, Limit};
 use crate::config::ServerConfig;
-use crate::controller::{AdminEnv, Controller, ControllerKind, ControllerParams};
 use crate::failure_bell::FailureBell;
 use crate::hosts::Hosts;
-use crate::hosts::association::Association;
-use crate::hosts::authentication::{AuthenticationRequest, Exchange};
 use crate::hosts::authentication_queue::Turns;
-use crate::ids::HostKey;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::offload::Requests;
-use crate::stats::{Counters, Totals};
+use crate::stats::Counters;
 use crate::stop_state::StopState;
-use crate::subsystems::directory::Directory;
-use crate::subsystems::discovery::DiscoveryLog;
-use crate::subsystems::discovery::Endpoint;
-use crate::subsystems::listing::{Listed, NamespaceList};
-use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
-use crate::subsystems::views::{Restricted, Views};
 use crate::thread::classes::Placement;
-use crate::utilization::UtilizationRequest;
 
 /// Time limit of a Connect, in nanoseconds: it waits for queues of the host's earlier association to stop.
 const CONNECT_TIMEOUT_NS: u64 = 60_000_000_000;
-
-/// Limits for I/O threads.
-#[derive(Clone, Copy, Debug)]
-pub struct ThreadLimits {
-    /// Maximum entries of a queue.
-    pub max_queue_depth: u16,
-    /// Maximum I/O queues of a controller.
-    pub max_io_queues: u16,
-    /// Time limit of ICReq, in nanoseconds.
-    pub icreq_timeout_ns: u64,
-    /// Time limit of Connect, in nanoseconds.
-    pub connect_timeout_ns: u64,
-}
 
 /// State shared by all I/O threads, not used by reads and writes. I/O threads do not access [`State`]: they get changes by
 /// message.
@@ -104,6 +83,7 @@ pub(crate) struct Entry {
 
 pub(crate) struct Namespace {
     pub(crate) info: NamespaceInfo,
+    pub(crate) limit: Arc<Limit>,
     pub(crate) storage: Storage,
     /// The hosts to which it is attached; empty: all.
     pub(crate) hosts: Vec<String>,
@@ -141,7 +121,12 @@ impl Shared {
     /// The state of a server with these subsystems, without classes and the limits of namespaces.
     pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, endpoints: &[Endpoint]) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
-        let directory = Arc::new(Directory::new(&config, &identities, endpoints));
+        let reach = Reach {
+            endpoints: endpoints.to_vec(),
+            advertised: config.advertised(),
+            referrals: config.referrals.clone(),
+        };
+        let directory = Arc::new(Directory::new(&config.subsystems, &identities, reach));
         let views = Arc::new(views_of(&subsystems));
         let limits = ThreadLimits {
             max_queue_depth: config.limits.max_queue_depth,
@@ -176,12 +161,6 @@ impl Shared {
     /// One I/O thread's counters.
     pub(crate) fn counters(&self, thread: usize) -> Arc<Counters> {
         Arc::clone(&self.counters[thread])
-    }
-
-    /// Sum of all I/O threads.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        self.counters.iter().map(|counters| counters.totals()).fold(Totals::default(), |a, b| a + b)
     }
 
     /// Latencies from the socket of all I/O threads.
@@ -226,54 +205,6 @@ impl Shared {
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The exchange that authenticates a queue of this host; `None` if it has no secret. Takes no lock for long.
-    pub(crate) fn exchange(
-        &self,
-        host: &HostKey,
-        directory: &Directory,
-        concatenation: Concatenation,
-    ) -> Option<Exchange> {
-        let subsystem = directory.subsystem(host.subsystem);
-        self.hosts.exchange(host, subsystem.map_or(DISCOVERY_NQN, |subsystem| subsystem.nqn()), concatenation)
-    }
-
-    /// A controller for `association` and this subsystem, or for `None` the discovery service.
-    #[must_use]
-    pub fn controller(
-        &self,
-        association: &Association,
-        subsystem: Option<&Arc<Subsystem>>,
-        kato_ms: u32,
-        now_ns: u64,
-    ) -> Controller {
-        let kind = match subsystem {
-            Some(subsystem) => ControllerKind::Io(Arc::clone(subsystem)),
-            None => ControllerKind::Discovery,
-        };
-        let is_io = matches!(kind, ControllerKind::Io(_));
-        Controller::new(ControllerParams {
-            power_states: is_io && self.config.power_states,
-            cntlid: association.cntlid,
-            kind,
-            hostid: association.host.hostid,
-            hostnqn: association.host.hostnqn.clone(),
-            kato_ms,
-            max_io_queues: self.limits.max_io_queues,
-            max_queue_depth: self.limits.max_queue_depth,
-            now_ns,
-        })
-    }
-
-    /// Calls `f` with the inputs of an admin command. Takes no lock.
-    pub fn with_env<R>(
-        &self,
-        namespaces: Listed,
-        (discovery, local): (&DiscoveryLog, Option<IpAddr>),
-        f: impl FnOnce(&AdminEnv) -> R,
-    ) -> R {
-        f(&AdminEnv { namespaces, counters: &self.totals(), power_on: self.started.elapsed(), discovery, local })
     }
 
     /// Whether I/O threads record the work in progress at moves: for tests.

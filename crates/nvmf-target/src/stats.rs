@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use pilotlight_nvmf_proto::services::Totals;
 use pilotlight_reactor::{Histogram, cells::add};
 
 use crate::hosts::usage::Rows;
@@ -32,23 +33,6 @@ pub struct Counters {
     pub usage: Rows,
     /// `latency` by subsystem and operation.
     pub by_subsystem: BySubsystem,
-}
-
-/// A copy of [`Counters`], or a sum of several.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Completed reads.
-    pub reads: u64,
-    /// Completed writes.
-    pub writes: u64,
-    /// Bytes read.
-    pub read_bytes: u64,
-    /// Bytes written.
-    pub written_bytes: u64,
-    /// Open connections.
-    pub connections: u64,
-    /// Connections ended by a protocol error of the peer.
-    pub faults: u64,
 }
 
 impl Counters {
@@ -86,20 +70,6 @@ impl Counters {
             written_bytes: self.written_bytes.load(Relaxed),
             connections: self.connections.load(Relaxed),
             faults: self.faults.load(Relaxed),
-        }
-    }
-}
-
-impl std::ops::Add for Totals {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self {
-            reads: self.reads + other.reads,
-            writes: self.writes + other.writes,
-            read_bytes: self.read_bytes + other.read_bytes,
-            written_bytes: self.written_bytes + other.written_bytes,
-            connections: self.connections + other.connections,
-            faults: self.faults + other.faults,
         }
     }
 }

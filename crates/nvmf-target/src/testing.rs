@@ -11,6 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::queue_pair::message::QueueMessage;
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled, Sender};
 use pilotlight_storage::Backend;
@@ -20,9 +22,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::Security;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::ids::ConnAddr;
-use crate::queue_pair::latency_batch::Clock;
-use crate::queue_pair::message::QueueMessage;
+use crate::latency_batch::Clock;
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
 use crate::thread::message::Message;

@@ -26,6 +26,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::memory::Memory;
+use pilotlight_nvmf_proto::queue_pair::Cx;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
+use pilotlight_nvmf_proto::subsystems::views::ViewId;
+use pilotlight_nvmf_proto::tcp::Connection;
+use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled};
 use pilotlight_storage::Completion;
 use pilotlight_storage::buffer::BufferPool;
@@ -34,28 +44,19 @@ use socket::{Resources, SCRATCH, Socket, readable};
 use sweep::{Change, Check, Sweep};
 use tasks::Tasks;
 
-use crate::caps::ThreadCaps;
+use crate::accounting::ThreadAccounting;
 use crate::config::Security;
-use crate::hosts::association::Association;
-use crate::ids::ConnAddr;
 use crate::latency::Sampler;
-use crate::memory::Memory;
-use crate::queue_pair::Cx;
-use crate::queue_pair::latency_batch::{Clock, LatencyBatch};
+use crate::latency_batch::{Clock, LatencyBatch};
+use crate::namespaces::NamespaceChange;
+use crate::namespaces::Namespaces;
 use crate::shared::Shared;
 use crate::stats::Counters;
-use crate::subsystems::listing::NamespaceList;
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::namespaces::Namespaces;
-use crate::subsystems::views::ChangedNamespace;
-use crate::subsystems::views::ViewId;
-use crate::tcp::Connection;
 use crate::thread::acks::Ack;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
 use crate::thread::moves::InProgress;
 use crate::thread::stream::{Accepted, Stream};
-use crate::tls::TlsPeer;
 
 /// Completions collected in one poll.
 const COMPLETIONS: usize = 256;
@@ -145,9 +146,7 @@ impl TargetThread {
                 out: parts.out,
                 memory: Memory::new(BufferPool::new(parts.pool_bytes)?),
                 namespaces: Namespaces::new()?,
-                caps: ThreadCaps::default(),
-                counters: parts.counters,
-                latency_batch: LatencyBatch::new(parts.clock),
+                accounting: ThreadAccounting::new(parts.counters, LatencyBatch::new(parts.clock)),
                 sampler: Sampler::default(),
                 shared: parts.shared,
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
@@ -229,7 +228,7 @@ impl TargetThread {
     fn note_move(&mut self, os_thread: usize, now_ns: u64) {
         if self.os_thread != 0 {
             let found = self.resources.shared.records_moves().then(|| self.in_progress());
-            self.resources.counters.moves.moved(now_ns.saturating_sub(self.polled_ns), found);
+            self.resources.accounting.counters.moves.moved(now_ns.saturating_sub(self.polled_ns), found);
         }
         self.os_thread = os_thread;
     }
@@ -269,14 +268,14 @@ impl TargetThread {
     fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, applied: Ack) {
         let namespaces = &mut self.resources.namespaces;
         match change {
-            NamespaceChange::Added(geometry, leased) => {
-                namespaces.add(subsystem, nsid, geometry, leased);
+            NamespaceChange::Added(geometry, leased, limit) => {
+                namespaces.add(subsystem, nsid, geometry, leased, limit);
                 self.sweep_later(Sweep::new(Change::Added { subsystem, nsid }, applied));
             }
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),
             NamespaceChange::Removed => {
                 if let Some(index) = namespaces.index_of(ViewId::whole(subsystem), nsid) {
-                    self.resources.caps.remove(index);
+                    self.resources.accounting.caps.remove(index);
                 }
                 namespaces.remove(subsystem, nsid);
             }
@@ -314,7 +313,7 @@ impl TargetThread {
     }
 
     /// Adds a connection; returns its address.
-    fn serve(&mut self, stream: Stream, conn: Connection) -> Option<ConnAddr> {
+    fn serve(&mut self, stream: Stream, conn: Connection<Shared>) -> Option<ConnAddr> {
         let index = self.free.pop().unwrap_or_else(|| {
             self.sockets.push(None);
             self.deadlines.push(u64::MAX);
@@ -343,12 +342,17 @@ impl TargetThread {
             is_stamping: false,
         }));
         self.open += 1;
-        self.resources.counters.set_connections(u64::from(self.open));
+        self.resources.accounting.counters.set_connections(u64::from(self.open));
         Some(address)
     }
 
     /// Calls `f` on the connection at `address`, if it still exists, and settles it.
-    fn with<R>(&mut self, address: ConnAddr, now_ns: u64, f: impl FnOnce(&mut Socket, &mut Cx) -> R) -> Option<R> {
+    fn with<R>(
+        &mut self,
+        address: ConnAddr,
+        now_ns: u64,
+        f: impl FnOnce(&mut Socket, &mut Cx<Shared>) -> R,
+    ) -> Option<R> {
         let socket =
             self.sockets.get_mut(address.index as usize)?.as_mut().filter(|socket| socket.address == address)?;
         let result = f(socket, &mut self.resources.cx(now_ns, address));
@@ -366,7 +370,7 @@ impl TargetThread {
     }
 
     /// Calls `f` on every connection.
-    fn each(&mut self, now_ns: u64, mut f: impl FnMut(&mut Socket, &mut Cx)) {
+    fn each(&mut self, now_ns: u64, mut f: impl FnMut(&mut Socket, &mut Cx<Shared>)) {
         for index in 0..self.sockets.len() {
             let Some(socket) = &mut self.sockets[index] else { continue };
             let address = socket.address;
@@ -422,7 +426,7 @@ impl TargetThread {
         self.deadlines[index as usize] = u64::MAX;
         self.free.push(index);
         self.open -= 1;
-        self.resources.counters.set_connections(u64::from(self.open));
+        self.resources.accounting.counters.set_connections(u64::from(self.open));
     }
 }
 

@@ -11,7 +11,7 @@ use pilotlight_host::load::{LoadSpec, OpenLoop, run};
 use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::Limits;
-use pilotlight_nvmf_target::stats::Totals;
+use pilotlight_nvmf_target::Totals;
 use pilotlight_storage::{DelayBackend, Delays};
 
 #[test]

@@ -19,8 +19,8 @@ use pilotlight_host::{Buffers, ConnectOptions, Controller, Handshake, QueueSpec}
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_nvmf_target::hosts::usage::Operation;
-use pilotlight_nvmf_target::subsystems::failures::FailureCount;
+use pilotlight_nvmf_target::FailureCount;
+use pilotlight_nvmf_target::Operation;
 use pilotlight_nvmf_target::{Capped, NamespaceFailures};
 use pilotlight_storage::{Backend, DelayBackend, Delays, MemoryBackend, MemoryBudget};
 

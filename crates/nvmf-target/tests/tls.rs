@@ -18,8 +18,8 @@ use pilotlight_host::{
 use pilotlight_nvme::command::opcode::io as opcode;
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvme::{Sqe, Status};
+use pilotlight_nvmf_target::RefusalReason;
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
-use pilotlight_nvmf_target::hosts::refusals::RefusalReason;
 use pilotlight_nvmf_target::{Limits, Server, ServerConfig};
 use pilotlight_peers::raw::RawPeer;
 use pilotlight_storage::BackendSpec;

@@ -24,41 +24,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::services::{Full, Standing};
+
 use crate::config::Limits;
 use crate::hosts::networks::{Bound, Bounded};
-
-/// Why a queue, or the TLS handshake of a connection, is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
-    /// Its host has reached its limit of queues.
-    Host,
-    /// Its host has reached its limit of memory.
-    HostMemory,
-    /// The memory for queues of hosts that have not authenticated is exhausted, in total or for this address.
-    Claims,
-    /// The places for hosts without a secret or a key are taken, in total or for this address.
-    Unproved,
-    /// The memory for queues of such hosts is exhausted, in total or for this address.
-    UnprovedMemory,
-    /// The memory budget for queues is exhausted.
-    Memory,
-}
 
 /// The least part of the places, in total and of one address, so that a host can connect a few queues at once whatever `max_connections` is.
 const MIN_PLACES: u64 = 4;
 /// The least part of the memory in bytes, in total and of one address: a queue of 1,024 entries with its exchange.
 const MIN_BYTES: u64 = 512 << 10;
-
-/// How the host of a queue is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// By its secret or its TLS key.
-    Proved,
-    /// It has to authenticate; it claims from this address to be that host.
-    Claim(IpAddr),
-    /// It has no secret and no TLS; its address.
-    Unproved(IpAddr),
-}
 
 /// The counts.
 #[derive(Debug)]

@@ -19,13 +19,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
+use pilotlight_nvmf_proto::services::{self, Full, Standing};
 use pilotlight_tls::SESSION_BYTES;
 
 use crate::hosts::Hosts;
 use crate::hosts::accounts::AdminRate;
-use crate::hosts::addresses::{Full, Standing};
-use crate::hosts::association::Association;
-use crate::ids::{ConnAddr, HostKey};
 
 /// Bytes that a queue takes in the server's tables: its host and association in the register (keys, values, spare
 /// capacity) and its connection in the lists of its I/O thread.
@@ -130,12 +130,14 @@ impl Admission {
         self.rate = Some(rate);
         Ok(())
     }
+}
 
-    /// The queue is served from now on, and counts for its host. Its standing may have changed since its Connect, as secrets may.
-    ///
-    /// # Errors
-    /// The exhausted limit; nothing has changed then.
-    pub fn admit(&mut self, standing: Standing) -> Result<(), Full> {
+impl services::Admission for Admission {
+    fn host(&self) -> &HostKey {
+        &self.host
+    }
+
+    fn admit(&mut self, standing: Standing) -> Result<(), Full> {
         let is_changed = standing != self.standing;
         if is_changed {
             self.hosts.take_address(standing, self.bytes)?;
@@ -154,16 +156,12 @@ impl Admission {
         Ok(())
     }
 
-    /// The host's rate of admin commands; `None` before it has authenticated.
-    #[must_use]
-    pub fn rate(&self) -> Option<&AdminRate> {
-        self.rate.as_deref()
+    fn has_rate(&self) -> bool {
+        self.rate.is_some()
     }
 
-    /// The host.
-    #[must_use]
-    pub fn host(&self) -> &HostKey {
-        &self.host
+    fn take_command(&self, now_ns: u64) -> Result<(), u64> {
+        self.rate.as_ref().map_or(Ok(()), |rate| rate.take(now_ns))
     }
 }
 

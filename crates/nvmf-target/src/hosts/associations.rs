@@ -31,12 +31,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pilotlight_nvmf_proto::association::{Association, Origin};
+use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
+use pilotlight_nvmf_proto::services::AssociationRegister;
+use pilotlight_nvmf_proto::subsystems::views::Views;
+use pilotlight_nvmf_proto::unfinished::Unfinished;
+
 use crate::config::ControllerIds;
-use crate::hosts::association::{Association, Origin};
-use crate::hosts::unfinished::Unfinished;
-use crate::ids::{ConnAddr, HostKey};
 use crate::notifier::Notifier;
-use crate::subsystems::views::Views;
 
 /// All associations, and the queues of all hosts.
 #[derive(Debug, Default)]
@@ -125,17 +127,6 @@ impl Associations {
         classes
     }
 
-    /// The I/O threads with queues of `host` other than `queue`.
-    #[must_use]
-    pub fn threads_of(&self, host: &HostKey, queue: ConnAddr) -> Vec<u16> {
-        let inner = self.lock();
-        let queues = inner.hosts.get(host).map_or(&[][..], |host| &host.queues);
-        let mut threads: Vec<u16> = queues.iter().filter(|other| **other != queue).map(|other| other.thread).collect();
-        threads.sort_unstable();
-        threads.dedup();
-        threads
-    }
-
     /// The queues of `host` on I/O thread `thread`.
     #[must_use]
     pub fn queues_on(&self, host: &HostKey, thread: u16) -> Vec<ConnAddr> {
@@ -166,83 +157,6 @@ impl Associations {
         let mut inner = self.lock();
         inner.last.retain(|range, _| *range == ControllerIds::ALL || ranges.contains(range));
         inner.reserved = ranges;
-    }
-
-    /// Begins an association with a controller identifier of `ids`, or for `None` an unreserved one; `None` if all are in use.
-    #[must_use]
-    pub fn begin(
-        &self,
-        host: HostKey,
-        admin: ConnAddr,
-        origin: Origin,
-        ids: Option<ControllerIds>,
-    ) -> Option<Arc<Association>> {
-        let mut inner = self.lock();
-        let cntlid = inner.free_id(ids)?;
-        let view = inner.views.of(host.subsystem, &host.hostnqn);
-        let earlier = inner.hosts.get(&host).map(|host| host.unfinished.clone()).unwrap_or_default();
-        let association = Arc::new(Association::new(cntlid, host, admin, origin, view, earlier));
-        inner.associations.insert(cntlid, Arc::clone(&association));
-        Some(association)
-    }
-
-    /// The association of controller `cntlid`.
-    #[must_use]
-    pub fn get(&self, cntlid: u16) -> Option<Arc<Association>> {
-        self.lock().associations.get(&cntlid).cloned()
-    }
-
-    /// Adds an I/O queue to an association. Returns `false`, without effect, if that has ended.
-    #[must_use]
-    pub fn attach(&self, association: &Association, queue: ConnAddr) -> bool {
-        let _register = self.lock();
-        let is_active = !association.has_ended();
-        if is_active {
-            association.note_queue(queue);
-        }
-        is_active
-    }
-
-    /// An I/O queue of the association submits nothing more. What it has in the backends is registered already.
-    pub fn queue_stopped(&self, association: &Association, queue: ConnAddr) {
-        let mut inner = self.lock();
-        if association.forget_queue(queue) {
-            inner.end_draining(association);
-        }
-    }
-
-    /// Ends an association: nothing more is submitted for it. Its host is draining until its I/O queues have stopped, unless the
-    /// admin queue is still a claim: such an association has submitted nothing.
-    pub fn terminate(&self, association: &Association) {
-        let mut inner = self.lock();
-        let is_proved = inner.hosts.get(&association.host).is_some_and(|host| host.queues.contains(&association.admin));
-        if association.terminate() && is_proved && association.has_queues() {
-            association.set_draining(true);
-            inner.host(&association.host).ended += 1;
-        }
-    }
-
-    /// Removes the association of `cntlid`, which has nothing in flight.
-    pub fn remove(&self, cntlid: u16) {
-        let mut inner = self.lock();
-        let Some(association) = inner.associations.remove(&cntlid) else { return };
-        inner.end_draining(&association);
-    }
-
-    /// Adds the requests that a lost queue of `host` has in the backends.
-    pub fn queue_lost(&self, host: &HostKey, requests: Arc<Unfinished>) {
-        self.lock().host(host).unfinished.push(requests);
-    }
-
-    /// Ends [`Associations::queue_lost`]: the last request has completed.
-    pub fn queue_drained(&self, host: &HostKey, requests: &Arc<Unfinished>) {
-        self.lock().change(host, |host| host.unfinished.retain(|other| !Arc::ptr_eq(other, requests)));
-    }
-
-    /// Whether I/O queues of ended associations of `host` may still submit requests.
-    #[must_use]
-    pub fn is_draining(&self, host: &HostKey) -> bool {
-        self.lock().hosts.get(host).is_some_and(|host| host.ended > 0)
     }
 
     /// Controllers with power states, and their states, in the order of their identifiers.
@@ -298,6 +212,82 @@ impl Associations {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl AssociationRegister for Associations {
+    fn threads_of(&self, host: &HostKey, queue: ConnAddr) -> Vec<u16> {
+        let inner = self.lock();
+        let queues = inner.hosts.get(host).map_or(&[][..], |host| &host.queues);
+        let mut threads: Vec<u16> = queues.iter().filter(|other| **other != queue).map(|other| other.thread).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        threads
+    }
+
+    fn begin(
+        &self,
+        host: HostKey,
+        admin: ConnAddr,
+        origin: Origin,
+        ids: Option<ControllerIds>,
+    ) -> Option<Arc<Association>> {
+        let mut inner = self.lock();
+        let cntlid = inner.free_id(ids)?;
+        let view = inner.views.of(host.subsystem, &host.hostnqn);
+        let earlier = inner.hosts.get(&host).map(|host| host.unfinished.clone()).unwrap_or_default();
+        let association = Arc::new(Association::new(cntlid, host, admin, origin, view, earlier));
+        inner.associations.insert(cntlid, Arc::clone(&association));
+        Some(association)
+    }
+
+    fn get(&self, cntlid: u16) -> Option<Arc<Association>> {
+        self.lock().associations.get(&cntlid).cloned()
+    }
+
+    fn attach(&self, association: &Association, queue: ConnAddr) -> bool {
+        let _register = self.lock();
+        let is_active = !association.has_ended();
+        if is_active {
+            association.note_queue(queue);
+        }
+        is_active
+    }
+
+    fn queue_stopped(&self, association: &Association, queue: ConnAddr) {
+        let mut inner = self.lock();
+        if association.forget_queue(queue) {
+            inner.end_draining(association);
+        }
+    }
+
+    /// Ends an association: nothing more is submitted for it. Its host is draining until its I/O queues have stopped, unless the
+    /// admin queue is still a claim: such an association has submitted nothing.
+    fn terminate(&self, association: &Association) {
+        let mut inner = self.lock();
+        let is_proved = inner.hosts.get(&association.host).is_some_and(|host| host.queues.contains(&association.admin));
+        if association.terminate() && is_proved && association.has_queues() {
+            association.set_draining(true);
+            inner.host(&association.host).ended += 1;
+        }
+    }
+
+    fn remove(&self, cntlid: u16) {
+        let mut inner = self.lock();
+        let Some(association) = inner.associations.remove(&cntlid) else { return };
+        inner.end_draining(&association);
+    }
+
+    fn queue_lost(&self, host: &HostKey, requests: Arc<Unfinished>) {
+        self.lock().host(host).unfinished.push(requests);
+    }
+
+    fn queue_drained(&self, host: &HostKey, requests: &Arc<Unfinished>) {
+        self.lock().change(host, |host| host.unfinished.retain(|other| !Arc::ptr_eq(other, requests)));
+    }
+
+    fn is_draining(&self, host: &HostKey) -> bool {
+        self.lock().hosts.get(host).is_some_and(|host| host.ended > 0)
     }
 }
 

@@ -1,23 +1,18 @@
-//! Secrets of hosts, and the exchange that authenticates one of their queues (DH-HMAC-CHAP, `pilotlight_auth`).
+//! Secrets of hosts, with which they authenticate their queues (DH-HMAC-CHAP, `pilotlight_auth`).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use pilotlight_auth::tls::ConfiguredPsk;
-use pilotlight_auth::{
-    Concatenation, Config, Done, Failure, Policy, Responder, Secret, SequenceNumbers, Status, Work, kernel_random,
-};
+use pilotlight_auth::{Concatenation, Config, Done, Policy, Secret, SequenceNumbers, kernel_random};
+use pilotlight_nvmf_proto::ids::{DISCOVERY, HostKey};
+use pilotlight_nvmf_proto::services::AuthenticationRequest;
 
 use crate::hosts::authentication_queue::Waiting;
-use crate::hosts::generated::GeneratedKeys;
-use crate::ids::{ConnAddr, DISCOVERY, HostKey};
 
 /// The result of a check by another thread.
 pub type Checked = Box<Done>;
-
-/// Memory of an exchange in bytes, charged with the queue: the state machine, a key pair of the largest group and the peer's value.
-pub(crate) const EXCHANGE_BYTES: usize = 16 * 1024;
 
 /// The secrets of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +117,7 @@ impl Authenticator {
     }
 
     /// What an exchange with this host needs; `None` if it does not have to authenticate.
-    fn of(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Arc<Config>> {
+    pub(crate) fn of(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Arc<Config>> {
         let config = self.config();
         let secrets = config.hosts.get(&host.hostnqn).filter(|_| config.requires(host))?;
         Some(Arc::new(Config {
@@ -134,128 +129,6 @@ impl Authenticator {
             sequence: Arc::clone(&self.sequence),
         }))
     }
-
-    /// The configuration of the host's side, and the exchange of a queue.
-    #[cfg(test)]
-    pub(crate) fn both_sides(&self, host: &HostKey, subnqn: &str) -> (Arc<Config>, Exchange) {
-        let concatenation = Concatenation::None;
-        let ours = self.exchange(host, subnqn, concatenation).expect("a secret");
-        (self.of(host, subnqn, concatenation).expect("a secret"), ours)
-    }
-
-    /// A first exchange with this host; `None` if it has no secret.
-    pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Exchange> {
-        let config = self.of(host, subnqn, concatenation)?;
-        let (host, subnqn) = (host.clone(), subnqn.to_owned());
-        Some(Exchange { responder: Responder::new(config), host, subnqn, concatenation, key: None })
-    }
-}
-
-/// The authentication of one queue.
-pub(crate) struct Exchange {
-    responder: Responder,
-    host: HostKey,
-    subnqn: String,
-    concatenation: Concatenation,
-    /// Identity of the key that the connection has generated last, or uses.
-    key: Option<Box<str>>,
-}
-
-/// How to complete an Authentication Send.
-pub(crate) enum Received {
-    /// At once.
-    Complete,
-    /// After this work.
-    Check(Work),
-}
-
-/// State of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// The host is not authenticated yet.
-    Running,
-    /// It is authenticated.
-    Authenticated,
-    /// It is not. Once the reason is reported, the connection ends.
-    Failed {
-        /// The reason.
-        failure: Failure,
-        /// Whether the host has received it.
-        is_reported: bool,
-    },
-}
-
-impl Exchange {
-    /// Whether messages of an exchange are outstanding.
-    pub(crate) const fn is_busy(&self) -> bool {
-        self.responder.is_busy()
-    }
-
-    /// Takes a message of the host.
-    pub(crate) fn on_message(&mut self, message: &[u8], authenticator: &Authenticator) -> Received {
-        if let Some(config) = authenticator.of(&self.host, &self.subnqn, self.concatenation) {
-            self.responder.replace_config(config);
-        }
-        match self.responder.on_send(message) {
-            Some(work) => Received::Check(work),
-            None => Received::Complete,
-        }
-    }
-
-    /// Takes the result of the work.
-    pub(crate) fn on_checked(&mut self, done: Done) {
-        self.responder.on_done(done);
-    }
-
-    /// The connection uses the generated key with this identity, which the next one replaces.
-    pub(crate) fn set_key(&mut self, identity: &str) {
-        self.key = Some(identity.into());
-    }
-
-    /// Keeps the key for TLS that the exchange has generated, if it has.
-    pub(crate) fn keep_key(&mut self, generated: &GeneratedKeys, now_ns: u64) {
-        let Some((psk, secret)) = self.responder.take_key() else { return };
-        let replaced = self.key.replace(psk.identity().into());
-        let nqns = (&*self.host.hostnqn, &*self.subnqn);
-        generated.keep((psk, secret), nqns, replaced.as_deref(), now_ns);
-        tracing::info!(host = nqns.0, "TLS key generated");
-    }
-
-    /// Writes the next message for the host.
-    ///
-    /// # Errors
-    /// The status for the command: there is no message now, or it is longer than the buffer.
-    pub(crate) fn take_message(&mut self, buffer: &mut [u8]) -> Result<(), pilotlight_nvme::Status> {
-        use pilotlight_auth::Received::{Message, Pending, TooShort};
-        match self.responder.receive(buffer.len()) {
-            Message(message) => {
-                buffer[..message.len()].copy_from_slice(&message);
-                Ok(())
-            }
-            Pending => Err(pilotlight_nvme::Status::COMMAND_SEQUENCE.dnr()),
-            TooShort(_) => Err(pilotlight_nvme::Status::INVALID_FIELD.dnr()),
-        }
-    }
-
-    /// Its state.
-    pub(crate) fn progress(&self) -> Progress {
-        match self.responder.status() {
-            Status::Idle | Status::InProgress => Progress::Running,
-            Status::Authenticated(_) => Progress::Authenticated,
-            Status::Failed { failure, reported } => Progress::Failed { failure, is_reported: reported },
-        }
-    }
-}
-
-/// A message to check.
-pub struct AuthenticationRequest {
-    pub(crate) work: Work,
-    /// The host's address.
-    pub(crate) peer: IpAddr,
-    /// The queue's connection.
-    pub(crate) queue: ConnAddr,
-    /// Slot of the command, and its generation.
-    pub(crate) slot: (u16, u8),
 }
 
 impl Waiting for AuthenticationRequest {

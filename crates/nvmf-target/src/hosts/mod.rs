@@ -2,7 +2,7 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | [`associations`], [`association`], [`unfinished`] | every association, and what of its storage may still be written |
+//! | [`associations`] | every association, and what of its storage may still be written |
 //! | [`admission`], [`accounts`] | a host's queues and memory, its rate of admin commands |
 //! | [`addresses`], [`networks`], [`penalties`] | hosts that are not proved, by address |
 //! | [`authentication`], [`authentication_queue`], [`generated`] | secrets, and keys of TLS |
@@ -11,7 +11,6 @@
 pub mod accounts;
 pub mod addresses;
 pub mod admission;
-pub mod association;
 pub mod associations;
 pub mod authentication;
 pub mod authentication_queue;
@@ -19,24 +18,24 @@ mod generated;
 mod networks;
 pub mod penalties;
 pub mod refusals;
-pub(crate) mod unfinished;
 pub mod usage;
 
 use std::sync::Arc;
 
-use pilotlight_auth::Concatenation;
+use pilotlight_auth::tls::TlsPsk;
+use pilotlight_nvmf_proto::services::{Full, Standing};
+use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 use pilotlight_storage::MemoryBudget;
 
 use self::accounts::Accounts;
-use self::addresses::{Addresses, Full, Standing};
+use self::addresses::Addresses;
 use self::associations::Associations;
-use self::authentication::{Authenticator, Exchange};
+use self::authentication::Authenticator;
 use self::generated::GeneratedKeys;
 use self::penalties::Penalties;
 use self::refusals::Refusals;
 use self::usage::ListedHosts;
 use crate::config::ServerConfig;
-use crate::ids::HostKey;
 
 /// The state of all hosts.
 pub struct Hosts {
@@ -88,8 +87,11 @@ impl Hosts {
         self.addresses.take(standing, bytes, self.authenticator.is_used())
     }
 
-    /// The exchange that authenticates a queue of this host with `subnqn`; `None` if it has no secret. Takes no lock for long.
-    pub(crate) fn exchange(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Exchange> {
-        self.authenticator.exchange(host, subnqn, concatenation)
+    /// The generated key of a TLS connection, if it is good at `now_ns`: it is known, and its host still has its secret.
+    pub(crate) fn generated_key(&self, peer: &TlsPeer, now_ns: u64) -> Option<TlsPsk> {
+        let identity = peer.generated.as_deref()?;
+        let config = self.authenticator.config();
+        let secret = &config.hosts.get(&*peer.hostnqn)?.host;
+        self.generated.find(identity, (&peer.hostnqn, &peer.subnqn), secret, now_ns)
     }
 }

@@ -19,48 +19,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pilotlight_nvmf_proto::operation::Operation;
 use pilotlight_reactor::cells::add;
 
 use crate::config::MAX_NSID;
-
-/// Operation of an I/O command (NVM 3.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Read.
-    Read,
-    /// Write.
-    Write,
-    /// Flush.
-    Flush,
-    /// Compare.
-    Compare,
-    /// Verify.
-    Verify,
-    /// Write Zeroes.
-    WriteZeroes,
-    /// Dataset Management with the attribute Deallocate.
-    Deallocate,
-}
-
-impl Operation {
-    /// All values in order.
-    pub const ALL: [Self; 7] =
-        [Self::Read, Self::Write, Self::Flush, Self::Compare, Self::Verify, Self::WriteZeroes, Self::Deallocate];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Flush => "flush",
-            Self::Compare => "compare",
-            Self::Verify => "verify",
-            Self::WriteZeroes => "write-zeroes",
-            Self::Deallocate => "deallocate",
-        }
-    }
-}
 
 /// Operations with data transfer: the first two of [`Operation::ALL`].
 const DATA_OPERATIONS: usize = 2;

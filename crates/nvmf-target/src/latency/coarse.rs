@@ -6,9 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use pilotlight_nvmf_proto::operation::Operation;
 use pilotlight_reactor::cells::add;
-
-use crate::hosts::usage::Operation;
 
 /// Upper bounds of all buckets but the last, in nanoseconds.
 pub const BOUNDS_NS: [u64; 12] = [

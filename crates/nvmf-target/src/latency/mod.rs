@@ -21,7 +21,6 @@
 
 pub mod coarse;
 pub(crate) mod reading;
-mod sample;
 mod sampler;
 pub(crate) mod socket;
 mod stamp;
@@ -31,7 +30,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::Thread;
 
 pub use reading::{LatencyReading, LatencyWindow};
-pub use sample::Sample;
 pub(crate) use sampler::Sampler;
 pub use socket::{SocketLatency, SocketLatencyStats};
 pub(crate) use stamp::{receive_stamped, set_stamping};

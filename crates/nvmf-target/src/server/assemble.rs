@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
+use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_reactor::{Inbox, Sender};
 use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::queue_pair::latency_batch::Clock;
+use crate::latency_batch::Clock;
 use crate::server::listener::Listener;
-use crate::subsystems::discovery::Endpoint;
-use crate::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use crate::thread::acks::Acks;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
@@ -82,7 +82,7 @@ impl Shared {
         let mut messages = vec![Message::Views { views: Arc::clone(&state.views), applied: acks.expect() }];
         for (subsystem, entry) in state.subsystems.iter().enumerate() {
             for (&nsid, namespace) in &entry.namespaces {
-                let change = added(&namespace.storage, nsid).map_err(|source| StartError::Namespace {
+                let change = added(namespace, nsid).map_err(|source| StartError::Namespace {
                     nqn: entry.subsystem.nqn().into(),
                     nsid,
                     source,
@@ -137,5 +137,5 @@ pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage
     let upkeep = Arc::new(Upkeep::new(storage.backend.tracker().cloned()));
     let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
-    Namespace { info, storage, hosts: config.hosts.clone() }
+    Namespace { info, limit: Arc::default(), storage, hosts: config.hosts.clone() }
 }

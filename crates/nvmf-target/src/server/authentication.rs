@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 
 use pilotlight_auth::kernel_random;
+use pilotlight_nvmf_proto::services::AuthenticationRequest;
 use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
 use super::offload::Offload;
-use crate::hosts::authentication::AuthenticationRequest;
 use crate::hosts::authentication_queue::Turns;
 use crate::offload::Requests;
 use crate::thread::message::Message;

@@ -9,7 +9,7 @@ use pilotlight_storage::BackendSpec;
 use super::{Server, ServerError, Shared, index_in, no_namespace};
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::latency::LatencyWindow;
-use crate::subsystems::subsystem::NamespaceInfo;
+use crate::shared::Namespace;
 
 /// A namespace or a host with a cap.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +39,9 @@ pub struct CapStats {
 
 impl Shared {
     /// Adds a namespace to the limits known to policies, and assigns its background work to an I/O thread.
-    pub(super) fn add_limit(&self, info: &NamespaceInfo, name: (&str, u32), backend: &BackendSpec) {
-        self.caps.add_namespace(&info.limit, backend.path(), self.counters.len() as u32);
-        self.background.add(&info.upkeep, name, backend);
+    pub(super) fn add_limit(&self, namespace: &Namespace, name: (&str, u32), backend: &BackendSpec) {
+        self.caps.add_namespace(&namespace.limit, backend.path(), self.counters.len() as u32);
+        self.background.add(&namespace.info.upkeep, name, backend);
     }
 
     /// As [`Self::add_limit`] for all configured namespaces.
@@ -52,7 +52,7 @@ impl Shared {
                 let backend =
                     subsystem.namespaces.iter().rfind(|known| known.nsid == *nsid).map(|known| &known.backend);
                 let name = (entry.subsystem.nqn(), *nsid);
-                backend.into_iter().for_each(|backend| self.add_limit(&namespace.info, name, backend));
+                backend.into_iter().for_each(|backend| self.add_limit(namespace, name, backend));
             }
         }
     }
@@ -74,9 +74,9 @@ impl Shared {
     }
 
     /// Removes a namespace.
-    pub(super) fn remove_limit(&self, info: &NamespaceInfo) {
-        self.caps.remove_namespace(&info.limit, clock::now_ns());
-        self.background.remove(&info.upkeep);
+    pub(super) fn remove_limit(&self, namespace: &Namespace) {
+        self.caps.remove_namespace(&namespace.limit, clock::now_ns());
+        self.background.remove(&namespace.info.upkeep);
     }
 
     /// The limit of every namespace.
@@ -84,8 +84,8 @@ impl Shared {
         let mut limits = Vec::new();
         for entry in &self.state().subsystems {
             let nqn = entry.subsystem.nqn();
-            let one = |(&nsid, namespace): (&u32, &super::Namespace)| {
-                (Capped::Namespace { nqn: nqn.to_owned(), nsid }, Arc::clone(&namespace.info.limit))
+            let one = |(&nsid, namespace): (&u32, &Namespace)| {
+                (Capped::Namespace { nqn: nqn.to_owned(), nsid }, Arc::clone(&namespace.limit))
             };
             limits.extend(entry.namespaces.iter().map(one));
         }
@@ -118,7 +118,7 @@ impl Server {
                 let state = self.shared.state();
                 let subsystem = &state.subsystems[index_in(&state.directory, nqn)?];
                 let namespace = subsystem.namespaces.get(nsid).ok_or_else(|| no_namespace(nqn, *nsid))?;
-                Arc::clone(&namespace.info.limit)
+                Arc::clone(&namespace.limit)
             }
             Capped::Host { nqn } => {
                 self.shared.list_hosts(std::slice::from_ref(nqn));

@@ -20,19 +20,19 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_nvmf_proto::queue_pair::message::QueueMessage;
+use pilotlight_nvmf_proto::subsystems::directory::{Directory, MAX_PLACES};
+use pilotlight_nvmf_proto::subsystems::subsystem::Subsystem;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
 use pilotlight_reactor::Sender;
 use pilotlight_storage::lease::Closed;
 use pilotlight_storage::{Backend, Geometry};
 
 use super::assemble::namespace;
-use super::{Draining, Entry, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
+use super::{Draining, Entry, Namespace, Opener, ServerError, Shared, State, Storage, added, no_namespace, send};
 use crate::config::Advertised;
 use crate::config::{NamespaceConfig, SubsystemConfig, allows};
-use crate::queue_pair::message::QueueMessage;
-use crate::subsystems::directory::{Directory, MAX_PLACES};
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::subsystem::Subsystem;
-use crate::subsystems::views::ChangedNamespace;
+use crate::namespaces::NamespaceChange;
 use crate::thread::acks::{Ack, Acks};
 use crate::thread::message::Message;
 
@@ -66,11 +66,11 @@ impl Changes {
         let index = self.index_of(nqn)?;
         self.refuse_existing(nqn, index, config.nsid)?;
         let storage = Storage::new(self.open(config, &closing)?);
-        let changes = self.channels(&storage, config.nsid)?;
+        let added = namespace(&self.identity(index), config, storage);
+        let changes = self.channels(&added, config.nsid)?;
         self.restrict(index, config.nsid, &config.hosts);
         self.apply((index, config.nsid), changes);
-        let added = namespace(&self.identity(index), config, storage);
-        self.shared.add_limit(&added.info, (nqn, config.nsid), &config.backend);
+        self.shared.add_limit(&added, (nqn, config.nsid), &config.backend);
         self.change_state(|state| state.subsystems[index].namespaces.insert(config.nsid, added));
         self.publish(&[(index, config.nsid)]);
         Ok(())
@@ -92,7 +92,7 @@ impl Changes {
         let removed = self.change_state(|state| state.subsystems[index].namespaces.remove(&nsid));
         self.publish(&[(index, nsid)]);
         self.restrict(index, nsid, &[]);
-        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
+        removed.iter().for_each(|removed| self.shared.remove_limit(removed));
         drop(removed);
         Ok(())
     }
@@ -194,19 +194,19 @@ impl Changes {
                 requested: config.block_size,
             });
         }
-        let changes = self.channels(&storage, new.1)?;
+        let moved = namespace(&self.identity(new.0), config, storage);
+        let changes = self.channels(&moved, new.1)?;
         self.restrict(new.0, new.1, &config.hosts);
         self.apply(new, changes);
         self.apply(old, self.threads.iter().map(|_| NamespaceChange::Removed));
-        let moved = namespace(&self.identity(new.0), config, storage);
-        self.shared.add_limit(&moved.info, (to, config.nsid), &config.backend);
+        self.shared.add_limit(&moved, (to, config.nsid), &config.backend);
         let removed = self.change_state(|state| {
             state.subsystems[new.0].namespaces.insert(new.1, moved);
             state.subsystems[old.0].namespaces.remove(&old.1)
         });
         self.publish(&[old, new]);
         self.restrict(old.0, old.1, &[]);
-        removed.iter().for_each(|removed| self.shared.remove_limit(&removed.info));
+        removed.iter().for_each(|removed| self.shared.remove_limit(removed));
         Ok(())
     }
 
@@ -285,8 +285,8 @@ impl Changes {
         change(&mut self.shared.state())
     }
 
-    fn channels(&self, storage: &Storage, nsid: u32) -> Result<Vec<NamespaceChange>, ServerError> {
-        Ok(self.threads.iter().map(|_| added(storage, nsid)).collect::<Result<_, _>>()?)
+    fn channels(&self, namespace: &Namespace, nsid: u32) -> Result<Vec<NamespaceChange>, ServerError> {
+        Ok(self.threads.iter().map(|_| added(namespace, nsid)).collect::<Result<_, _>>()?)
     }
 
     /// The storage of a namespace. The state is not locked during its use: a backend may wait for requests of I/O threads.

@@ -12,12 +12,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pilotlight_nvmf_proto::association::Association;
+use pilotlight_nvmf_proto::ids::HostKey;
+use pilotlight_nvmf_proto::subsystems::directory::Directory;
 use pilotlight_reactor::clock;
 
 use super::{Changes, Server, Shared};
-use crate::hosts::association::Association;
-use crate::ids::HostKey;
-use crate::subsystems::directory::Directory;
 use crate::thread::message::Message;
 
 /// Polling interval of the register.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
 use pilotlight_reactor::Sender;
 
-use crate::hosts::refusals::RefusalReason;
 use crate::shared::Shared;
 use crate::thread::message::Message;
 use crate::thread::stream::Accepted;

@@ -7,8 +7,9 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use pilotlight_nvmf_proto::subsystems::failures::FailureCount;
+
 use super::Shared;
-use crate::subsystems::failures::FailureCount;
 
 /// The running thread. Dropping it logs the remaining failures and ends it.
 pub(super) struct FailureLog {

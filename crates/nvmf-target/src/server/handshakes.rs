@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use pilotlight_nvmf_proto::queue_pair::message::ConnectRefusal;
+use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
+use pilotlight_nvmf_proto::tcp::TLS_HANDSHAKE;
 use pilotlight_reactor::clock::now_ns;
 use pilotlight_reactor::keep_off;
 use pilotlight_tls::{Handshake, ServerConfig, Step};
@@ -19,10 +22,7 @@ use rustix::net::RecvFlags;
 
 use crate::config::Security;
 use crate::hosts::admission::SessionMemory;
-use crate::hosts::refusals::RefusalReason;
-use crate::queue_pair::message::ConnectRefusal;
 use crate::server::distributor::Distributor;
-use crate::tcp::TLS_HANDSHAKE;
 use crate::thread::stream::{Accepted, Stream};
 use crate::tls::server_config;
 

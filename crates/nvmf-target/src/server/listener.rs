@@ -11,15 +11,15 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::config::Security;
-use crate::hosts::refusals::RefusalReason;
 use crate::server::distributor::Distributor;
 use crate::server::handshakes::Handshakes;
-use crate::subsystems::discovery::Endpoint;
 use crate::thread::stream::Accepted;
 
 /// Listen backlog; the kernel limits it to `net.core.somaxconn`. With the 128 of the standard library the kernel drops connection

@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::operation::Operation;
+use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
+use pilotlight_nvmf_proto::services::{Services as _, Totals};
+use pilotlight_nvmf_proto::subsystems::failures::{FailureCount, Failures};
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
 use pilotlight_storage::background::control::ClassStats;
 use pilotlight_storage::background::upkeep::UpkeepStats;
 
 use super::{CapStats, Capped, Entry, Namespace, Server, Shared};
-use crate::hosts::refusals::RefusalReason;
-use crate::hosts::usage::{Counts, Operation, Usage};
+use crate::hosts::usage::{Counts, Usage};
 use crate::latency::coarse::CoarseSnapshot;
 use crate::latency::{LatencyWindow, SocketLatencyStats};
-use crate::stats::{Counters, Totals};
-use crate::subsystems::failures::{FailureCount, Failures};
+use crate::stats::Counters;
 use crate::thread::moves::Moves;
 
 /// Time for which latencies are sampled after the status is read, in nanoseconds.

@@ -4,12 +4,12 @@
 //! another thread ([`super::offload`]) has read it. If the queue of requests is full, the command reports the last value.
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_nvmf_proto::services::UtilizationRequest;
 
 use super::Shared;
 use super::offload::Offload;
 use crate::offload::Requests;
 use crate::thread::message::Message;
-use crate::utilization::UtilizationRequest;
 
 impl Offload for UtilizationRequest {
     const NAME: &'static str = "utilization";

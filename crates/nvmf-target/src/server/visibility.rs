@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
+use pilotlight_nvmf_proto::subsystems::views::{Restricted, Views};
+
 use super::{Changes, Server, ServerError, no_namespace};
 use crate::shared::{Namespace, restricted};
-use crate::subsystems::views::ChangedNamespace;
-use crate::subsystems::views::{Restricted, Views};
 use crate::thread::message::Message;
 
 impl Changes {

@@ -108,7 +108,7 @@ pub(crate) struct Place {
 
 /// Counts an I/O queue on its I/O thread until dropped.
 #[derive(Debug)]
-pub(crate) struct QueueCount {
+pub struct QueueCount {
     io_queues: Arc<[AtomicU32]>,
     thread: u16,
     /// Held by each I/O queue of a host, so that the host is known as long as it has one.

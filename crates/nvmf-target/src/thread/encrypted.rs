@@ -6,11 +6,12 @@
 
 use std::io::IoSliceMut;
 
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_tls::SessionError;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::socket::{Resources, Socket, readable};
+use super::socket::{Resources, Socket, readable, receive_error};
 
 /// The error of a socket in place of a session's. A host that goes away is no news, as without TLS; Linux leaves without close_notify.
 #[cold]
@@ -46,7 +47,12 @@ impl Socket {
             None => session.read(fd, &mut scratch[kept..room]),
         };
         let received = received.map_err(|error| errno(&error, self));
-        self.conn.on_received_encrypted(received, in_place, (&scratch, kept), &mut res.cx(now_ns, self.address));
+        self.conn.on_received_encrypted(
+            received.map_err(receive_error),
+            in_place,
+            (&scratch, kept),
+            &mut res.cx(now_ns, self.address),
+        );
         res.scratch = scratch;
         received != Err(Errno::AGAIN)
     }

@@ -1,10 +1,11 @@
 //! Passing a connection to another I/O thread at Connect, because of its class or because it has fewer I/O queues (`classes.rs`).
 
+use pilotlight_nvmf_proto::tcp::Connection;
 use rustix::event::epoll;
 
 use super::TargetThread;
 use crate::latency::set_stamping;
-use crate::tcp::Connection;
+use crate::shared::Shared;
 use crate::thread::message::Message;
 use crate::thread::stream::Stream;
 
@@ -16,7 +17,7 @@ impl TargetThread {
         self.deadlines[index as usize] = u64::MAX;
         self.free.push(index);
         self.open -= 1;
-        self.resources.counters.set_connections(u64::from(self.open));
+        self.resources.accounting.counters.set_connections(u64::from(self.open));
         let Some(fd) = socket.fd else { return };
         if let Err(error) = epoll::delete(&self.resources.epoll, &fd) {
             tracing::debug!(%error, "cannot remove a socket from epoll");
@@ -30,7 +31,7 @@ impl TargetThread {
 
     /// Accepts a passed connection, and handles its Connect.
     #[cold]
-    pub(super) fn take_over(&mut self, stream: Stream, conn: Box<Connection>, now_ns: u64) {
+    pub(super) fn take_over(&mut self, stream: Stream, conn: Box<Connection<Shared>>, now_ns: u64) {
         if self.draining {
             return self.resources.shared.connection_closed();
         }

@@ -6,16 +6,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::association::Association;
+pub use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::queue_pair::message::{Outbox, QueueMessage};
+use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
+use pilotlight_nvmf_proto::subsystems::views::{ChangedNamespace, Views};
+use pilotlight_nvmf_proto::tcp::Connection;
 use pilotlight_reactor::Sender;
 
-use crate::hosts::association::Association;
 use crate::hosts::authentication::Checked;
-pub use crate::ids::ConnAddr;
-use crate::queue_pair::message::{Outbox, QueueMessage};
-use crate::subsystems::listing::NamespaceList;
-use crate::subsystems::namespaces::NamespaceChange;
-use crate::subsystems::views::{ChangedNamespace, Views};
-use crate::tcp::Connection;
+use crate::namespaces::NamespaceChange;
+use crate::shared::Shared;
 use crate::thread::acks::Ack;
 use crate::thread::stream::{Accepted, Stream};
 
@@ -26,7 +27,7 @@ pub enum Message {
     /// Serve this connection.
     Accept(Accepted),
     /// Serve this connection, accepted by another I/O thread that does not serve its class or has more I/O queues.
-    HandOver(Stream, Box<Connection>),
+    HandOver(Stream, Box<Connection<Shared>>),
     /// End every connection of these associations.
     End {
         /// The associations.

@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub use pilotlight_nvmf_proto::tcp::InProgress;
 use pilotlight_reactor::cells::add;
 
 /// Identifies the calling OS thread among the running ones, at the cost of an addition.
@@ -12,19 +13,6 @@ use pilotlight_reactor::cells::add;
 pub fn os_thread_id() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| &raw const *here as usize)
-}
-
-/// Work in progress of an I/O thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InProgress {
-    /// Requests in the backends.
-    pub in_backends: u64,
-    /// Connections with a partially received PDU.
-    pub partial_pdus: u64,
-    /// R2Ts with outstanding data.
-    pub open_r2ts: u64,
-    /// Connections with unsent data that the socket does not accept.
-    pub unfinished_sends: u64,
 }
 
 /// Move counters of an I/O thread, the only writer.

@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use pilotlight_nvmf_proto::queue_pair::connection_of;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_reactor::Polled;
 use rustix::event::epoll;
 
@@ -9,7 +11,6 @@ use super::socket::Resources;
 use super::tasks::is_background;
 use super::wait::{BELL, DOORBELL};
 use super::{NO_WAIT, TargetThread};
-use crate::queue_pair::connection_of;
 use crate::thread::moves::os_thread_id;
 
 /// Socket events taken in one poll.
@@ -42,7 +43,7 @@ impl TargetThread {
         let (events, mut requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
-        busy |= self.resources.caps.has_throttled() && self.poll_throttled(now_ns);
+        busy |= self.resources.accounting.caps.has_throttled() && self.poll_throttled(now_ns);
         let (moved, buffered) = self.poll_waiting(now_ns);
         busy |= moved;
         requests += buffered;
@@ -54,8 +55,8 @@ impl TargetThread {
         assert!(self.resources.namespaces.loans().is_empty(), "loans end within a poll");
         self.idle = !busy && !due;
         self.resources.out.flush();
-        let Resources { latency_batch, counters, namespaces, .. } = &mut self.resources;
-        latency_batch.record(now_ns, counters, namespaces);
+        let Resources { accounting, namespaces, .. } = &mut self.resources;
+        accounting.latency_batch.record(now_ns, &accounting.counters, namespaces);
         let over = self.draining && self.open == 0 && self.inbox.is_empty() && self.resources.out.is_empty();
         let finished = over && self.resources.retire_channels();
         self.has_work = (self.has_work || !self.idle) && self.needs_polling();
@@ -67,7 +68,7 @@ impl TargetThread {
     fn needs_polling(&self) -> bool {
         self.in_progress > 0
             || !self.waiting.is_empty()
-            || self.resources.caps.has_throttled()
+            || self.resources.accounting.caps.has_throttled()
             || self.draining
             || !self.sweeps.is_empty()
             || !self.resources.out.is_empty()
@@ -142,8 +143,8 @@ impl TargetThread {
     /// Retries commands throttled by a bandwidth cap, if due.
     #[cold]
     fn poll_throttled(&mut self, now_ns: u64) -> bool {
-        let Resources { caps, shared, .. } = &mut self.resources;
-        let Some(due) = caps.take_due(&shared.caps, now_ns) else { return false };
+        let Resources { accounting, shared, .. } = &mut self.resources;
+        let Some(due) = accounting.caps.take_due(&shared.caps, now_ns) else { return false };
         let mut admitted = false;
         for &index in &due {
             let Some(socket) = self.sockets[index as usize].as_mut() else { continue };
@@ -153,7 +154,7 @@ impl TargetThread {
                 admitted = true;
             }
         }
-        self.resources.caps.return_list(due);
+        self.resources.accounting.caps.return_list(due);
         admitted
     }
 
@@ -187,7 +188,7 @@ impl TargetThread {
             return false;
         }
         self.next_tick_ns = now_ns + TICK_NS;
-        self.resources.caps.empty_idle(now_ns);
+        self.resources.accounting.caps.empty_idle(now_ns);
         self.resources.sampler.tick();
         let mut due = false;
         for index in 0..self.deadlines.len() {

@@ -1,9 +1,10 @@
 //! Messages of queue pairs of other I/O threads.
 
+use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
+use pilotlight_nvmf_proto::queue_pair::CONTROLLER_ENDED;
+use pilotlight_nvmf_proto::queue_pair::message::{Outbox as _, QueueMessage};
+
 use super::TargetThread;
-use crate::ids::{ConnAddr, HostKey};
-use crate::queue_pair::CONTROLLER_ENDED;
-use crate::queue_pair::message::{Outbox as _, QueueMessage};
 
 impl TargetThread {
     pub(super) fn on_queue_message(&mut self, message: QueueMessage, now_ns: u64) {

@@ -4,6 +4,13 @@ use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::memory::Memory;
+use pilotlight_nvmf_proto::queue_pair::Cx;
+use pilotlight_nvmf_proto::sample::Sample;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
+use pilotlight_nvmf_proto::tcp::wire::MAX_CAPSULE;
+use pilotlight_nvmf_proto::tcp::{Connection, ReceiveError};
 use pilotlight_tls::Session;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -11,17 +18,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags
 
 use super::NO_WAIT;
 use super::tasks::Tasks;
-use crate::caps::ThreadCaps;
-use crate::ids::ConnAddr;
-use crate::latency::{Sample, Sampler, receive_stamped, set_stamping};
-use crate::memory::Memory;
-use crate::queue_pair::Cx;
-use crate::queue_pair::latency_batch::LatencyBatch;
+use crate::accounting::ThreadAccounting;
+use crate::latency::{Sampler, receive_stamped, set_stamping};
+use crate::namespaces::Namespaces;
 use crate::shared::Shared;
-use crate::stats::Counters;
-use crate::subsystems::namespaces::Namespaces;
-use crate::tcp::Connection;
-use crate::tcp::wire::MAX_CAPSULE;
 use crate::thread::message::ThreadOutbox;
 
 /// Bytes read from one connection in one poll.
@@ -32,7 +32,7 @@ pub(super) struct Socket {
     pub(super) fd: Option<OwnedFd>,
     /// The TLS session on it.
     pub(super) tls: Option<Box<Session>>,
-    pub(super) conn: Connection,
+    pub(super) conn: Connection<Shared>,
     pub(super) address: ConnAddr,
     /// Epoll interest.
     pub(super) interest: epoll::EventFlags,
@@ -51,9 +51,7 @@ pub(super) struct Resources {
     pub(super) out: ThreadOutbox,
     pub(super) memory: Memory,
     pub(super) namespaces: Namespaces,
-    pub(super) caps: ThreadCaps,
-    pub(super) counters: Arc<Counters>,
-    pub(super) latency_batch: LatencyBatch,
+    pub(super) accounting: ThreadAccounting,
     pub(super) sampler: Sampler,
     pub(super) shared: Arc<Shared>,
     pub(super) epoll: OwnedFd,
@@ -74,18 +72,16 @@ impl Resources {
         (room > MAX_CAPSULE).then_some(room)
     }
 
-    pub(super) fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_> {
+    pub(super) fn cx(&mut self, now_ns: u64, me: ConnAddr) -> Cx<'_, Shared> {
         Cx {
             now_ns,
             sample: Sample::NONE,
             me,
             memory: &mut self.memory,
             namespaces: &mut self.namespaces,
-            caps: &mut self.caps,
+            accounting: &mut self.accounting,
             out: &mut self.out,
-            counters: &self.counters,
-            latency_batch: &mut self.latency_batch,
-            shared: &self.shared,
+            services: &self.shared,
         }
     }
 }
@@ -116,6 +112,14 @@ fn receive_sampled(
             (Ok(bytes), Sample::new(weight, waited_ns))
         }
         Err(error) => (Err(error), Sample::NONE),
+    }
+}
+
+/// What a failed receive means for the connection.
+pub(super) fn receive_error(error: Errno) -> ReceiveError {
+    match error {
+        Errno::AGAIN | Errno::INTR => ReceiveError::Again,
+        _ => ReceiveError::Lost,
     }
 }
 
@@ -166,7 +170,7 @@ impl Socket {
         };
         let mut cx = res.cx(now_ns, self.address);
         cx.sample = sample;
-        self.conn.on_received(received, in_place, (&scratch, kept), &mut cx);
+        self.conn.on_received(received.map_err(receive_error), in_place, (&scratch, kept), &mut cx);
         res.scratch = scratch;
     }
 

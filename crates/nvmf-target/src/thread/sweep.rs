@@ -11,9 +11,11 @@
 
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::queue_pair::{Cx, QueuePair, Transport};
+use pilotlight_nvmf_proto::services::Services;
+use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
+
 use super::TargetThread;
-use crate::queue_pair::{Cx, QueuePair, Transport};
-use crate::subsystems::views::ChangedNamespace;
 use crate::thread::acks::Ack;
 
 /// Connections visited in one poll: some 5 us for each one that is sent an event.
@@ -46,7 +48,7 @@ impl Sweep {
 }
 
 impl Change {
-    fn apply<T: Transport>(&self, pair: &mut QueuePair<T>, cx: &mut Cx) {
+    fn apply<T: Transport, S: Services>(&self, pair: &mut QueuePair<T, S>, cx: &mut Cx<S>) {
         match self {
             Self::Added { subsystem, nsid } => pair.count_on(*subsystem, *nsid, cx),
             Self::Listed { directory, changed } => {

@@ -3,13 +3,14 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::queue_pair::connection_of;
+use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_storage::background::control::Background;
 use pilotlight_storage::background::pace::Round;
 use pilotlight_storage::background::scrub::{Cx, Scrubber};
 use pilotlight_storage::{Completion, Tag};
 
-use crate::queue_pair::connection_of;
-use crate::subsystems::namespaces::Namespaces;
+use crate::namespaces::Namespaces;
 
 /// Connection number in the tags of background requests.
 const CONNECTION: u32 = u32::MAX;

@@ -65,7 +65,7 @@ impl TargetThread {
         let sockets = self.waiting.iter().filter_map(|&index| self.sockets[index as usize].as_ref());
         let commands = sockets.map(|socket| socket.conn.pair.wait(now_ns)).min().unwrap_or(Wait::Event);
         let background = Wait::until(self.resources.tasks.due_ns());
-        commands.min(self.timers()).min(Wait::until(self.resources.caps.due_ns())).min(background)
+        commands.min(self.timers()).min(Wait::until(self.resources.accounting.caps.due_ns())).min(background)
     }
 
     /// The next tick with a due deadline.

@@ -2,8 +2,9 @@
 
 use std::iter::zip;
 
-use pilotlight_nvmf_target::hosts::usage::{Counts, Operation};
-use pilotlight_nvmf_target::subsystems::failures::Failures;
+use pilotlight_nvmf_target::Failures;
+use pilotlight_nvmf_target::Operation;
+use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_nvmf_target::{Capped, TargetThreadStats};
 use pilotlight_plant::{Limit, NEVER};
 use pilotlight_reactor::HistogramSnapshot;

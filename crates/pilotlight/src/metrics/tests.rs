@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use pilotlight_nvmf_target::hosts::usage::Operation;
+use pilotlight_nvmf_target::Operation;
 use pilotlight_nvmf_target::latency::coarse::CoarseSnapshot;
 use pilotlight_nvmf_target::{CapStats, Capped, TargetThreadStats};
 use pilotlight_plant::{Limit, Standing};

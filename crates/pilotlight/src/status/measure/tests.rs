@@ -1,6 +1,6 @@
 //! Reports of two snapshots.
 
-use pilotlight_nvmf_target::subsystems::failures::FailureCount;
+use pilotlight_nvmf_target::FailureCount;
 use pilotlight_plant::Depth;
 use pilotlight_reactor::Histogram;
 use proptest::prelude::*;
