@@ -183,6 +183,16 @@ fn watts(text: &str) -> anyhow::Result<u64> {
     power_uw.with_context(|| format!("`{text}` is not a power: write one such as 300W or 4kW, from 1W to 1000000kW"))
 }
 
+/// What is not safe, or has no effect, in the access to etcd.
+fn doubt(args: &FleetArgs) -> Option<String> {
+    let url = args.etcd.iter().find(|url| url.starts_with("http://"))?;
+    if args.password_file.is_some() {
+        return Some(format!("the password goes to {url} in clear text: use https and --ca"));
+    }
+    let has_files = args.ca.is_some() || args.cert.is_some();
+    has_files.then(|| format!("--ca and --cert have no effect on {url}: use https"))
+}
+
 fn etcd(args: &FleetArgs) -> anyhow::Result<Etcd> {
     let read = |path: &Path| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let file = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
@@ -197,12 +207,6 @@ fn etcd(args: &FleetArgs) -> anyhow::Result<Etcd> {
         anyhow::bail!("{url} is not an address of etcd: write http://ADDRESS:2379 or https://ADDRESS:2379");
     }
     let (ca, password) = (file(&args.ca)?, secret(&args.password_file)?);
-    let plain = args.etcd.iter().find(|url| url.starts_with("http://"));
-    if let Some(url) = plain.filter(|_| password.is_some()) {
-        console::eprintln(format_args!("warning: the password goes to {url} in clear text: use https and --ca"));
-    } else if let Some(url) = plain.filter(|_| ca.is_some() || args.cert.is_some()) {
-        console::eprintln(format_args!("warning: --ca and --cert have no effect on {url}: use https"));
-    }
     if let Some(url) = args.etcd.iter().find(|url| url.starts_with("https:") && ca.is_none()) {
         anyhow::bail!("{url} needs --ca FILE: the authorities that sign the certificates of etcd");
     }

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 
 use super::control::{Connection, Control};
 use super::need::Server;
-use super::{FleetArgs, check_name, etcd, watts};
+use super::{FleetArgs, check_name, doubt, etcd, watts};
 use crate::exit::Exit;
 
 pub(super) const EXAMPLES: &str = "\
@@ -123,6 +123,7 @@ impl Agent {
             quantity::parse(&args.lease, TIMES).ok().map(Duration::from_nanos).filter(|lease| LEASES.contains(lease));
         let lease = lease.with_context(|| format!("`{}` is not the time of a lease: use 2s to 1h", args.lease))?;
         let etcd: Etcd = etcd(fleet)?;
+        doubt(fleet).into_iter().for_each(|doubt| warn!("{doubt}"));
         let member = MemberConfig {
             etcd,
             rack: fleet.rack.clone(),
