@@ -86,7 +86,14 @@ impl Crossover {
         }
         let mut curve = Vec::new();
         for (point, rate) in points {
-            let (a, b) = pair(lower.series_at(store, variant, point)?, higher.series_at(store, variant, point)?);
+            let values =
+                lower.series_at(store, variant, point).and_then(|a| Ok((a, higher.series_at(store, variant, point)?)));
+            let is_saturated = || self.of.iter().any(|of| of.saturated(store, variant, point).is_some());
+            let (a, b) = match values {
+                Ok((a, b)) => pair(a, b),
+                Err(_) if is_saturated() => continue, // it has no value there
+                Err(error) => return Err(error),
+            };
             if a.iter().chain(&b).any(|value| *value <= 0.0) {
                 return Err(format!("{} at {} is not above 0: it has no logarithm", lower.metric, point.words()));
             }
