@@ -37,10 +37,7 @@ fn the_queue_pair_does_not_depend_on_the_transport() {
 
 #[test]
 fn the_transport_does_not_depend_on_commands() {
-    assert_free_of(
-        &["tcp"],
-        &["opcode", "pilotlight_nvmf_proto::command", "pilotlight_nvmf_proto::controller", "Backend", "Work::"],
-    );
+    assert_free_of(&["tcp"], &["opcode", "crate::command", "crate::controller", "Backend", "Work::"]);
 }
 
 #[test]
