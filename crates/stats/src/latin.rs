@@ -2,6 +2,9 @@
 //!
 //! With n draws the range of each constant is cut into n equal parts, and each part is used once, in random combination. A few dozen
 //! draws cover every range, while independent draws would leave gaps.
+//!
+//! Random numbers come from the seed and the constant's name, so that a constant has the same draws beside other constants: machines
+//! whose free constants differ can be compared draw by draw.
 
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -81,8 +84,8 @@ impl Range {
 pub fn hypercube(ranges: &[Range], draws: usize, seed: u64) -> Result<Vec<Vec<f64>>, RangeError> {
     ranges.iter().try_for_each(Range::check)?;
     let mut points = vec![Vec::with_capacity(ranges.len()); draws];
-    let mut random = SplitMix::new(seed);
     for range in ranges {
+        let mut random = SplitMix::named(&range.name, seed);
         for (point, part) in points.iter_mut().zip(permutation(draws, &mut random)) {
             point.push(range.at((part as f64 + random.unit()) / draws as f64));
         }
@@ -108,6 +111,12 @@ impl SplitMix {
         Self(SplitMix64::seed_from_u64(seed))
     }
 
+    /// Numbers of a name: the seed and the name's FNV-1a hash, which is the same on every machine and with every compiler.
+    fn named(name: &str, seed: u64) -> Self {
+        let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Self::new(seed ^ name.bytes().fold(0xcbf2_9ce4_8422_2325, fold))
+    }
+
     /// From 0 to below 1.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
@@ -125,7 +134,11 @@ mod tests {
     use super::*;
 
     fn range(low: f64, high: f64, scale: Scale) -> Range {
-        Range { name: "sim.loop_ns".to_owned(), low, high, scale }
+        named("sim.loop_ns", low, high, scale)
+    }
+
+    fn named(name: &str, low: f64, high: f64, scale: Scale) -> Range {
+        Range { name: name.to_owned(), low, high, scale }
     }
 
     proptest! {
@@ -143,6 +156,18 @@ mod tests {
             }
             prop_assert_eq!(hypercube(&ranges, draws, seed).unwrap(), points);
         }
+    }
+
+    #[test]
+    fn a_range_has_the_same_draws_beside_other_ranges() {
+        let [a, b, c] = ["a", "b", "c"].map(|name| named(name, 0.0, 1.0, Scale::Linear));
+        let column = |ranges: &[Range], at: usize| {
+            let points = hypercube(ranges, 20, 7).unwrap();
+            points.into_iter().map(|point| point[at]).collect::<Vec<f64>>()
+        };
+        let alone = column(std::slice::from_ref(&c), 0);
+        assert_eq!(column(&[a.clone(), b, c.clone()], 2), alone);
+        assert_ne!(column(&[a, c], 0), alone, "names have draws of their own");
     }
 
     #[test]
