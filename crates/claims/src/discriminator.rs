@@ -11,7 +11,7 @@
 //! # The algorithm
 //! - Two policies: each other policy of the experiment with the metric replaces either.
 //! - Two settings (points that differ in some keys): each other point that differs from one of them in a single one of these keys replaces
-//!   it.
+//!   it, and each other policy replaces both.
 //! - A comparison: its sides are replaced in the same way. Formulas are not replaced.
 //! - A bound: the trivial value if known; otherwise each other policy, and each other value of a fixed key.
 //!
@@ -77,6 +77,31 @@ impl<'a> DiscriminatorSearch<'a> {
     }
 
     fn of_clause(&self, order: &Order, statement: &Statement, clause: &[&Pair]) -> Option<String> {
+        let of_one_term = self.of_one_term(order, statement, clause);
+        of_one_term.or_else(|| clause.iter().find_map(|pair| self.of_both_terms(order, statement, pair)))
+    }
+
+    /// Another policy at the two settings in which one policy is compared.
+    fn of_both_terms(&self, order: &Order, statement: &Statement, pair: &Pair) -> Option<String> {
+        let terms = Evaluation::terms(order, statement);
+        let (Term::Values(left), Term::Values(right)) = (&terms[pair.left.as_str()], &terms[pair.right.as_str()])
+        else {
+            return None;
+        };
+        let same = left.policy == right.policy && left.experiment == right.experiment;
+        let mut others =
+            self.store.policies(&left.experiment, &left.metric).filter(|policy| same && *policy != left.policy);
+        others.find_map(|policy| {
+            let names = [&pair.left, &pair.right].map(|name| format!("[{policy}] {name}")); // no names of the map
+            let of = |of: &Selection| Term::Values(Selection { policy: policy.to_owned(), ..of.clone() });
+            let mut order = order.clone();
+            order.terms.extend(names.iter().cloned().zip([of(left), of(right)]));
+            let [left, right] = names;
+            self.fails(order, statement, Pair { left, sign: pair.sign, right })
+        })
+    }
+
+    fn of_one_term(&self, order: &Order, statement: &Statement, clause: &[&Pair]) -> Option<String> {
         clause.iter().find_map(|pair| {
             let sides = [(&pair.left, &pair.right, true), (&pair.right, &pair.left, false)];
             sides.into_iter().find_map(|(replaced, kept, left)| {
@@ -316,6 +341,19 @@ mod tests {
         assert_eq!(lines(None).0, Verdict::Vacuous, "a larger request is not what is compared");
         assert_eq!(lines(Some(at(100, 64, 20))).0, Verdict::Vacuous, "nor is that of another gap");
         assert_eq!(lines(Some(at(100, 4, 20))).1, ["w: [gap=100] ~ long fails"]);
+    }
+
+    #[test]
+    fn settings_may_be_those_of_another_policy() {
+        let terms = "metric='w'\nholds=['low ~ high']\nterms={low={policy='a', point='rate=1'}, \
+                     high={policy='a', point='rate=9'}}";
+        let flat = ["e,rate=1,default,a,w,W,100,100", "e,rate=9,default,a,w,W,101,101"];
+        let beside = |low: u32, high: u32| {
+            let b = [(1, low), (9, high)].map(|(rate, watts)| format!("e,rate={rate},default,b,w,W,{watts},{watts}"));
+            order(terms, &flat.into_iter().chain(b.iter().map(String::as_str)).collect::<Vec<_>>())
+        };
+        assert_eq!(beside(50, 51).0, Verdict::Vacuous, "at another level, but flat too");
+        assert_eq!(beside(50, 90).1, ["w: [b] low ~ [b] high fails"]);
     }
 
     #[test]
