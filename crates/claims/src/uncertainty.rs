@@ -1,22 +1,22 @@
 //! Sensitivity of results to unpublished constants: draws of all free constants over their ranges.
 //!
-//! Results have variants `lhs:1/50`, `lhs:2/50`, ... (Latin hypercube); tables list their constants. The draws are the same for every
-//! experiment; if two tables differ, the ranges have changed and the results are not comparable. Each row gets the middle 95 % of the draws
-//! and the constant with the strongest partial rank correlation, marked if it is not significant at 5 % over the number of constants
-//! (Bonferroni). A saturated draw counts among the highest.
+//! Results have variants `lhs:1/50`, `lhs:2/50`, ... (Latin hypercube), whose constants follow from the calibration of the experiment's
+//! machine. Each row gets the middle 95 % of the draws and the constant with the strongest partial rank correlation, marked if it is not
+//! significant at 5 % over the number of constants (Bonferroni). A saturated draw counts among the highest.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use pilotlight_stats::rank;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::check::selections;
 use super::claim::Printed;
 use super::lab::{Assessment, Lab};
 use super::perturb::assess;
 use super::verdict::Verdict;
 
-/// Draws by variant: values by constant.
+/// Draws of a machine by variant: values by constant.
 pub type Draws = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// The spread of a row over the draws.
@@ -63,72 +63,17 @@ impl fmt::Display for Strongest {
     }
 }
 
-/// An invalid table of draws.
-#[derive(Debug, thiserror::Error)]
-pub enum DrawsError {
-    /// A syntax error.
-    #[error("{file}: {error}; columns are variant,constant,value")]
-    Syntax {
-        /// The file.
-        file: String,
-        /// Where and what.
-        error: csv::Error,
-    },
-    /// A draw has different values of a constant.
-    #[error(
-        "{file}: {variant} has {constant} at {value} and elsewhere at {other}: the ranges in calibration.toml have changed; run \
-         the older experiment again"
-    )]
-    Differs {
-        /// The second file.
-        file: String,
-        /// The draw.
-        variant: String,
-        /// The constant.
-        constant: String,
-        /// Its value there.
-        value: f64,
-        /// Its value in another file.
-        other: f64,
-    },
-}
-
-#[derive(Deserialize)]
-struct Line {
-    variant: String,
-    constant: String,
-    value: f64,
-}
-
-/// Reads tables `variant,constant,value`, given as `(name, text)`, into one.
-///
-/// # Errors
-/// If a line is malformed, or two tables have different values for one draw.
-pub fn draws(files: &[(String, String)]) -> Result<Draws, DrawsError> {
-    let mut draws = Draws::new();
-    for (file, text) in files {
-        let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
-        for line in reader.deserialize() {
-            let line: Line = line.map_err(|error| DrawsError::Syntax { file: file.clone(), error })?;
-            put(&mut draws, file, line)?;
-        }
-    }
-    Ok(draws)
-}
-
-fn put(draws: &mut Draws, file: &str, line: Line) -> Result<(), DrawsError> {
-    let Line { variant, constant, value } = line;
-    let other = draws.entry(variant.clone()).or_default().insert(constant.clone(), value);
-    match other.filter(|other| *other != value) {
-        Some(other) => Err(DrawsError::Differs { file: file.to_owned(), variant, constant, value, other }),
-        None => Ok(()),
-    }
-}
-
-/// Every result that has draws.
+/// Every result that has draws; `draws` are those of each experiment. A row over experiments of several machines has no influential constant.
 #[must_use]
-pub fn spreads(lab: &Lab<'_>, draws: &Draws) -> Vec<Spread> {
-    drawn(lab).into_values().filter_map(|drawn| spread(&drawn, draws)).collect()
+pub fn spreads(lab: &Lab<'_>, draws: &BTreeMap<String, Draws>) -> Vec<Spread> {
+    let none = Draws::new();
+    let of_row = |id: &str| {
+        let selections = lab.map.rows.get(id).map(|row| selections(&row.check)).unwrap_or_default();
+        let mut machines = selections.iter().map(|of| draws.get(&of.experiment));
+        let first = machines.next().flatten();
+        first.filter(|first| machines.all(|other| other == Some(first))).unwrap_or(&none)
+    };
+    drawn(lab).into_iter().filter_map(|(id, drawn)| spread(&drawn, of_row(&id))).collect()
 }
 
 /// Each row in each draw, by id.
@@ -207,11 +152,10 @@ mod tests {
         let text = "[[row]]\nid='a'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\n";
         let map = map::parse(&[("map".to_owned(), text.to_owned())]).unwrap();
         let lines: Vec<String> = (0..20).map(|i| format!("e,,lhs:{i},p,w,W,{v},{v}", v = 30 + i)).collect();
-        let mut table = "variant,constant,value\n".to_owned();
-        for i in 0..20 {
-            table += &format!("lhs:{i},cause,{}\nlhs:{i},noise,{}\n", 100 - i, (i * 7) % 20);
-        }
-        let draws = draws(&[("e.draws.csv".to_owned(), table)]).unwrap();
+        let of = |i: i32| {
+            [("cause", 100 - i), ("noise", (i * 7) % 20)].map(|(key, value)| (key.to_owned(), f64::from(value)))
+        };
+        let draws: Draws = (0..20).map(|i| (format!("lhs:{i}"), of(i).into())).collect();
         let store = store(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let lab = Lab {
             claims: &[row],
@@ -222,7 +166,7 @@ mod tests {
             parameter: &|_, _| None,
             constants: None,
         };
-        let spread = spreads(&lab, &draws).pop().unwrap();
+        let spread = spreads(&lab, &BTreeMap::from([("e".to_owned(), draws)])).pop().unwrap();
         assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));
         assert_eq!(spread.reproduced, 7.0 / 20.0); // 37 to 43
         let most = spread.most.unwrap();
@@ -248,17 +192,5 @@ mod tests {
         let mixed = [7, 2, 13, 0, 9, 4, 15, 11, 1, 6, 14, 3, 10, 5, 12, 8];
         let chance = strongest(&outputs_of(&|draw| f64::from(mixed[draw])), &draws).unwrap();
         assert!(chance.by_chance && chance.to_string().starts_with("not distinguishable from chance"), "{chance}");
-    }
-
-    #[test]
-    fn tables_are_joined_and_must_agree() {
-        let table = |name: &str, line: &str| (name.to_owned(), format!("variant,constant,value\n{line}\n"));
-        let (a, b) = (table("a.draws.csv", "lhs:1/2,x,3"), table("b.draws.csv", "lhs:1/2,x,3\nlhs:2/2,x,4"));
-        let joined = draws(&[a.clone(), b]).unwrap();
-        assert_eq!((joined["lhs:1/2"]["x"], joined["lhs:2/2"]["x"]), (3.0, 4.0));
-        let error = draws(&[a, table("c.draws.csv", "lhs:1/2,x,5")]).unwrap_err().to_string();
-        assert!(error.starts_with("c.draws.csv: lhs:1/2 has x at 5 and elsewhere at 3"), "{error}");
-        let error = draws(&[table("d.draws.csv", "lhs:1,a,many")]).unwrap_err().to_string();
-        assert!(error.contains("d.draws.csv") && error.contains("line: 2"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ use pilotlight_claims::map::{self, Map};
 use pilotlight_claims::perturb::{self, Sensitivity};
 use pilotlight_claims::results::Store;
 use pilotlight_claims::shift::Shifts;
-use pilotlight_claims::uncertainty::{self, Spread};
+use pilotlight_claims::uncertainty::{self, Draws, Spread};
 use pilotlight_claims::{Report, html};
 use pilotlight_input::include;
 use pilotlight_lab::simulated::calibration::Calibration;
@@ -55,7 +55,6 @@ const RESULTS: &str = "results";
 /// Variants of the machine by short runs.
 const SHORT: &str = "results/short";
 /// Suffix of tables of draws beside the results.
-const DRAWS: &str = "draws.csv";
 const CALIBRATION: &str = "calibration.toml";
 /// How the papers are read where their words leave a choice.
 const READINGS: &str = "experiments/readings.toml";
@@ -96,10 +95,6 @@ pub(crate) struct ClaimsArgs {
     /// constants]
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
-
-    /// Constants of the variants lhs:N; repeatable [default: draws.csv beside the results]
-    #[arg(long, value_name = "FILE")]
-    constants: Vec<PathBuf>,
 
     /// Folder of profiles/, experiments/ and calibration.toml [default: the nearest parent folder with
     /// experiments/claims-map.toml]
@@ -183,7 +178,7 @@ fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) 
     let mut report = Report::new(lab, args.paper.as_deref());
     report.name_fits(&files.fits);
     let tables = args.table.is_some() || args.write_tables;
-    let varied = Varied::read(args, short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty))?;
+    let varied = Varied::of(short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty));
     let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
     if let Some(table) = args.table {
         return Ok(tables::markdown(table, args.paper.as_deref(), &material));
@@ -216,14 +211,12 @@ struct Varied {
 }
 
 impl Varied {
-    fn read(args: &ClaimsArgs, files: &Files, (moved, spreads): (bool, bool)) -> anyhow::Result<Self> {
-        files.judged(None, |lab| {
-            Ok(Self {
-                left_out: leave_out::table(lab, &files.calibration),
-                moved: moved.then(|| perturb::sensitivities(lab)),
-                spreads: spreads.then(|| self::spreads(lab, files, args)).transpose()?,
-                stale: files.stale.clone(),
-            })
+    fn of(files: &Files, (moved, spreads): (bool, bool)) -> Self {
+        files.judged(None, |lab| Self {
+            left_out: leave_out::table(lab, &files.calibration),
+            moved: moved.then(|| perturb::sensitivities(lab)),
+            spreads: spreads.then(|| uncertainty::spreads(lab, &files.draws)),
+            stale: files.stale.clone(),
         })
     }
 }
@@ -234,36 +227,16 @@ fn default_of(policy: &str, key: &str) -> Option<String> {
     parameters.into_iter().find(|setting| setting.key == key).map(|setting| setting.value)
 }
 
-/// The effect of random constants, if there are any.
-fn spreads(lab: &Lab<'_>, files: &Files, args: &ClaimsArgs) -> anyhow::Result<Vec<Spread>> {
-    let tables = if args.constants.is_empty() { beside_results(&files.places)? } else { args.constants.clone() };
-    Ok(uncertainty::spreads(lab, &uncertainty::draws(&texts(&tables)?)?))
-}
-
-/// Tables of draws in the results folders.
-fn beside_results(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
-    let mut tables = Vec::new();
-    for path in places {
-        let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
-        let folder = folder.map(|folder| if folder.as_os_str().is_empty() { Path::new(".") } else { folder });
-        tables.extend(folder.filter(|folder| folder.is_dir()).map(draws_in).transpose()?);
-    }
-    let mut tables: Vec<PathBuf> = tables.into_iter().flatten().collect();
-    tables.sort();
-    tables.dedup();
-    Ok(tables)
-}
-
 /// The inputs of the command.
 struct Files {
     root: PathBuf,
-    /// The results folders.
-    places: Vec<PathBuf>,
     claims: Vec<Claim>,
     map: Map,
     store: Store,
     /// Stale results files, with the reason.
     stale: Vec<String>,
+    /// The constants of random draws, by experiment.
+    draws: BTreeMap<String, Draws>,
     calibration: Calibration,
     /// Claims used for fits, with the fitted constants and choices.
     fits: BTreeMap<String, Vec<String>>,
@@ -283,7 +256,7 @@ impl Files {
     fn read(args: &ClaimsArgs, root: PathBuf, claims: Vec<Claim>) -> anyhow::Result<Self> {
         let map = map::parse(&texts(&maps(args, &root))?)?;
         check::check(&map, &claims)?;
-        let (mut store, mut stale) = (Store::default(), Vec::new());
+        let (mut store, mut stale, mut draws) = (Store::default(), Vec::new(), BTreeMap::new());
         for path in results(args, &root)? {
             let text = values::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
@@ -292,6 +265,9 @@ impl Files {
                 continue;
             }
             let reason = lab_stale::reason(&cells, &stale::current_cells(&about, &cells, &root));
+            if let Some(of_machine) = lab_stale::draws(&about, &cells, &root) {
+                draws.insert(about.experiment.clone(), of_machine);
+            }
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }
@@ -311,8 +287,7 @@ impl Files {
             rows.into_iter().for_each(|row| fits.entry(row).or_default().push(format!("the reading {id}")));
         });
         let calibrated = fits.keys().cloned().collect();
-        let places = or(&args.results, root.join(RESULTS));
-        Ok(Self { root, places, claims, map, store, stale, calibration, fits, calibrated })
+        Ok(Self { root, claims, map, store, stale, draws, calibration, fits, calibrated })
     }
 
     /// Calls `then` with all inputs; intervals include the effect of constants.
@@ -393,22 +368,6 @@ fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
             files.push(path);
         }
     }
-    Ok(files)
-}
-
-/// Tables of draws in a folder and its experiments, such as `fig3/draws.csv`.
-fn draws_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = |folder: &Path| -> anyhow::Result<Vec<PathBuf>> {
-        let wrong = || format!("cannot read {}", folder.display());
-        let entries = std::fs::read_dir(folder).with_context(wrong)?;
-        entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>().with_context(wrong)
-    };
-    let mut files = entries(folder)?;
-    let folders: Vec<PathBuf> = files.iter().filter(|path| path.is_dir()).cloned().collect();
-    for folder in folders {
-        files.extend(entries(&folder)?);
-    }
-    files.retain(|path| path.to_string_lossy().ends_with(DRAWS) && path.is_file());
     Ok(files)
 }
 

@@ -106,15 +106,29 @@ fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<V
     (!changes.is_empty()).then(|| Variant { name: format!("{WITHOUT}{figure}"), changes })
 }
 
+/// The constants of random sets by variant, booleans as 1 and 0.
+#[must_use]
+pub fn drawn_constants(variants: &[Variant]) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let number = |value: &Value| match value {
+        Value::Boolean(yes) => Some(f64::from(u8::from(*yes))),
+        Value::Integer(number) => Some(*number as f64),
+        value => value.as_float(),
+    };
+    let constants = |variant: &Variant| {
+        let changes = variant.changes.iter();
+        changes.filter_map(|(key, value)| Some((key.clone(), number(value)?))).collect()
+    };
+    let drawn = variants.iter().filter(|variant| variant.name.starts_with("lhs:"));
+    drawn.map(|variant| (variant.name.clone(), constants(variant))).collect()
+}
+
 /// The constants of random sets as CSV `variant,constant,value`, booleans as 1 and 0; `None` without draws.
 #[must_use]
 pub fn draws(variants: &[Variant]) -> Option<String> {
-    let drawn: Vec<&Variant> = variants.iter().filter(|variant| variant.name.starts_with("lhs:")).collect();
-    let row = |name: &str, (key, value): &(String, Value)| {
-        let value = value.as_bool().map_or_else(|| value.to_string(), |yes| u8::from(yes).to_string());
-        [name, key, &value].map(Cell::text).to_vec()
-    };
-    let rows = drawn.iter().flat_map(|variant| variant.changes.iter().map(move |change| row(&variant.name, change)));
+    let drawn = drawn_constants(variants);
+    let rows = drawn.iter().flat_map(|(variant, constants)| {
+        constants.iter().map(move |(key, value)| [variant, key, &value.to_string()].map(Cell::text).to_vec())
+    });
     let columns = ["variant", "constant", "value"].map(Column::text).to_vec();
     let table = Table { columns, rows: rows.collect(), ..Table::default() };
     (!drawn.is_empty()).then(|| table.csv())

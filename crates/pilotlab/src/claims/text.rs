@@ -235,7 +235,7 @@ fn perturbed(moved: &[Sensitivity], style: Style) -> String {
 fn uncertain(spreads: &[Spread], style: Style) -> String {
     let mut text = format!("\n{}\n", style.heading("Draws of all constants over their ranges"));
     if spreads.is_empty() {
-        return text + "  no results of variants lhs:N, or no table of the constants drawn\n";
+        return text + "  no results of variants lhs:N\n";
     }
     let mut table =
         Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "reproduced", "<most influential constant"]);

@@ -47,3 +47,24 @@ fn an_experiment_with_a_moved_file_is_found_by_name() {
     let gone = About { experiment: "nowhere".into(), ..moved };
     assert!(reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run now"));
 }
+
+#[test]
+fn draws_are_those_of_the_machine_of_the_experiment() {
+    let drawn = |file: &str| {
+        let bench = experiment::load(&home().join(file), &Request::default()).unwrap();
+        let cell = |variant: &str| Cell { point: String::new(), variant: variant.into(), policy: "p".into() };
+        let cells = |variants: &[&str]| -> BTreeMap<Cell, Fingerprint> {
+            variants.iter().map(|variant| (cell(variant), crate::simulated::fingerprint::of("any"))).collect()
+        };
+        assert_eq!(draws(&bench.about(), &cells(&["default", "family:idle-deep"]), home()), None);
+        draws(&bench.about(), &cells(&["default", "lhs:2/16"]), home()).unwrap()
+    };
+    let (sandman, pass) = (drawn("experiments/sandman/fig10.toml"), drawn("experiments/pass/fig2.toml"));
+    let key = "poll.receive_ns"; // 250 to 450 ns and 200 to 350 ns
+    for (draws, low, high) in [(&sandman, 250.0, 450.0), (&pass, 200.0, 350.0)] {
+        let values: Vec<f64> = draws.values().map(|constants| constants[key]).collect();
+        assert!(values.len() == 16 && values.iter().all(|value| (low..=high).contains(value)), "{values:?}");
+    }
+    let shared = "network.overhead_bytes"; // 60 to 200 in both, after constants that only one has
+    assert!(sandman.iter().all(|(variant, constants)| constants[shared] == pass[variant][shared]));
+}

@@ -38,7 +38,7 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
     let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
     Some(files.judged(shifts.as_ref(), |lab| {
         let report = Report::new(lab, None);
-        let varied = Varied::read(&args, short.as_ref().unwrap_or(&files), (true, true)).unwrap();
+        let varied = Varied::of(short.as_ref().unwrap_or(&files), (true, true));
         then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
     }))
 }
