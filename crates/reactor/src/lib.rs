@@ -21,6 +21,7 @@
 //! | `event`, `instruction` | messages to reactors and to the director |
 //! | [`knobs`] | interface to the knobs of a machine |
 //! | [`actuation`] | a thread that sets knobs |
+//! | [`housekeeping`] | one thread for periodic and event-driven work |
 //! | `setpoints` | values of knobs, written by the main core and read by that thread |
 //! | `probe` | measures the cost of wake-ups |
 //! | [`runtime`] | start, adoption, change of policy, statistics, end |
@@ -40,6 +41,7 @@ mod director;
 mod doorbell;
 mod event;
 pub mod histogram;
+pub mod housekeeping;
 pub mod inbox;
 mod instruction;
 pub mod io_thread;
@@ -62,6 +64,7 @@ pub use bell::Bell;
 pub use cells::{IoThreadStats, ReactorStats, SleepStats};
 pub use director::DirectorStats;
 pub use histogram::{Histogram, HistogramSnapshot};
+pub use housekeeping::Housekeeping;
 pub use inbox::{Inbox, Sender};
 pub use io_thread::{CompletionMode, IoThread, Polled};
 pub use knobs::{Knobs, Refusals};
