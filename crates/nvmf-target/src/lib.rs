@@ -8,12 +8,10 @@
 pub mod accounting;
 pub mod caps;
 pub mod config;
-mod failure_bell;
 pub mod hosts;
 pub mod latency;
 pub mod latency_batch;
 pub mod namespaces;
-mod notifier;
 pub mod offload;
 #[cfg(test)]
 mod queue_pair_tests;

@@ -24,9 +24,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilotlight_plant::{Component, CoreId, Policy, Unreachable, Unsupported, View};
-use pilotlight_reactor::{Idle, Runtime, RuntimeOptions, Sender};
+use pilotlight_reactor::housekeeping::Task;
+use pilotlight_reactor::{Housekeeping, Idle, Runtime, RuntimeOptions, Sender};
 
-use crate::caps::{CapKnobs, Meter};
+use crate::caps::{CapKnobs, meter};
 use crate::config::{Advertised, Security};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::hosts::authentication::AuthenticationConfig;
@@ -42,8 +43,6 @@ pub use caps::{CapStats, Capped};
 pub use changes::Changes;
 pub use connections::{AssociationStats, Draining, Ended};
 pub use error::{DrainError, Leftover, ServerError, StartError};
-use failure_log::FailureLog;
-use latency_meter::LatencyMeter;
 use notices::Notices;
 use offload::Worker;
 pub use pilotlight_nvmf_proto::ids::DISCOVERY;
@@ -53,7 +52,7 @@ pub use pilotlight_nvmf_proto::services::UtilizationRequest;
 use pilotlight_nvmf_proto::subsystems::directory::Directory;
 use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_storage::background::control::Class;
-use pilotlight_storage::background::knobs::{BackgroundKnobs, BackgroundLog, BackgroundReadings};
+use pilotlight_storage::background::knobs::{self, BackgroundKnobs, BackgroundReadings};
 use pilotlight_storage::lease::Leased;
 use pilotlight_storage::{Access, Backend, CHANNEL_DEPTH, MemoryBudget, OpenError};
 use priorities::Priorities;
@@ -78,11 +77,9 @@ pub struct Server {
     _utilization: Worker<UtilizationRequest>,
     /// Serves [`Shared::authentication`].
     _authentication: Worker<AuthenticationRequest>,
-    _failure_log: FailureLog,
     notices: Notices,
-    _meter: Meter,
-    _latency_meter: LatencyMeter,
-    _background_log: BackgroundLog,
+    _tasks: [Task; 4],
+    housekeeping: Housekeeping,
 }
 
 impl Server {
@@ -120,12 +117,14 @@ impl Server {
             options.readings =
                 Some(Arc::new(BackgroundReadings::new(options.readings.take(), Arc::clone(&shared.background))));
         }
-        let background_log = BackgroundLog::start(&shared.background)?;
-        options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared.caps))));
-        let (meter, readings) = Meter::start(options.readings.take(), (&shared.caps, &shared.latencies))?;
-        options.readings = Some(readings);
-        let latency_meter = LatencyMeter::start(&shared)?;
         let cpus: Vec<u32> = options.cores.iter().flatten().copied().collect();
+        let housekeeping = Housekeeping::start(cpus.clone())?;
+        let background = knobs::housekeep(&shared.background, &housekeeping);
+        options.knobs = Some(Arc::new(CapKnobs::new(options.knobs.take(), Arc::clone(&shared.caps))));
+        let (bandwidth, readings) =
+            meter::start(options.readings.take(), (&shared.caps, &shared.latencies), &housekeeping);
+        options.readings = Some(readings);
+        let latency = latency_meter::start(&shared, &housekeeping);
         let runtime = Runtime::start(&options)?;
         for (id, thread) in threads.into_iter().enumerate() {
             runtime.adopt(CoreId((id % options.cores.len()) as u16), Box::new(thread));
@@ -133,8 +132,8 @@ impl Server {
         announce(&shared, &inboxes)?;
         let utilization = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
         let authentication = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
-        let failure_log = FailureLog::start(&shared)?;
-        let notices = Notices::start(&shared, runtime.plant_notice())?;
+        let failures = failure_log::start(&shared, &housekeeping);
+        let notices = Notices::start(&shared, runtime.plant_notice(), &housekeeping);
         let distributor = Arc::new(Distributor::new(Arc::clone(&inboxes), Arc::clone(&shared)));
         let has_tls = endpoints.iter().any(|endpoint| endpoint.security != Security::Plain);
         let tls = has_tls.then(|| HandshakeThread::start(Arc::clone(&distributor), cpus)).transpose()?;
@@ -153,11 +152,9 @@ impl Server {
             priorities: Priorities::default(),
             _utilization: utilization,
             _authentication: authentication,
-            _failure_log: failure_log,
             notices,
-            _meter: meter,
-            _latency_meter: latency_meter,
-            _background_log: background_log,
+            _tasks: [failures, bandwidth, latency, background],
+            housekeeping,
         })
     }
 
@@ -170,6 +167,12 @@ impl Server {
             .hosts
             .generated
             .retain(|host| before.hosts.get(host).is_some_and(|old| now.hosts.get(host) == Some(old)));
+    }
+
+    /// The thread for short periodic work.
+    #[must_use]
+    pub fn housekeeping(&self) -> &Housekeeping {
+        &self.housekeeping
     }
 
     /// The listening addresses without TLS.

@@ -93,7 +93,7 @@ impl Services for Shared {
     }
 
     fn note_failure(&self) {
-        self.failure_bell.ring();
+        self.failed.wake();
     }
 
     fn place(&self, hostnqn: &str, subsystem: usize, is_io: bool, here: u16) -> Option<(u16, Option<QueueCount>)> {

@@ -13,6 +13,7 @@ use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_nvmf_proto::subsystems::views::{Restricted, Views};
+use pilotlight_reactor::housekeeping::Waker;
 use pilotlight_storage::Backend;
 use pilotlight_storage::background::control::Background;
 use pilotlight_storage::lease::Lease;
@@ -20,7 +21,6 @@ use pilotlight_storage::reaper::Reaper;
 
 use crate::caps::{Caps, Limit};
 use crate::config::ServerConfig;
-use crate::failure_bell::FailureBell;
 use crate::hosts::Hosts;
 use crate::hosts::authentication_queue::Turns;
 use crate::latency::{Latencies, SocketLatencyStats};
@@ -47,8 +47,8 @@ pub struct Shared {
     pub(crate) reaper: Reaper,
     /// State of the stop.
     pub(crate) stop_state: StopState,
-    /// Signals failed commands.
-    pub failure_bell: FailureBell,
+    /// Woken by failed commands.
+    pub failed: Waker,
     /// Bandwidth caps.
     pub caps: Arc<Caps>,
     /// Sampling of latencies.
@@ -139,7 +139,7 @@ impl Shared {
             hosts: Arc::new(Hosts::new(&config)),
             utilization: Requests::default(),
             authentication: Requests::new(Mutex::default()),
-            failure_bell: FailureBell::default(),
+            failed: Waker::default(),
             caps: Arc::default(),
             latencies: Arc::default(),
             background: Arc::new(Background::new(config.background.clone(), config.io_threads.max(1) as usize)),

@@ -3,19 +3,17 @@
 //! **Counting.** Only while a policy uses such readings: a command then takes the path of capped ones, and its I/O thread
 //! counts it in its bucket, which is added to the limit's counters at most every millisecond (`metered.rs`). Otherwise the
 //! only cost is the branch that tests for caps.
-//! **Windows.** A thread reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
+//! **Windows.** Housekeeping reads the counters every [`WINDOW`]. Bytes count when their command is admitted.
 //! **Numbers.** The machine's sources come first: their number never changes. Latencies of the server follow, then the
 //! sources of each limit: bytes read and written, and for a namespace its latencies (`latency/mod.rs`).
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilotlight_plant::{Cost, ReadingId, Scope, Source, Window};
-use pilotlight_reactor::{Readings, clock};
+use pilotlight_reactor::housekeeping::{Next, Task, Waker};
+use pilotlight_reactor::{Housekeeping, Readings};
 
 use super::metered::{QUANTITIES, count_of};
 use super::{Caps, Entry};
@@ -23,7 +21,7 @@ use crate::latency::{Latencies, reading as latency};
 
 /// Length of a window: the sampling interval of the policy `pass`.
 const WINDOW: Duration = Duration::from_millis(100);
-/// Estimated delay from the end of a window to its value: `FLUSH_NS` and the reading thread.
+/// Estimated delay from the end of a window to its value: `FLUSH_NS` and housekeeping.
 const LAG: Cost = Cost::Assumed(5_000_000);
 
 /// The readings of the machine, if any, and those of the server's namespaces and hosts.
@@ -33,70 +31,50 @@ pub(super) struct CapReadings {
     first: usize,
     caps: Arc<Caps>,
     latencies: Arc<Latencies>,
-    thread: std::thread::Thread,
+    waker: Waker,
 }
 
-/// The thread that reads the counters. Ends when dropped.
-pub struct Meter {
-    caps: Arc<Caps>,
-    is_ended: Arc<AtomicBool>,
-    join: Option<JoinHandle<()>>,
+/// Adds the task that reads the counters, and its readings to those of the machine.
+pub(crate) fn start(
+    machine: Option<Arc<dyn Readings>>,
+    (caps, latencies): (&Arc<Caps>, &Arc<Latencies>),
+    housekeeping: &Housekeeping,
+) -> (Task, Arc<dyn Readings>) {
+    let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
+    let (waker, mut windows, theirs) = (Waker::default(), Windows::default(), Arc::clone(caps));
+    let task = housekeeping.add("bandwidth", &waker, move |now_ns| windows.measure(&theirs, now_ns));
+    let readings = CapReadings { machine, first, caps: Arc::clone(caps), latencies: Arc::clone(latencies), waker };
+    (task, Arc::new(readings))
 }
 
-impl Meter {
-    /// Starts the thread and adds its readings to those of the machine.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub(crate) fn start(
-        machine: Option<Arc<dyn Readings>>,
-        (caps, latencies): (&Arc<Caps>, &Arc<Latencies>),
-    ) -> io::Result<(Self, Arc<dyn Readings>)> {
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(caps));
-        let body = move || measure_until(&ended, &measured);
-        let join = std::thread::Builder::new().name("bandwidth".into()).spawn(body)?;
-        let first = machine.as_ref().map_or(0, |machine| machine.sources().len());
-        let thread = join.thread().clone();
-        let readings = CapReadings { machine, first, caps: Arc::clone(caps), latencies: Arc::clone(latencies), thread };
-        Ok((Self { caps: Arc::clone(caps), is_ended, join: Some(join) }, Arc::new(readings)))
-    }
+/// The window of each limit.
+#[derive(Default)]
+struct Windows {
+    /// Counters at its start; by place, which may get another limit.
+    before: Vec<(Scope, [u64; 2])>,
+    since_ns: Option<u64>,
 }
 
-impl Drop for Meter {
-    fn drop(&mut self) {
-        self.is_ended.store(true, Relaxed);
-        self.caps.set_metered(false);
-        if let Some(join) = self.join.take() {
-            join.thread().unpark();
-            let _ = join.join();
-        }
-    }
-}
-
-fn measure_until(is_ended: &AtomicBool, caps: &Caps) {
-    let mut before: Vec<(Scope, [u64; 2])> = Vec::new(); // by place, which may get another limit
-    let mut since_ns = None;
-    while !is_ended.load(Relaxed) {
+impl Windows {
+    /// Ends the windows at `now_ns` and begins others.
+    fn measure(&mut self, caps: &Caps, now_ns: u64) -> Next {
         if !caps.are_metered() {
-            (since_ns, before) = (None, Vec::new());
-            std::thread::park();
-            continue;
+            *self = Self::default();
+            return Next::Woken;
         }
-        let now_ns = clock::now_ns();
         for (at, entry) in caps.entries().enumerate() {
             let totals = entry.limit.metered().totals();
-            if at == before.len() {
-                before.push((entry.scope, totals));
+            if at == self.before.len() {
+                self.before.push((entry.scope, totals));
                 continue;
             }
-            let (of, last) = std::mem::replace(&mut before[at], (entry.scope, totals));
-            if let Some(since_ns) = since_ns.filter(|_| of == entry.scope && !entry.limit.is_retired()) {
+            let (of, last) = std::mem::replace(&mut self.before[at], (entry.scope, totals));
+            if let Some(since_ns) = self.since_ns.filter(|_| of == entry.scope && !entry.limit.is_retired()) {
                 entry.limit.metered().note(last, totals, now_ns, now_ns.saturating_sub(since_ns));
             }
         }
-        since_ns = Some(now_ns);
-        std::thread::park_timeout(WINDOW);
+        self.since_ns = Some(now_ns);
+        Next::At(now_ns + WINDOW.as_nanos() as u64)
     }
 }
 
@@ -136,7 +114,7 @@ impl Readings for CapReadings {
         self.latencies.server().set_wanted(of_server);
         self.latencies.set_wanted(of_server || of_namespace);
         if caps.set_metered(bytes) {
-            self.thread.unpark();
+            self.waker.wake();
         }
     }
 

@@ -34,7 +34,7 @@ mod bucket;
 mod budget;
 mod knobs;
 mod limit;
-mod meter;
+pub(crate) mod meter;
 mod metered;
 mod thread;
 mod turns;
@@ -42,7 +42,6 @@ mod turns;
 #[cfg(test)]
 mod tests;
 
-use crate::notifier::Notifier;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -52,11 +51,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use arc_swap::ArcSwapOption;
 use pilotlight_plant::Scope;
 use pilotlight_reactor::clock;
+use pilotlight_reactor::housekeeping::Waker;
 
 pub use bucket::Bucket;
 pub use knobs::CapKnobs;
 pub use limit::{Limit, LimitStats, Setter};
-pub use meter::Meter;
 pub use metered::Direction;
 pub use thread::ThreadCaps;
 pub use turns::Claim;
@@ -121,8 +120,8 @@ struct Registry {
     /// Next numbers of namespaces and hosts.
     namespaces: u32,
     hosts_numbered: u32,
-    /// Rung for each new host.
-    on_host: Option<Notifier>,
+    /// Woken for each new host.
+    on_host: Waker,
 }
 
 /// The limit of a host, and its place if it has one.
@@ -242,7 +241,7 @@ impl Caps {
         let scope = Scope::Host(limit.number());
         let place = self.add_entry(&mut registry, scope, &limit, None);
         registry.hosts.insert(nqn.to_owned(), HostLimit { limit: Arc::clone(&limit), place });
-        registry.on_host.iter().for_each(Notifier::notify);
+        registry.on_host.wake();
         limit
     }
 
@@ -251,9 +250,9 @@ impl Caps {
         self.registry().hosts.get(nqn).is_some_and(HostLimit::is_used)
     }
 
-    /// Sets the bell to ring for each new host.
-    pub(crate) fn notify_on_hosts(&self, bell: Option<Notifier>) {
-        self.registry().on_host = bell;
+    /// Sets what each new host wakes.
+    pub(crate) fn notify_on_hosts(&self, waker: Waker) {
+        self.registry().on_host = waker;
     }
 
     /// The hosts that were connected or capped, by name.

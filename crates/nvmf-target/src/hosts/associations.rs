@@ -36,9 +36,9 @@ use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
 use pilotlight_nvmf_proto::services::AssociationRegister;
 use pilotlight_nvmf_proto::subsystems::views::Views;
 use pilotlight_nvmf_proto::unfinished::Unfinished;
+use pilotlight_reactor::housekeeping::Waker;
 
 use crate::config::ControllerIds;
-use crate::notifier::Notifier;
 
 /// All associations, and the queues of all hosts.
 #[derive(Debug, Default)]
@@ -56,8 +56,8 @@ struct Inner {
     reserved: Vec<ControllerIds>,
     /// The last assigned identifier of each range.
     last: HashMap<ControllerIds, u16>,
-    /// Notified of added and removed queues.
-    on_queue: Option<Notifier>,
+    /// Woken by added and removed queues.
+    on_queue: Waker,
 }
 
 /// State of a host.
@@ -95,7 +95,7 @@ impl Associations {
         }
         held.claimed.retain(|other| *other != queue);
         held.queues.push(queue);
-        inner.on_queue.iter().for_each(Notifier::notify);
+        inner.on_queue.wake();
         true
     }
 
@@ -106,12 +106,12 @@ impl Associations {
             host.queues.retain(|other| *other != queue);
             host.claimed.retain(|other| *other != queue);
         });
-        inner.on_queue.iter().for_each(Notifier::notify);
+        inner.on_queue.wake();
     }
 
-    /// Sets the notifier of added and removed queues.
-    pub(crate) fn notify_on_queues(&self, notifier: Option<Notifier>) {
-        self.lock().on_queue = notifier;
+    /// Sets what added and removed queues wake.
+    pub(crate) fn notify_on_queues(&self, waker: Waker) {
+        self.lock().on_queue = waker;
     }
 
     /// The highest class of the queues of each of `threads` I/O threads. Iterates over all queues.

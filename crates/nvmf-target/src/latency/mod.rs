@@ -16,7 +16,7 @@
 //! Without a timestamp the latency starts at the poll, and is counted in [`SocketLatency::unstamped`].
 //!
 //! # Windows
-//! A thread (`server/latency_meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
+//! Housekeeping (`server/latency_meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
 //! by a policy. Memory is fixed: a histogram per I/O thread, and one per such namespace.
 
 pub mod coarse;
@@ -25,9 +25,9 @@ mod sampler;
 pub(crate) mod socket;
 mod stamp;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::thread::Thread;
+
+use pilotlight_reactor::housekeeping::Waker;
 
 pub use reading::{LatencyReading, LatencyWindow};
 pub(crate) use sampler::Sampler;
@@ -35,7 +35,7 @@ pub use socket::{SocketLatency, SocketLatencyStats};
 pub(crate) use stamp::{receive_stamped, set_stamping};
 
 /// Sampling state, and the latency reading of the server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Latencies {
     pub(crate) is_on: AtomicBool,
     /// A policy uses the readings.
@@ -43,19 +43,8 @@ pub struct Latencies {
     /// End of sampling for status readers, in nanoseconds.
     pub(crate) watched_until_ns: AtomicU64,
     server: LatencyReading,
-    pub(crate) meter: OnceLock<Thread>,
-}
-
-impl Default for Latencies {
-    fn default() -> Self {
-        Self {
-            is_on: AtomicBool::new(false),
-            is_wanted: AtomicBool::new(false),
-            watched_until_ns: AtomicU64::new(0),
-            server: LatencyReading::default(),
-            meter: OnceLock::new(),
-        }
-    }
+    /// Of the task that computes the readings.
+    pub(crate) meter: Waker,
 }
 
 impl Latencies {
@@ -69,7 +58,7 @@ impl Latencies {
     /// Sets whether a policy uses latency readings.
     pub(crate) fn set_wanted(&self, is_wanted: bool) {
         if self.is_wanted.swap(is_wanted, Relaxed) != is_wanted {
-            self.wake_meter();
+            self.meter.wake();
         }
     }
 
@@ -78,16 +67,12 @@ impl Latencies {
         self.watched_until_ns.fetch_max(until_ns, Relaxed);
         if !self.are_sampled() {
             self.is_on.store(true, Relaxed);
-            self.wake_meter(); // it ends the sampling
+            self.meter.wake(); // it ends the sampling
         }
     }
 
     /// The server's reading.
     pub(crate) fn server(&self) -> &LatencyReading {
         &self.server
-    }
-
-    fn wake_meter(&self) {
-        self.meter.get().into_iter().for_each(Thread::unpark);
     }
 }

@@ -1,56 +1,34 @@
-//! Logs failed commands: an OS thread reads the counters, so that I/O threads only count.
+//! Logs failed commands: a task of housekeeping reads the counters, so that I/O threads only count.
 //!
-//! The first failure wakes the thread, which logs one line per namespace and status with the number of commands, and then
-//! sleeps for ten seconds. Without failures it sleeps in the kernel.
+//! The first failure wakes the task, which logs one line per namespace and status with the number of commands, and then
+//! rests for ten seconds.
 
-use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use pilotlight_nvmf_proto::subsystems::failures::FailureCount;
+use pilotlight_reactor::Housekeeping;
+use pilotlight_reactor::housekeeping::{Next, Task};
 
 use super::Shared;
 
-/// The running thread. Dropping it logs the remaining failures and ends it.
-pub(super) struct FailureLog {
-    shared: Arc<Shared>,
-    join: Option<JoinHandle<()>>,
+/// Minimum interval of log lines, in nanoseconds.
+const INTERVAL_NS: u64 = 10_000_000_000;
+
+/// Adds the task. Dropping it logs the remaining failures.
+pub(super) fn start(shared: &Arc<Shared>, housekeeping: &Housekeeping) -> Task {
+    let theirs = Arc::clone(shared);
+    housekeeping.add("failures", &shared.failed, move |now_ns| {
+        log(&theirs);
+        Next::NotBefore(now_ns + INTERVAL_NS)
+    })
 }
 
-impl FailureLog {
-    /// Starts the thread.
-    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let theirs = Arc::clone(shared);
-        let join = std::thread::Builder::new().name("failures".into()).spawn(move || run(&theirs))?;
-        shared.failure_bell.set_logger(join.thread().clone());
-        Ok(Self { shared: Arc::clone(shared), join: Some(join) })
-    }
-}
-
-impl Drop for FailureLog {
-    fn drop(&mut self) {
-        self.shared.failure_bell.stop();
-        if let Some(join) = self.join.take() {
-            join.thread().unpark();
-            let _ = join.join();
+fn log(shared: &Shared) {
+    for (nqn, nsid, failures) in shared.failures() {
+        for new in failures.take_new() {
+            let FailureCount { status, cause, commands } = new.count;
+            let (cause, first_lba) = (Some(cause).filter(|cause| !cause.is_empty()), new.first_lba);
+            tracing::warn!(nqn, nsid, status, cause, commands, first_lba, "commands failed");
         }
-    }
-}
-
-fn run(shared: &Shared) {
-    let bell = &shared.failure_bell;
-    loop {
-        bell.wait();
-        for (nqn, nsid, failures) in shared.failures() {
-            for new in failures.take_new() {
-                let FailureCount { status, cause, commands } = new.count;
-                let (cause, first_lba) = (Some(cause).filter(|cause| !cause.is_empty()), new.first_lba);
-                tracing::warn!(nqn, nsid, status, cause, commands, first_lba, "commands failed");
-            }
-        }
-        if bell.is_stopped() {
-            return;
-        }
-        bell.rest();
     }
 }

@@ -1,47 +1,26 @@
-//! Windows of latency: a thread that reads the histograms every 500 ms while a policy uses latency readings.
+//! Windows of latency: a task of housekeeping that reads the histograms every 500 ms while a policy uses latency readings.
 
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
+use std::sync::atomic::Ordering::Relaxed;
 
-use pilotlight_reactor::{Histogram, HistogramSnapshot, clock};
+use pilotlight_reactor::housekeeping::{Next, Task};
+use pilotlight_reactor::{Histogram, HistogramSnapshot, Housekeeping};
 
 use crate::caps::Limit;
 use crate::latency::reading::WINDOW;
 use crate::shared::Shared;
 
-/// The thread. Ends when dropped.
-pub(crate) struct LatencyMeter {
-    shared: Arc<Shared>,
-    is_ended: Arc<AtomicBool>,
-    join: Option<JoinHandle<()>>,
-}
-
-impl LatencyMeter {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let (ended, measured) = (Arc::clone(&is_ended), Arc::clone(shared));
-        let body = move || measure_until(&ended, &measured);
-        let join = std::thread::Builder::new().name("latency".into()).spawn(body)?;
-        let _ = shared.latencies.meter.set(join.thread().clone());
-        Ok(Self { shared: Arc::clone(shared), is_ended, join: Some(join) })
-    }
-}
-
-impl Drop for LatencyMeter {
-    fn drop(&mut self) {
-        self.is_ended.store(true, Relaxed);
-        self.shared.latencies.is_on.store(false, Relaxed);
-        if let Some(join) = self.join.take() {
-            join.thread().unpark();
-            let _ = join.join();
-        }
-    }
+/// Adds the task.
+pub(crate) fn start(shared: &Arc<Shared>, housekeeping: &Housekeeping) -> Task {
+    let (theirs, mut before) = (Arc::clone(shared), Before::default());
+    housekeeping.add("latency", &shared.latencies.meter, move |now_ns| {
+        let latencies = &theirs.latencies;
+        let is_wanted = latencies.is_wanted.load(Relaxed);
+        let is_on = is_wanted || now_ns < latencies.watched_until_ns.load(Relaxed);
+        latencies.is_on.store(is_on, Relaxed);
+        before = if is_wanted { measure(&theirs, &before, now_ns) } else { Before::default() };
+        if is_on { Next::At(now_ns + WINDOW.as_nanos() as u64) } else { Next::Woken }
+    })
 }
 
 /// The histograms at the end of the previous window.
@@ -50,26 +29,6 @@ struct Before {
     server: Option<HistogramSnapshot>,
     /// By number of the namespace.
     namespaces: Vec<(u32, HistogramSnapshot)>,
-}
-
-fn measure_until(is_ended: &AtomicBool, shared: &Shared) {
-    let mut before = Before::default();
-    while !is_ended.load(Relaxed) {
-        let latencies = &shared.latencies;
-        let (is_wanted, now_ns) = (latencies.is_wanted.load(Relaxed), clock::now_ns());
-        let is_watched = now_ns < latencies.watched_until_ns.load(Relaxed);
-        latencies.is_on.store(is_wanted || is_watched, Relaxed);
-        if is_wanted {
-            before = measure(shared, &before, now_ns);
-        } else {
-            before = Before::default();
-        }
-        if is_wanted || is_watched {
-            std::thread::park_timeout(WINDOW);
-        } else {
-            std::thread::park();
-        }
-    }
 }
 
 /// Ends a window at `now_ns`. Returns the start of the next one.

@@ -1,53 +1,51 @@
-//! Notifies the runtime of new hosts (new knobs and sources) and of the classes of I/O threads. An OS thread does that,
+//! Notifies the runtime of new hosts (new knobs and sources) and of the classes of I/O threads. Housekeeping does that,
 //! because I/O threads, which handle Connect, must not wait for the main core.
 //!
-//! A change wakes the thread, which compares the current state with the published one.
+//! A change wakes the task, which compares the current state with the published one.
 
-use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
-use pilotlight_reactor::PlantNotice;
+use pilotlight_reactor::housekeeping::{Next, Task, Waker};
+use pilotlight_reactor::{Housekeeping, PlantNotice};
 
 use super::Shared;
-use crate::notifier::Notifier;
 
-/// Minimum interval of checks, and of retries while the main core's ring is full: one check serves many connections.
-const PAUSE: Duration = Duration::from_millis(1);
+/// Minimum interval of checks, and of retries while the main core's ring is full, in nanoseconds: one check serves many
+/// connections.
+const PAUSE_NS: u64 = 1_000_000;
 /// Retries after which the main core counts as stopped.
 const TRIES: u32 = 1_000;
 
-/// The running thread. Ends when dropped.
+/// The task. Ends when dropped.
 pub(super) struct Notices {
-    shared: Arc<Shared>,
-    notifier: Option<Notifier>,
+    waker: Waker,
     classes: Arc<Mutex<Vec<Option<u8>>>>,
-    join: Option<JoinHandle<()>>,
+    _task: Task,
 }
 
 impl Notices {
-    /// Starts the thread.
-    pub(super) fn start(shared: &Arc<Shared>, notice: PlantNotice) -> io::Result<Self> {
-        let (notifier, receiver) = Notifier::new();
-        let classes = Arc::default();
+    /// Adds the task.
+    pub(super) fn start(shared: &Arc<Shared>, notice: PlantNotice, housekeeping: &Housekeeping) -> Self {
+        let (waker, classes) = (Waker::default(), Arc::default());
         let mut published = Published { classes: Arc::clone(&classes), added: shared.caps.added() };
-        let theirs = Arc::clone(shared);
-        let body = move || {
-            for () in receiver {
-                published.update(&theirs, &notice);
-                std::thread::sleep(PAUSE);
+        let (theirs, again) = (Arc::clone(shared), waker.clone());
+        let mut failed = 0;
+        let call = move |now_ns| {
+            failed = if published.update(&theirs, &notice) { 0 } else { (failed + 1) % TRIES };
+            if failed > 0 {
+                again.wake();
             }
+            Next::NotBefore(now_ns + PAUSE_NS)
         };
-        let join = std::thread::Builder::new().name("notices".into()).spawn(body)?;
-        shared.caps.notify_on_hosts(Some(notifier.clone()));
-        shared.hosts.associations.notify_on_queues(Some(notifier.clone()));
-        Ok(Self { shared: Arc::clone(shared), notifier: Some(notifier), classes, join: Some(join) })
+        let task = housekeeping.add("notices", &waker, call);
+        shared.caps.notify_on_hosts(waker.clone());
+        shared.hosts.associations.notify_on_queues(waker.clone());
+        Self { waker, classes, _task: task }
     }
 
     /// Reports a possible change.
     pub(super) fn notify(&self) {
-        self.notifier.iter().for_each(Notifier::notify);
+        self.waker.wake();
     }
 
     /// The last published class of each I/O thread.
@@ -64,38 +62,25 @@ struct Published {
 }
 
 impl Published {
-    fn update(&mut self, shared: &Shared, notice: &PlantNotice) {
+    /// Publishes what has changed; `false` if the main core's ring is full.
+    fn update(&mut self, shared: &Shared, notice: &PlantNotice) -> bool {
         let added = shared.caps.added();
-        if added != self.added && retry(|| notice.send()) {
+        if added != self.added {
+            if !notice.send() {
+                return false;
+            }
             self.added = added;
         }
         let classes = shared.placement.classes();
         let of = |host: &pilotlight_nvmf_proto::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
         let classes = shared.hosts.associations.classes(shared.counters.len(), of);
         let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
-        if classes != *published && retry(|| notice.send_classes(classes.clone())) {
+        if classes != *published {
+            if !notice.send_classes(classes.clone()) {
+                return false;
+            }
             *published = classes;
         }
-    }
-}
-
-fn retry(send: impl Fn() -> bool) -> bool {
-    (0..TRIES).any(|_| {
-        let is_sent = send();
-        if !is_sent {
-            std::thread::sleep(PAUSE);
-        }
-        is_sent
-    })
-}
-
-impl Drop for Notices {
-    fn drop(&mut self) {
-        self.shared.caps.notify_on_hosts(None);
-        self.shared.hosts.associations.notify_on_queues(None);
-        self.notifier = None;
-        if let Some(join) = self.join.take() {
-            let _ = join.join();
-        }
+        true
     }
 }

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_queue::ArrayQueue;
+use pilotlight_reactor::housekeeping::Waker;
 use pilotlight_reactor::{Histogram, HistogramSnapshot};
 
 pub use super::class::{CLASSES, Class};
@@ -142,7 +142,8 @@ pub struct Background {
     placed: AtomicU32,
     upkeeps: Mutex<Vec<Arc<Upkeep>>>,
     findings: ArrayQueue<(Arc<Upkeep>, Finding)>,
-    logger: OnceLock<Thread>,
+    /// Of the task that logs findings and computes the backlog.
+    pub(super) housekeeping: Waker,
     /// Whether a policy uses the backlog.
     is_backlog_wanted: AtomicBool,
 }
@@ -161,7 +162,7 @@ impl Background {
             placed: AtomicU32::new(0),
             upkeeps: Mutex::default(),
             findings: ArrayQueue::new(FINDINGS),
-            logger: OnceLock::new(),
+            housekeeping: Waker::default(),
             is_backlog_wanted: AtomicBool::new(false),
         }
     }
@@ -268,7 +269,7 @@ impl Background {
     /// Starts or stops the computation of the backlog.
     pub fn want_backlog(&self, wanted: bool) {
         if self.is_backlog_wanted.swap(wanted, Relaxed) != wanted {
-            self.logger.get().iter().for_each(|thread| thread.unpark());
+            self.housekeeping.wake();
         }
     }
 
@@ -345,15 +346,10 @@ impl Background {
         self.overlaps.snapshot()
     }
 
-    /// Queues a finding for the logging thread.
+    /// Queues a finding to log.
     pub fn report(&self, upkeep: &Arc<Upkeep>, finding: Finding) {
         let _ = self.findings.push((Arc::clone(upkeep), finding));
-        self.logger.get().iter().for_each(|thread| thread.unpark());
-    }
-
-    /// Sets the thread that logs findings.
-    pub fn set_logger(&self, thread: Thread) {
-        let _ = self.logger.set(thread);
+        self.housekeeping.wake();
     }
 
     /// Logs the queued findings.

@@ -1,17 +1,15 @@
-//! Knobs and readings of background work: rates and backlog; and the thread that logs findings.
+//! Knobs and readings of background work: rates and backlog; and the task that logs findings.
 //!
 //! Both classes are offered or none, so that the caps of namespaces and hosts, which change at run time, have higher
 //! numbers.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pilotlight_plant::{Cost, Kind, Knob, KnobId, Quantity, ReadingId, Refusal, Scope, Source, Values, Window};
-use pilotlight_reactor::{Knobs, Readings, Refusals, clock};
+use pilotlight_reactor::housekeeping::{Next, Task};
+use pilotlight_reactor::{Housekeeping, Knobs, Readings, Refusals};
 
 use super::control::{Background, CLASSES, Class, FULL_PPM};
 
@@ -140,44 +138,15 @@ impl fmt::Debug for BackgroundReadings {
     }
 }
 
-/// The thread that logs findings and computes the backlog. Ends when dropped.
-pub struct BackgroundLog {
-    is_ended: Arc<AtomicBool>,
-    join: Option<JoinHandle<()>>,
-}
-
-impl BackgroundLog {
-    /// Starts the thread. It sleeps unless there are findings, or a policy uses the backlog.
-    ///
-    /// # Errors
-    /// If the thread cannot be started.
-    pub fn start(background: &Arc<Background>) -> io::Result<Self> {
-        let is_ended = Arc::new(AtomicBool::new(false));
-        let (ended, background) = (Arc::clone(&is_ended), Arc::clone(background));
-        let body = move || {
-            background.set_logger(std::thread::current());
-            while !ended.load(Relaxed) {
-                background.log();
-                if background.is_backlog_wanted() {
-                    background.compute_backlog(clock::now_ns());
-                    std::thread::park_timeout(WINDOW);
-                } else {
-                    std::thread::park();
-                }
-            }
-            background.log();
-        };
-        let join = std::thread::Builder::new().name("background".into()).spawn(body)?;
-        Ok(Self { is_ended, join: Some(join) })
-    }
-}
-
-impl Drop for BackgroundLog {
-    fn drop(&mut self) {
-        self.is_ended.store(true, Relaxed);
-        if let Some(join) = self.join.take() {
-            join.thread().unpark();
-            let _ = join.join();
+/// Adds the task that logs findings, and computes the backlog while a policy uses it.
+pub fn housekeep(background: &Arc<Background>, housekeeping: &Housekeeping) -> Task {
+    let theirs = Arc::clone(background);
+    housekeeping.add("background", &background.housekeeping, move |now_ns| {
+        theirs.log();
+        if !theirs.is_backlog_wanted() {
+            return Next::Woken;
         }
-    }
+        theirs.compute_backlog(now_ns);
+        Next::At(now_ns + WINDOW.as_nanos() as u64)
+    })
 }
