@@ -173,13 +173,13 @@ fn run_until_stopped(
     signals: &mut SignalActions,
     args: &ServeArgs,
     machine: &Machine,
-    (admin, announcer): (&Admin, &Announcer),
+    (admin, announcer): (&Arc<Admin>, &Announcer),
     control: Option<&Listener>,
 ) -> anyhow::Result<ForcedExit> {
     thread::scope(|scope| {
         let answering = control.map(|control| {
             let answer = || {
-                if let Err(error) = control.run(admin) {
+                if let Err(error) = control.run(admin.as_ref()) {
                     warn!("the control socket has failed: {error}");
                 }
             };
@@ -190,10 +190,7 @@ fn run_until_stopped(
         let watching = watching.context("cannot start a thread that watches the power budget")?;
         let limiting = thread::Builder::new().name("limit".to_owned()).spawn_scoped(scope, || admin.watch_limit());
         let limiting = limiting.context("cannot start a thread for deadlines of the budget")?;
-        let dividing = admin
-            .divides_energy()
-            .then(|| thread::Builder::new().name("energy".to_owned()).spawn_scoped(scope, || admin.watch_energy()));
-        let dividing = dividing.transpose().context("cannot start a thread that divides energy among hosts")?;
+        let dividing = admin.watch_energy();
         let reloading = handle_signals(scope, || signals.next(), || reload(args, machine, admin, announcer));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         notify::stopping(admin.drain_timeout() + forced_exit::GRACE + forced_exit::RESTORE);
@@ -206,7 +203,7 @@ fn run_until_stopped(
         let _ = reloading.join();
         let _ = watching.join();
         let _ = limiting.join();
-        dividing.into_iter().for_each(|dividing| _ = dividing.join());
+        drop(dividing);
         forced_exit.context("cannot start a thread for the end of the server")
     })
 }

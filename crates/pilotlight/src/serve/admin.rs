@@ -55,7 +55,6 @@ pub(super) struct Admin {
     drain_timeout: Duration,
     store: Store,
     watch: Watch,
-    energy_watch: Watch,
     energy: energy::Energy,
     /// The last time the configuration was read again.
     reloaded: Mutex<ReloadFacts>,
@@ -105,7 +104,6 @@ impl Admin {
             drain_timeout: loaded.config.limits.drain_timeout,
             store: Store::at(loaded.operation.state_file.clone()),
             watch: Watch::default(),
-            energy_watch: Watch::default(),
             energy: energy::Energy::default(),
             reloaded: Mutex::new(ReloadFacts { is_good: true, taken_s: facts::unix_s() }),
             started_s: facts::unix_s(),

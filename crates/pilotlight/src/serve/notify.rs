@@ -1,7 +1,8 @@
 //! Notifications to systemd (`sd_notify(3)`): ready, reloading, stopping, and the watchdog.
 //!
 //! *Watchdog.* With `WatchdogSec=`, a keep-alive is sent four times in its period, if every reactor that is awake has completed a
-//! loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent.
+//! loop since the last one. A reactor that sleeps counts as alive and is not woken. Without systemd nothing is sent. The thread is
+//! not that of housekeeping: a send may wait for systemd, and a server whose hosts are served is not restarted because housekeeping is late.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;

@@ -12,7 +12,7 @@ use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, ServerError, ServerStats,
 };
 use pilotlight_plant::{Component, Goals, Policy, Source, Unreachable, Unsupported, View};
-use pilotlight_reactor::RuntimeStats;
+use pilotlight_reactor::{Housekeeping, RuntimeStats};
 use pilotlight_storage::Access;
 use pilotlight_storage::background::control::Class;
 
@@ -76,6 +76,10 @@ pub(super) trait Running: Send + Sync {
     }
     /// Lets this policy decide from now on.
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported>;
+    /// The thread for short periodic work; `None` in tests.
+    fn housekeeping(&self) -> Option<&Housekeeping> {
+        None
+    }
     /// Sends this to it and to later policies.
     fn set_goals(&self, goals: Goals);
     /// No budget exceeds this limit, in microwatts, from now on. Waits for nothing but other goals.

@@ -12,7 +12,7 @@ use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
 };
 use pilotlight_plant::{Component, Goals, Policy, Scope, Source, Tolerance, Unreachable, Unsupported, View};
-use pilotlight_reactor::{Idle, RuntimeOptions, RuntimeStats};
+use pilotlight_reactor::{Housekeeping, Idle, RuntimeOptions, RuntimeStats};
 use pilotlight_storage::background::control::Class;
 use pilotlight_storage::{Access, MemoryBudget, open_by};
 
@@ -197,6 +197,10 @@ impl Running for MeteredServer {
 
     fn runtime_stats(&self) -> RuntimeStats {
         self.server.runtime_stats()
+    }
+
+    fn housekeeping(&self) -> Option<&Housekeeping> {
+        Some(self.server.housekeeping())
     }
 
     fn set_policy(&self, policy: Box<dyn Policy>) -> Result<(), Unsupported> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use pilotlight_nvmf_target::NamespaceUsage;
 use pilotlight_nvmf_target::hosts::usage::Counts;
 use pilotlight_power::shares::{Idle, Rule, Use, deal, divide};
-use pilotlight_reactor::keep_off;
+use pilotlight_reactor::housekeeping::{Next, Task, Waker};
 
 use super::Admin;
 use crate::config::format_idle;
@@ -67,21 +67,21 @@ struct Counters {
 }
 
 impl Admin {
-    /// Divides energy once a second until [`Admin::stop_watching`].
-    pub(in crate::serve) fn watch_energy(&self) {
-        let cpus: Vec<u32> = self.state().operation.reactors.cores.iter().flatten().copied().collect();
-        keep_off(&cpus);
+    /// Divides energy once a second until the result is dropped; `None` if that is disabled.
+    pub(in crate::serve) fn watch_energy(self: &Arc<Self>) -> Option<Task> {
+        // a change needs a restart, and housekeeping must not wait for the state during a reload
+        let idle = self.state().operation.energy_shares?;
+        let housekeeping = self.server.housekeeping()?;
         if let Some((counters, power)) = self.energy_look() {
             self.energy.lock().begin(&counters, &power);
         }
-        while self.energy_watch.wait(Some(WINDOW)) {
-            self.divide_energy();
-        }
-    }
-
-    /// Whether energy is to be divided. A change needs a restart.
-    pub(in crate::serve) fn divides_energy(&self) -> bool {
-        self.state().operation.energy_shares.is_some()
+        let (admin, waker) = (Arc::clone(self), Waker::default());
+        let task = housekeeping.add("energy", &waker, move |now_ns| {
+            admin.divide_energy(idle);
+            Next::At(now_ns + WINDOW.as_nanos() as u64)
+        });
+        waker.wake();
+        Some(task)
     }
 
     fn energy_look(&self) -> Option<(Arc<Counters>, PowerFacts)> {
@@ -94,9 +94,8 @@ impl Admin {
         Some((Arc::new(counters), power))
     }
 
-    fn divide_energy(&self) {
+    fn divide_energy(&self, idle: Idle) {
         let Some((counters, power)) = self.energy_look() else { return };
-        let idle = self.state().operation.energy_shares.unwrap_or_default();
         self.energy.lock().add(&counters, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
     }
 

@@ -51,7 +51,7 @@ impl Watch {
     }
 
     /// Waits for a change of goals or a timeout; `false` at the end.
-    pub(super) fn wait(&self, longest: Option<Duration>) -> bool {
+    fn wait(&self, longest: Option<Duration>) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if !state.is_stopped && !state.is_changed {
             state = match longest {
@@ -79,10 +79,9 @@ impl Admin {
         while self.watch.wait(self.check_budget_state()) {}
     }
 
-    /// Ends [`Admin::watch_budget`], [`Admin::watch_energy`] and [`Admin::watch_limit`].
+    /// Ends [`Admin::watch_budget`] and [`Admin::watch_limit`].
     pub(in crate::serve) fn stop_watching(&self) {
         self.watch.note(|state| state.is_stopped = true);
-        self.energy_watch.note(|state| state.is_stopped = true);
         self.stop_limit();
     }
 
