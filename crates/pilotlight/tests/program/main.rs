@@ -26,5 +26,6 @@ mod save;
 mod security;
 mod signals;
 mod streams;
+mod threads;
 mod top;
 mod trace;
