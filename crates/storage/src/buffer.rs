@@ -34,7 +34,6 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::mapping::Mapping;
 
@@ -57,14 +56,6 @@ const NONE: u32 = u32::MAX;
 
 /// The order of a chunk that is in no list, having no page free.
 const FULL: u8 = ORDERS as u8;
-
-/// Dropped buffers of this process; see [`lost_buffers`].
-static LOST: AtomicU64 = AtomicU64::new(0);
-
-/// Buffers of this process that were dropped instead of freed: 0 unless a thread panicked.
-pub fn lost_buffers() -> u64 {
-    LOST.load(Ordering::Relaxed)
-}
 
 /// Memory for one command's data, until [`BufferPool::free`].
 ///
@@ -122,7 +113,6 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     #[inline]
     fn drop(&mut self) {
-        LOST.fetch_add(1, Ordering::Relaxed);
         assert!(
             std::thread::panicking(),
             "a buffer of {} bytes was dropped, which loses its memory: return it with BufferPool::free",
