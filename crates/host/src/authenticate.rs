@@ -41,16 +41,6 @@ pub(crate) fn authenticate(
     }
 }
 
-impl Connection {
-    /// Authenticates an authenticated queue again, for tests of a target.
-    ///
-    /// # Errors
-    /// The target refuses it.
-    pub fn authenticate(&mut self, config: &Arc<Config>, t_id: u16) -> Result<Option<RetainedPsk>, HostError> {
-        authenticate(self, config, t_id)
-    }
-}
-
 fn send(connection: &mut Connection, message: &[u8]) -> Result<(), HostError> {
     let sqe = AuthenticationCmd::encode(fctype::AUTHENTICATION_SEND, message.len() as u32);
     connection.execute("Authentication Send", sqe, message, &mut []).map(drop)

@@ -4,6 +4,9 @@
 //! for all connections of a thread), events parsed in place; [`Connection::flush`] then sends all pending PDUs in one
 //! `sendmsg`. [`Connection::execute`] and [`Connection::wait`] poll until one command has completed.
 
+#[cfg(feature = "testing")]
+mod testing;
+
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +24,8 @@ use crate::clock;
 use crate::error::{HostError, Violation};
 use crate::link::{Deadline, Link, wait_for};
 use crate::queue::{Buffers, Completed, Queue, Terms, Transfer};
-use crate::socket_limits::{Pieces, SocketLimits};
+#[cfg(feature = "testing")]
+use crate::socket_limits::Pieces;
 use crate::transmit::MAX_SLICES;
 
 /// Recommended bytes of the scratch buffer of [`Connection::poll`]: holds a batch of a deep queue and fits a core's
@@ -119,6 +123,7 @@ pub struct Connection {
     stash: VecDeque<(Completed, Vec<u8>)>,
     scratch: Vec<u8>,
     /// Lengths of pieces, if PDUs are sent in pieces.
+    #[cfg(feature = "testing")]
     pieces: Option<Pieces>,
 }
 
@@ -136,23 +141,6 @@ impl Connection {
         let timeout = Duration::from_millis(sizes.timeout_ms);
         let stream = TcpStream::connect_timeout(&addr, timeout).map_err(|e| unreachable_target(addr, e))?;
         Self::over(stream, tls, handshake, sizes)
-    }
-
-    /// Like [`Connection::open`], with limits of the socket; `seed` is for the random lengths of pieces.
-    ///
-    /// # Errors
-    /// As [`Connection::open`], and if the system refuses the size of a buffer.
-    pub fn open_limited(
-        addr: SocketAddr,
-        tls: Option<&ClientConfig>,
-        (socket_limits, seed): (&SocketLimits, u64),
-        handshake: &Handshake,
-        sizes: &Sizes,
-    ) -> Result<Self, HostError> {
-        let timeout = Duration::from_millis(sizes.timeout_ms);
-        let stream = socket_limits.connect(addr, timeout).map_err(|e| unreachable_target(addr, e))?;
-        let pieces = socket_limits.piece.map(|most| Pieces::new(most, seed));
-        Ok(Self { pieces, ..Self::over(stream, tls, handshake, sizes)? })
     }
 
     /// Exchanges ICReq and ICResp on an open TCP connection, after a TLS handshake if there is a configuration for one.
@@ -176,16 +164,9 @@ impl Connection {
             timeout_ms: sizes.timeout_ms,
             stash: VecDeque::new(),
             scratch: Vec::new(),
+            #[cfg(feature = "testing")]
             pieces: None,
         })
-    }
-
-    /// Uses other TLS keys for what is sent from now on, for tests of a target.
-    ///
-    /// # Errors
-    /// The session has failed.
-    pub fn update_key(&mut self) -> Result<(), HostError> {
-        self.link.update_key()
     }
 
     /// The queue pair.
@@ -208,29 +189,28 @@ impl Connection {
             self.send_term_req(&e);
             return Err(e);
         }
+        #[cfg(feature = "testing")]
         self.queue.pump(received == 0);
         Ok(received)
     }
 
-    /// Sends pending PDUs until the socket's buffer is full; with [`SocketLimits::piece`] the next piece.
+    /// Sends pending PDUs until the socket's buffer is full.
     ///
     /// # Errors
     /// The connection is closed.
     #[inline]
     pub fn flush(&mut self) -> Result<(), HostError> {
+        #[cfg(feature = "testing")]
+        if self.pieces.is_some() && !self.queue.transmit.is_empty() {
+            return self.send_piece();
+        }
         while !self.queue.transmit.is_empty() {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let (transmit, arena) = (&self.queue.transmit, &self.queue.arena);
-            let n = match &mut self.pieces {
-                None => transmit.slices(arena, &mut slices),
-                Some(pieces) => transmit.piece(arena, pieces.next_len(), &mut slices),
-            };
+            let n = transmit.slices(arena, &mut slices);
             match self.link.send(&slices[..n])? {
                 Some(sent) => self.queue.transmit.consume(sent),
                 None => return Ok(()),
-            }
-            if self.pieces.is_some() {
-                return Ok(());
             }
         }
         self.link.flush()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pilotlight_auth::tls::RetainedPsk;
-use pilotlight_auth::{Concatenation, Config, Policy};
+use pilotlight_auth::{Concatenation, Config};
 use pilotlight_nvme::Sqe;
 use pilotlight_nvme::command::opcode::admin;
 use pilotlight_nvme::fabrics::{
@@ -22,6 +22,7 @@ use crate::error::HostError;
 use crate::info::{ControllerInfo, DiscoveryEntry, NamespaceInfo, u64_at};
 use crate::link::TlsOptions;
 use crate::queue::Buffers;
+#[cfg(feature = "testing")]
 use crate::socket_limits::SocketLimits;
 
 /// Entries of the admin queue, as in Linux.
@@ -51,6 +52,7 @@ pub struct ConnectOptions {
     /// Timeout of every wait, in milliseconds.
     pub timeout_ms: u64,
     /// Limits of the sockets of I/O queues.
+    #[cfg(feature = "testing")]
     pub socket_limits: SocketLimits,
     /// Secrets and policy, for a target that requires authentication. The NQNs above take the place of those in it. With
     /// [`Concatenation::New`](pilotlight_auth::Concatenation) in the policy, and without a key below, authentication generates the key.
@@ -73,6 +75,7 @@ impl ConnectOptions {
             kato_ms: 0,
             disable_sq_flow: true,
             timeout_ms: 10_000,
+            #[cfg(feature = "testing")]
             socket_limits: SocketLimits::default(),
             authentication: None,
             tls: None,
@@ -179,9 +182,10 @@ impl Controller {
     ///
     /// # Errors
     /// The target refuses it, or the options have no secret.
+    #[cfg(feature = "testing")]
     pub fn replace_tls_key(&mut self) -> Result<(), HostError> {
         let config = self.options.authentication.as_ref().ok_or(HostError::AuthenticationRequired)?;
-        let policy = Policy { concatenation: Concatenation::Replace, ..config.policy.clone() };
+        let policy = pilotlight_auth::Policy { concatenation: Concatenation::Replace, ..config.policy.clone() };
         let config = Arc::new(Config { policy, ..self.options.authentication_config(config) });
         let psk = authenticate(&mut self.admin, &config, 0)?;
         self.options.tls = psk.map(TlsOptions::generated);
@@ -390,6 +394,13 @@ impl Controller {
         Ok(connection)
     }
 
+    #[cfg(not(feature = "testing"))]
+    fn open(&self, sizes: &Sizes, _qid: u16) -> Result<Connection, HostError> {
+        let ConnectOptions { addr, handshake, .. } = &self.options;
+        Connection::open(*addr, self.options.tls_config()?.as_ref(), handshake, sizes)
+    }
+
+    #[cfg(feature = "testing")]
     fn open(&self, sizes: &Sizes, qid: u16) -> Result<Connection, HostError> {
         let ConnectOptions { addr, handshake, socket_limits, .. } = &self.options;
         let tls = self.options.tls_config()?;

@@ -4,13 +4,13 @@
 //!
 //! | layer | modules | purpose |
 //! |---|---|---|
-//! | bytes | [`receiver`], `transmit`, `outstanding` | PDUs from and to a byte stream; outstanding R2Ts |
+//! | bytes | [`receiver`], `transmit`, `h2c_frame` | PDUs from and to a byte stream |
 //! | queue pair | [`Queue`] | commands and their slots; checks every PDU of a target; no socket, no clock |
 //! | socket | [`Connection`] | handshake, one `recv` and one `sendmsg` a batch; synchronous commands |
 //! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
 //! | verification | [`pattern`], [`ledger`] | self-describing blocks; the generations that each block may hold |
 //! | load | [`load`], [`schedule`] | the load generator |
-//! | tests | [`SocketLimits`] | small socket buffers and segments |
+//! | tests (feature `testing`) | `connection/testing`, `socket_limits`, `outstanding` | small socket buffers and segments; R2Ts in any order; new TLS keys |
 #![forbid(unsafe_code)]
 
 mod authenticate;
@@ -18,16 +18,19 @@ pub mod clock;
 mod connection;
 mod controller;
 mod error;
+mod h2c_frame;
 mod info;
 pub mod ledger;
 mod link;
 pub mod load;
+#[cfg(feature = "testing")]
 mod outstanding;
 pub mod pattern;
 mod queue;
 pub mod receiver;
 pub mod rng;
 pub mod schedule;
+#[cfg(feature = "testing")]
 mod socket_limits;
 mod transmit;
 pub mod units;
@@ -37,6 +40,8 @@ pub use controller::{ConnectOptions, Controller, QueueSpec, discover};
 pub use error::{HostError, Violation};
 pub use info::{ControllerInfo, DiscoveryEntry, NamespaceInfo};
 pub use link::{Key, TlsOptions};
+#[cfg(feature = "testing")]
 pub use outstanding::R2tOrder;
 pub use queue::{Buffers, Completed, Queue, Terms, Transfer};
+#[cfg(feature = "testing")]
 pub use socket_limits::SocketLimits;

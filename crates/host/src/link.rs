@@ -29,19 +29,32 @@ pub struct TlsOptions {
     pub key: Key,
     /// How keys of sessions are derived from it.
     pub derivation: Derivation,
-    /// NQN in the identity, for tests of a target; `None` for that of the host.
+    /// NQN in the identity; `None` for that of the host.
+    #[cfg(feature = "testing")]
     pub as_host: Option<String>,
 }
 
 impl TlsOptions {
+    /// Keys of sessions are derived from `key` as specified.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        Self {
+            key,
+            derivation: Derivation::Specification,
+            #[cfg(feature = "testing")]
+            as_host: None,
+        }
+    }
+
     /// With a generated key.
     pub(crate) fn generated(psk: RetainedPsk) -> Self {
-        Self { key: Key::Generated(psk), derivation: Derivation::Specification, as_host: None }
+        Self::new(Key::Generated(psk))
     }
 
     /// What a host with this NQN offers to a subsystem.
     pub(crate) fn config(&self, hostnqn: &str, subnqn: &str) -> Result<ClientConfig, HostError> {
         let unusable = |error: &dyn std::fmt::Display| HostError::Unsupported(format!("TLS key: {error}"));
+        #[cfg(feature = "testing")]
         let hostnqn = self.as_host.as_deref().unwrap_or(hostnqn);
         let offered = match &self.key {
             Key::Configured(key) => key.offer(hostnqn, subnqn, self.derivation).map(Vec::from),
@@ -202,7 +215,8 @@ impl Link {
         Ok(())
     }
 
-    /// Requests that the peer sends with other keys after this side does, for tests.
+    /// Requests that the peer sends with other keys after this side does.
+    #[cfg(feature = "testing")]
     pub(crate) fn update_key(&mut self) -> Result<(), HostError> {
         let Some(session) = &mut self.tls else { return Ok(()) };
         session.update_key().map_err(|error| lost(error, "updating the key"))

@@ -10,12 +10,14 @@
 
 use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::digest::digest;
-use pilotlight_nvme::pdu::{CapsuleCmd, Digests, FatalError, PduType, data_offset};
+use pilotlight_nvme::pdu::{CapsuleCmd, Digests, PduType, data_offset};
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::IntoBytes;
 
 use crate::error::{HostError, Violation};
-use crate::outstanding::{H2CFrame, OutstandingR2ts, R2tOrder};
+use crate::h2c_frame::H2CFrame;
+#[cfg(feature = "testing")]
+use crate::outstanding::{OutstandingR2ts, R2tOrder};
 use crate::receiver::{DataPiece, Event, Receiver, TransferRequest};
 use crate::transmit::Transmit;
 
@@ -98,6 +100,7 @@ pub struct Queue {
     receiver: Receiver,
     /// Pending PDUs.
     pub(crate) transmit: Transmit,
+    #[cfg(feature = "testing")]
     outstanding: OutstandingR2ts,
     slots: Vec<Slot>,
     free: Vec<u16>,
@@ -117,6 +120,7 @@ impl Queue {
             terms,
             receiver: Receiver::new(terms.digests, terms.hpda),
             transmit: Transmit::with_capacity(depth_n * 256, depth_n * 8),
+            #[cfg(feature = "testing")]
             outstanding: OutstandingR2ts::new(depth_n * terms.max_r2t.min(16) as usize),
             slots: vec![FREE; depth_n],
             free: (0..depth).rev().collect(),
@@ -171,12 +175,14 @@ impl Queue {
         change(&mut self.terms);
     }
 
-    /// Sets the order of H2CData PDUs, for tests.
+    /// Sets the order of H2CData PDUs.
+    #[cfg(feature = "testing")]
     pub fn set_r2t_order(&mut self, order: R2tOrder) {
         self.outstanding.set_order(order);
     }
 
     /// The most R2Ts that one command has had outstanding with [`R2tOrder::Shuffled`].
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn max_outstanding_r2ts(&self) -> u32 {
         self.outstanding.max_outstanding()
@@ -298,6 +304,7 @@ impl Queue {
     }
 
     /// Queues data for R2Ts held by [`R2tOrder::Shuffled`]; called once per poll, `idle` if nothing arrived.
+    #[cfg(feature = "testing")]
     #[inline]
     pub fn pump(&mut self, idle: bool) {
         if self.outstanding.is_empty() {
@@ -310,7 +317,10 @@ impl Queue {
 
     /// Whether R2Ts are held, so that polling must continue although nothing arrives.
     pub(crate) fn has_held_r2ts(&self) -> bool {
-        !self.outstanding.is_empty()
+        #[cfg(feature = "testing")]
+        return !self.outstanding.is_empty();
+        #[cfg(not(feature = "testing"))]
+        false
     }
 
     #[inline]
@@ -371,7 +381,6 @@ impl Queue {
     }
 
     fn ready_to_transfer(&mut self, request: TransferRequest) -> Result<(), Violation> {
-        let max_r2t = self.terms.max_r2t;
         let slot = self.in_flight_slot(request.cid)?;
         let Transfer::Out(len) = slot.transfer else {
             return Err(Violation::sequence("R2T for a command that writes nothing"));
@@ -383,11 +392,10 @@ impl Queue {
             return Err(Violation::range("R2Ts for more than the command's data"));
         }
         slot.moved += request.len;
+        #[cfg(feature = "testing")]
         let all_requested = slot.moved == len;
-        if self.outstanding.outstanding(request.cid) >= max_r2t {
-            return Err(Violation { fes: FatalError::LimitExceeded, fei: 0, what: "more R2Ts than MAXR2T allows" });
-        }
-        if self.outstanding.hold(request, all_requested, max_r2t) {
+        #[cfg(feature = "testing")]
+        if self.hold(request, all_requested)? {
             return Ok(());
         }
         let mut rest = request;
@@ -395,6 +403,17 @@ impl Queue {
             self.push_h2c(&frame);
         }
         Ok(())
+    }
+
+    /// Holds an R2T for [`R2tOrder::Shuffled`]; false if its data must be sent at once, which leaves none outstanding.
+    #[cfg(feature = "testing")]
+    fn hold(&mut self, request: TransferRequest, all_requested: bool) -> Result<bool, Violation> {
+        let max_r2t = self.terms.max_r2t;
+        if self.outstanding.outstanding(request.cid) >= max_r2t {
+            let fes = pilotlight_nvme::pdu::FatalError::LimitExceeded;
+            return Err(Violation { fes, fei: 0, what: "more R2Ts than MAXR2T allows" });
+        }
+        Ok(self.outstanding.hold(request, all_requested, max_r2t))
     }
 
     fn push_h2c(&mut self, frame: &H2CFrame) {
@@ -417,6 +436,7 @@ impl Queue {
         *slot = FREE;
         self.free.push(cid);
         self.in_flight -= 1;
+        #[cfg(feature = "testing")]
         self.outstanding.remove(cid);
         let start = usize::from(cid) * self.stride;
         &self.arena[start..start + read]

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use pilotlight_nvme::command::opcode::io;
-use pilotlight_nvme::pdu::{C2HData, CapsuleResp, Flags, R2T};
+use pilotlight_nvme::pdu::{C2HData, CapsuleResp, FatalError, Flags, R2T};
 use zerocopy::little_endian::U16;
 
 use super::*;

@@ -82,6 +82,7 @@ impl Transmit {
     }
 
     /// Like [`Transmit::slices`], at most `most` bytes.
+    #[cfg(feature = "testing")]
     pub(crate) fn piece<'a>(&'a self, arena: &'a [u8], most: usize, out: &mut [IoSlice<'a>; MAX_SLICES]) -> usize {
         let (mut left, mut used) = (most, 0);
         for s in self.segments[self.next..].iter().take(MAX_SLICES) {

@@ -159,7 +159,8 @@ impl Memory {
         self.refused
     }
 
-    /// Charged bytes: for tests.
+    /// Charged bytes.
+    #[cfg(any(test, feature = "testing"))]
     #[must_use]
     pub fn charged(&self) -> usize {
         self.reserved_used + self.shared_used

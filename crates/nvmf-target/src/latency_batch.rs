@@ -26,7 +26,7 @@ const GROUPS: usize = 64;
 pub enum Clock {
     /// The system's clock.
     Monotonic,
-    /// The time of the poll's start, for tests with simulated time.
+    /// The time of the poll's start, for a caller with simulated time.
     Simulated,
 }
 

@@ -20,7 +20,7 @@ mod services;
 pub mod shared;
 pub mod stats;
 mod stop_state;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub mod testing;
 pub mod thread;
 pub mod tls;

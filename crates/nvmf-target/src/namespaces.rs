@@ -262,7 +262,8 @@ impl Namespaces {
         self.unchecked = self.entries.iter().any(is_retired);
     }
 
-    /// Number of entries, which each poll may visit: for tests.
+    /// Number of entries, which each poll may visit.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn entries(&self) -> usize {
         self.entries.len()

@@ -219,8 +219,8 @@ impl Server {
         self.runtime.bottleneck()
     }
 
-    /// Makes I/O threads record the work in progress at moves: for tests, because it takes time.
-    #[doc(hidden)]
+    /// Makes I/O threads record the work in progress at moves.
+    #[cfg(feature = "testing")]
     pub fn record_moves(&self) {
         self.shared.record_moves();
     }

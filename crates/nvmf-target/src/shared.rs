@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -60,7 +60,8 @@ pub struct Shared {
     pub(crate) state: Mutex<State>,
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) connections: AtomicU32,
-    pub(crate) records_moves: AtomicBool,
+    #[cfg(feature = "testing")]
+    pub(crate) records_moves: std::sync::atomic::AtomicBool,
     pub(crate) started: Instant,
 }
 
@@ -149,7 +150,8 @@ impl Shared {
             stop_state: StopState::default(),
             counters: (0..config.io_threads.max(1)).map(|_| Arc::new(Counters::default())).collect(),
             connections: AtomicU32::new(0),
-            records_moves: AtomicBool::new(false),
+            #[cfg(feature = "testing")]
+            records_moves: false.into(),
             started: Instant::now(),
             config,
         };
@@ -207,13 +209,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether I/O threads record the work in progress at moves: for tests.
+    /// Whether I/O threads record the work in progress at moves.
+    #[cfg(feature = "testing")]
     #[must_use]
     pub fn records_moves(&self) -> bool {
         self.records_moves.load(Relaxed)
     }
 
     /// Enables recording of the work in progress at moves.
+    #[cfg(feature = "testing")]
     pub(crate) fn record_moves(&self) {
         self.records_moves.store(true, Relaxed);
     }

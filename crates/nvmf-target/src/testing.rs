@@ -28,7 +28,9 @@ use crate::shared::Shared;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
 use crate::thread::stream::Accepted;
-use crate::thread::{TargetThread, ThreadParts, Usage};
+use crate::thread::{TargetThread, ThreadParts};
+
+pub use crate::thread::testing::Usage;
 
 /// The subsystem, with namespace 1.
 pub const NQN: &str = "nqn.2014-08.org.pilotlight:bench";
@@ -284,8 +286,8 @@ impl Bench {
 
     /// Connections checked by barriers of reconnecting hosts.
     #[must_use]
-    pub fn barrier_looks(&self) -> u64 {
-        self.thread.barrier_looks()
+    pub fn barrier_checks(&self) -> u64 {
+        self.thread.barrier_checks()
     }
 
     /// Entries of namespaces that the I/O thread visits in a poll.

@@ -19,6 +19,8 @@ mod socket;
 pub mod stream;
 mod sweep;
 mod tasks;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 mod wait;
 
 use std::collections::VecDeque;
@@ -55,7 +57,6 @@ use crate::stats::Counters;
 use crate::thread::acks::Ack;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
-use crate::thread::moves::InProgress;
 use crate::thread::stream::{Accepted, Stream};
 
 /// Completions collected in one poll.
@@ -88,8 +89,9 @@ pub struct TargetThread {
     /// Work on every connection.
     sweeps: VecDeque<Sweep>,
     check: Check,
-    /// Connections checked by barriers: for tests.
-    barrier_looks: u64,
+    /// Connections checked by barriers.
+    #[cfg(feature = "testing")]
+    barrier_checks: u64,
     /// OS thread and time of the last poll.
     os_thread: usize,
     polled_ns: u64,
@@ -97,22 +99,6 @@ pub struct TargetThread {
     idle: bool,
     /// There is work that needs polling: no message, socket or timer signals it.
     has_work: bool,
-}
-
-/// Resource usage of an I/O thread.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Usage {
-    /// Connections, including ended ones with requests in the backends.
-    pub connections: u32,
-    /// I/O commands in progress.
-    pub commands: u32,
-    /// Outstanding buffers.
-    pub buffers: usize,
-    /// Bytes charged to queues.
-    pub charged: usize,
-    /// Requests in the backends.
-    pub in_backends: usize,
 }
 
 /// Parameters of an I/O thread.
@@ -167,7 +153,8 @@ impl TargetThread {
             draining: false,
             sweeps: VecDeque::new(),
             check: Check::default(),
-            barrier_looks: 0,
+            #[cfg(feature = "testing")]
+            barrier_checks: 0,
             os_thread: 0,
             polled_ns: 0,
             idle: false,
@@ -177,58 +164,16 @@ impl TargetThread {
         Ok(thread)
     }
 
-    /// Current resource usage, checked against its bounds: for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        self.sockets.iter().flatten().for_each(|socket| socket.conn.assert_bounded());
-        let memory = &self.resources.memory;
-        let in_backends = self.resources.namespaces.in_flight();
-        let commands = self.sockets.iter().flatten().map(|socket| socket.conn.pair.requests_in_progress()).sum();
-        assert_eq!(self.in_progress, commands, "the counter of commands in progress");
-        let buffers = memory.pool.outstanding();
-        Usage { connections: self.open, commands, buffers, charged: memory.charged(), in_backends }
-    }
-
-    /// Whether a message waits for this thread: for tests.
-    pub(crate) fn has_messages(&self) -> bool {
-        !self.inbox.is_empty()
-    }
-
-    /// Entries of namespaces: for tests.
-    pub(crate) fn namespace_entries(&self) -> usize {
-        self.resources.namespaces.entries()
-    }
-
-    /// Connections checked by barriers: for tests.
-    pub(crate) fn barrier_looks(&self) -> u64 {
-        self.barrier_looks
-    }
-
-    /// Whether the last poll found no work and no due deadline: for tests.
-    pub(crate) fn was_idle(&self) -> bool {
-        self.idle
-    }
-
-    /// Work in progress: for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn in_progress(&self) -> InProgress {
-        let mut sum = InProgress { in_backends: self.resources.namespaces.in_flight() as u64, ..InProgress::default() };
-        for one in self.sockets.iter().flatten().map(|socket| socket.conn.in_progress()) {
-            sum.partial_pdus += one.partial_pdus;
-            sum.open_r2ts += one.open_r2ts;
-            sum.unfinished_sends += one.unfinished_sends;
-        }
-        sum
-    }
-
     /// Records the first poll on another OS thread.
     #[cold]
     fn note_move(&mut self, os_thread: usize, now_ns: u64) {
         if self.os_thread != 0 {
-            let found = self.resources.shared.records_moves().then(|| self.in_progress());
-            self.resources.accounting.counters.moves.moved(now_ns.saturating_sub(self.polled_ns), found);
+            let moves = &self.resources.accounting.counters.moves;
+            moves.moved(now_ns.saturating_sub(self.polled_ns));
+            #[cfg(feature = "testing")]
+            if self.resources.shared.records_moves() {
+                moves.note_work(self.in_progress());
+            }
         }
         self.os_thread = os_thread;
     }

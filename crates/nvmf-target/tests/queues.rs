@@ -63,9 +63,9 @@ fn the_cost_of_a_reconnect_does_not_grow_with_the_number_of_hosts() {
     const HOSTS: u8 = 60;
     let mut bench = bench(&memory(), 4 << 20);
     let old: Vec<_> = (0..HOSTS).map(|hostid| Host::both(&mut bench, hostid, false)).collect();
-    assert_eq!(bench.barrier_looks(), 0, "an I/O queue's Connect needs no barrier");
+    assert_eq!(bench.barrier_checks(), 0, "an I/O queue's Connect needs no barrier");
     let new: Vec<_> = (0..HOSTS).map(|hostid| Host::admin(&mut bench, hostid, 0)).collect();
-    assert_eq!(bench.barrier_looks(), 2 * u64::from(HOSTS), "each host's own two queues");
+    assert_eq!(bench.barrier_checks(), 2 * u64::from(HOSTS), "each host's own two queues");
     assert_eq!(bench.associations(), 2 * usize::from(HOSTS));
     drop((old, new));
     bench.run(SETTLED_NS);

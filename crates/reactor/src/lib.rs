@@ -32,7 +32,7 @@
 pub mod actuation;
 mod affinity;
 pub mod bell;
-#[doc(hidden)]
+#[cfg(feature = "testing")]
 pub mod bench;
 pub mod cells;
 pub mod clock;

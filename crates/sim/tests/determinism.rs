@@ -2,7 +2,7 @@
 
 mod support;
 
-use pilotlight_sim::engine::{looks, run_naive, run_traced};
+use pilotlight_sim::engine::{policy_checks, run_naive, run_traced};
 use pilotlight_sim::machine::{Family, Governor};
 use pilotlight_sim::outcome::{Decisions, Outcome};
 use pilotlight_sim::scenario::{Phase, Rate, Scenario};
@@ -220,9 +220,9 @@ fn both_meters_agree() {
 fn quiet_moments_are_passed_over() {
     let quiet = scenario(6, 2, 300.0, 60_000_000, 3); // 18 requests and 6,000 ticks of 10 us
     for (name, settings) in [("sandman", &[("guards", "printed"), ("coarse_interval", "2ms")][..]), ("dynamic", &[])] {
-        let lazy = looks(&quiet, policy(name, settings)).unwrap();
+        let lazy = policy_checks(&quiet, policy(name, settings)).unwrap();
         assert!(lazy < 1_500, "{name} looked {lazy} times");
-        let eager = looks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();
+        let eager = policy_checks(&Scenario { eager: true, ..quiet.clone() }, policy(name, settings)).unwrap();
         assert!(eager > 5_500, "{name}: {eager}; an eager plant invokes the policy at every time");
     }
 }

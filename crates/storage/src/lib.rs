@@ -14,7 +14,7 @@
 //! - blocks on loan do not change, and a write without a buffer is equivalent to one with a buffer;
 //! - reads and writes do not allocate.
 //!
-//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and [`frozen`]. [`spec`] parses and opens them,
+//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and, with the feature `testing`, `frozen`. [`spec`] parses and opens them,
 //! `conformance` is their test suite.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one ends when
@@ -30,6 +30,7 @@ pub mod buffer;
 mod conformance;
 pub mod delay;
 pub mod file;
+#[cfg(any(test, feature = "testing"))]
 pub mod frozen;
 mod guard;
 pub mod lease;
@@ -52,6 +53,7 @@ use std::sync::Arc;
 pub use budget::MemoryBudget;
 pub use delay::{DelayBackend, Delays};
 pub use file::{FileBackend, FileError, FileOptions, MISSING_DEVICE, logical_block_size, names_device, size_remedy};
+#[cfg(any(test, feature = "testing"))]
 pub use frozen::FrozenBackend;
 pub use loan::Loan;
 pub use mem::MemoryBackend;

@@ -45,6 +45,8 @@ mod refusal;
 pub mod slots;
 mod step;
 mod submit;
+#[cfg(feature = "testing")]
+mod testing;
 mod throttle;
 pub mod transport;
 mod usage;
@@ -247,12 +249,6 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         self.budget = BUDGET;
     }
 
-    /// As [`QueuePair::refill`], to this number: for tests.
-    #[doc(hidden)]
-    pub fn set_budget(&mut self, commands: u32) {
-        self.budget = commands;
-    }
-
     /// Finishes commands in progress and accepts no new ones.
     pub fn drain(&mut self) {
         self.gate = Gate::Drain;
@@ -273,20 +269,6 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         };
         let idle = self.queue.as_mut().is_none_or(|queue| queue.slots.iter_mut().all(|(_, slot)| parked(slot)));
         idle && self.transport.unsent_bytes() == 0
-    }
-
-    /// Asserts the bounds of memory: for tests. Returns the charged bytes and the queue size; `None` before Connect.
-    pub fn assert_bounded(&self) -> Option<(usize, usize)> {
-        let responses = self.transport.unsent_responses();
-        let Some(queue) = &self.queue else {
-            assert!(responses <= MAX_EARLY_RESPONSES + 1, "{responses} unsent responses before Connect");
-            return None;
-        };
-        let (size, in_use) = (usize::from(queue.size), queue.slots.in_use());
-        let waiting = queue.waiting.len() + queue.ready.len() + queue.throttled.len();
-        assert!(in_use + responses <= size + 1, "{in_use} commands and {responses} responses in a queue of {size}");
-        assert!(waiting <= Slots::count(queue.size), "{waiting} commands wait in a queue of {size}");
-        Some((queue.quota.held(), size))
     }
 
     /// Time for [`QueuePair::on_deadline`], in nanoseconds; `u64::MAX` for never.

@@ -27,6 +27,7 @@ impl Throttled {
         Self { commands: VecDeque::with_capacity(slots), is_listed: false }
     }
 
+    #[cfg(feature = "testing")]
     pub(super) fn len(&self) -> usize {
         self.commands.len()
     }

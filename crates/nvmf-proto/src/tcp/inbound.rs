@@ -70,6 +70,7 @@ impl Inbound {
     }
 
     /// Whether there is a partially received PDU.
+    #[cfg(feature = "testing")]
     #[inline]
     pub(super) fn is_partial(&self) -> bool {
         !self.stash.is_empty() || self.body.is_some()

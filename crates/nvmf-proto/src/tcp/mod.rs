@@ -20,10 +20,15 @@
 
 mod data;
 mod inbound;
+#[cfg(feature = "testing")]
+mod testing;
 mod transfers;
 pub mod transport;
 pub mod tx;
 pub mod wire;
+
+#[cfg(feature = "testing")]
+pub use testing::InProgress;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -51,19 +56,6 @@ pub enum ReceiveError {
     Lost,
 }
 
-/// Work in progress of a connection, or of an I/O thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InProgress {
-    /// Requests in the backends.
-    pub in_backends: u64,
-    /// Connections with a partially received PDU.
-    pub partial_pdus: u64,
-    /// R2Ts with outstanding data.
-    pub open_r2ts: u64,
-    /// Connections with unsent data that the socket does not accept.
-    pub unfinished_sends: u64,
-}
-
 /// One NVMe/TCP connection.
 pub struct Connection<S: Services> {
     /// The queue pair above.
@@ -80,30 +72,6 @@ impl<S: Services> Connection<S> {
     pub fn new(now_ns: u64, icreq_timeout_ns: u64, peer: SocketAddr, local: Option<IpAddr>) -> Self {
         let pair = QueuePair::new(Tcp::default(), now_ns, now_ns + icreq_timeout_ns, peer, local);
         Self { pair, stage: Stage::Initialize, framing: Framing::default(), blocked: false }
-    }
-
-    /// Asserts the bounds of memory: for tests.
-    pub fn assert_bounded(&self) {
-        let tcp = &self.pair.transport;
-        let stash = tcp.inbound.stash.len();
-        assert!(stash <= MAX_CAPSULE, "{stash} kept bytes of a PDU");
-        let Some((held, size)) = self.pair.assert_bounded() else { return };
-        let most = held + (2 * size + 3) * 256; // charged data, and headers
-        let (r2ts, bytes) = (tcp.tx.r2ts(), tcp.tx.bytes());
-        assert!(r2ts <= size + 1, "{r2ts} unsent R2Ts in a queue of {size}");
-        assert!(bytes <= most, "{bytes} unsent bytes, {most} are charged");
-    }
-
-    /// Work in progress, without requests in the backends: for tests.
-    #[must_use]
-    pub fn in_progress(&self) -> InProgress {
-        let tcp = &self.pair.transport;
-        InProgress {
-            in_backends: 0,
-            partial_pdus: u64::from(tcp.inbound.is_partial()),
-            open_r2ts: tcp.transfers.outstanding() as u64,
-            unfinished_sends: u64::from(self.blocked && !tcp.tx.is_empty()),
-        }
     }
 
     /// Takes the beginning of a PDU kept from the last read, which precedes the next bytes.

@@ -282,6 +282,7 @@ impl Transfers {
     }
 
     /// Outstanding R2Ts of commands in progress.
+    #[cfg(any(test, feature = "testing"))]
     pub(super) fn outstanding(&self) -> usize {
         self.list.iter().filter(|transfer| transfer.slot().is_some()).map(Transfer::outstanding).sum()
     }

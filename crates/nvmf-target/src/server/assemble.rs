@@ -67,6 +67,7 @@ impl Assembled {
 
 impl Shared {
     /// Shared state without a server.
+    #[cfg(feature = "testing")]
     pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
         let subsystems = open_all(&config, opener)?;
         shared(config, subsystems, &[])

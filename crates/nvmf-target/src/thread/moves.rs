@@ -1,11 +1,13 @@
 //! Moves of an I/O thread, as detected by itself.
 //!
-//! An I/O thread detects that its OS thread has changed since its last poll. For tests it also records the work in progress
-//! ([`InProgress`]), which takes a pass over all commands and is therefore optional.
+//! An I/O thread detects that its OS thread has changed since its last poll. With the feature `testing` it can also record the work in
+//! progress (`work`), which takes a pass over all commands.
+
+#[cfg(feature = "testing")]
+mod work;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-pub use pilotlight_nvmf_proto::tcp::InProgress;
 use pilotlight_reactor::cells::add;
 
 /// Identifies the calling OS thread among the running ones, at the cost of an addition.
@@ -20,10 +22,8 @@ pub fn os_thread_id() -> usize {
 pub struct MoveCounters {
     moves: AtomicU64,
     longest_gap_ns: AtomicU64,
-    in_backends: AtomicU64,
-    partial_pdus: AtomicU64,
-    open_r2ts: AtomicU64,
-    unfinished_sends: AtomicU64,
+    #[cfg(feature = "testing")]
+    work: work::WorkCounters,
 }
 
 /// A copy of [`MoveCounters`], or a sum of several.
@@ -35,19 +35,15 @@ pub struct Moves {
     /// wait in the kernel meanwhile.
     pub longest_gap_ns: u64,
     /// Moves with work of each kind in progress, if recorded.
-    pub with: InProgress,
+    #[cfg(feature = "testing")]
+    pub with: pilotlight_nvmf_proto::tcp::InProgress,
 }
 
 impl MoveCounters {
-    /// Counts a move with `gap_ns` between the polls, and the work in progress, if recorded.
-    pub fn moved(&self, gap_ns: u64, in_progress: Option<InProgress>) {
+    /// Counts a move with `gap_ns` between the polls.
+    pub fn moved(&self, gap_ns: u64) {
         add(&self.moves, 1);
         self.longest_gap_ns.store(self.longest_gap_ns.load(Relaxed).max(gap_ns), Relaxed);
-        let in_progress = in_progress.unwrap_or_default();
-        add(&self.in_backends, in_progress.in_backends.min(1));
-        add(&self.partial_pdus, in_progress.partial_pdus.min(1));
-        add(&self.open_r2ts, in_progress.open_r2ts.min(1));
-        add(&self.unfinished_sends, in_progress.unfinished_sends.min(1));
     }
 
     /// A copy.
@@ -56,29 +52,21 @@ impl MoveCounters {
         Moves {
             moves: self.moves.load(Relaxed),
             longest_gap_ns: self.longest_gap_ns.load(Relaxed),
-            with: InProgress {
-                in_backends: self.in_backends.load(Relaxed),
-                partial_pdus: self.partial_pdus.load(Relaxed),
-                open_r2ts: self.open_r2ts.load(Relaxed),
-                unfinished_sends: self.unfinished_sends.load(Relaxed),
-            },
+            #[cfg(feature = "testing")]
+            with: self.work.snapshot(),
         }
     }
 }
 
 impl std::ops::Add for Moves {
     type Output = Self;
-    fn add(self, other: Self) -> Self {
-        let (a, b) = (self.with, other.with);
-        Self {
-            moves: self.moves + other.moves,
-            longest_gap_ns: self.longest_gap_ns.max(other.longest_gap_ns),
-            with: InProgress {
-                in_backends: a.in_backends + b.in_backends,
-                partial_pdus: a.partial_pdus + b.partial_pdus,
-                open_r2ts: a.open_r2ts + b.open_r2ts,
-                unfinished_sends: a.unfinished_sends + b.unfinished_sends,
-            },
+    fn add(mut self, other: Self) -> Self {
+        self.moves += other.moves;
+        self.longest_gap_ns = self.longest_gap_ns.max(other.longest_gap_ns);
+        #[cfg(feature = "testing")]
+        {
+            self.with += other.with;
         }
+        self
     }
 }

@@ -48,7 +48,10 @@ impl TargetThread {
     fn on_barrier(&mut self, host: &HostKey, requester: ConnAddr, now_ns: u64) {
         let queues = self.resources.shared.hosts.associations.queues_on(host, self.id);
         for queue in queues.into_iter().filter(|queue| *queue != requester) {
-            self.barrier_looks += 1;
+            #[cfg(feature = "testing")]
+            {
+                self.barrier_checks += 1;
+            }
             self.with(queue, now_ns, |socket, cx| {
                 if socket.is_hung_up() {
                     socket.conn.pair.lost(cx);

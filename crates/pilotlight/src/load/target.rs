@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, bail};
 use pilotlight_auth::secrets_file::{self, HostSecrets};
-use pilotlight_auth::tls::Derivation;
 use pilotlight_auth::{Concatenation, Config, Policy, Secret, SequenceNumbers, kernel_random};
 use pilotlight_host::{ConnectOptions, Key, TlsOptions, discover};
 use pilotlight_nvme::pdu::Digests;
@@ -28,11 +27,7 @@ impl LoadArgs {
             };
             if self.tls {
                 let key = tls.with_context(|| missing("tls_key"))?;
-                options.tls = Some(TlsOptions {
-                    key: Key::Configured(key),
-                    derivation: Derivation::Specification,
-                    as_host: None,
-                });
+                options.tls = Some(TlsOptions::new(Key::Configured(key)));
             }
             if !self.tls || host.is_some() || controller.is_some() {
                 let host = host.with_context(|| missing("dhchap_key"))?;

@@ -87,7 +87,8 @@ pub(crate) struct Director {
     pub(crate) decisions: Decisions,
     pub(crate) moves: u64,
     /// Number of times it was due, including skipped calls.
-    pub(crate) looks: u64,
+    #[cfg(feature = "testing")]
+    pub(crate) checks: u64,
 }
 
 impl Director {
@@ -143,7 +144,8 @@ impl Director {
             failures: Stream::new(scenario.seed, Purpose::Machine, 0),
             decisions: Decisions::default(),
             moves: 0,
-            looks: 0,
+            #[cfg(feature = "testing")]
+            checks: 0,
         };
         let states = vec![CoreSample::new(CoreState::Awake); cores.len()];
         let homes: Vec<_> = shared.threads.iter().map(|thread| CoreId(thread.destination)).collect();
@@ -189,7 +191,10 @@ impl Director {
         if shared.machine.sockets.server_sleep_ns > 0 && self.sleep_or_wake(cores, meter, shared) {
             return;
         }
-        self.looks += 1;
+        #[cfg(feature = "testing")]
+        {
+            self.checks += 1;
+        }
         self.decisions.late_ns += now_ns.saturating_sub(self.due_ns());
         let asked = self.decisions.policy_calls;
         self.apply_changes(cores, meter, shared);

@@ -34,8 +34,10 @@ mod md;
 mod member;
 mod meter;
 mod moments;
+#[cfg(feature = "testing")]
 mod naive;
 mod order;
+#[cfg(feature = "testing")]
 mod plain;
 mod poll_step;
 mod polls;
@@ -44,6 +46,8 @@ mod request;
 mod scheduled;
 mod sensors;
 mod shared;
+#[cfg(feature = "testing")]
+mod testing;
 mod window;
 
 use std::io::Write;
@@ -53,6 +57,8 @@ use pilotlight_plant::{Policy, Unsupported};
 pub use abilities::capabilities;
 pub use director::command_code;
 pub use meter::EPOCH_NS;
+#[cfg(feature = "testing")]
+pub use testing::{policy_checks, run_naive, run_naive_in_turn};
 
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
@@ -69,7 +75,6 @@ use link::Link;
 use md::Md;
 use meter::{Meter, Metering};
 use order::Order;
-use plain::PlainMeter;
 use polls::Polls;
 use request::{Job, RequestTemplate, Submission};
 use scheduled::Scheduled;
@@ -141,18 +146,6 @@ pub fn run_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write)
     Simulation::with_meter(scenario, policies, Some(out), meter)?.run(window::run)
 }
 
-/// As [`run_in_turn`], by the naive engine, for comparison only.
-///
-/// # Errors
-/// As [`run_in_turn`].
-#[doc(hidden)]
-pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
-    if scenario.scheduled.is_some() {
-        return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
-    }
-    Simulation::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
-}
-
 /// Policies, each with its start time in nanoseconds.
 pub type Policies = Vec<(u64, Box<dyn Policy>)>;
 
@@ -187,26 +180,6 @@ pub fn run_replay_traced<'a>(
 
 /// Requests of a trace, in time order.
 pub type Source<'a> = Box<dyn Iterator<Item = Arrival> + 'a>;
-
-/// As [`run_traced`], by the naive engine, for comparison only.
-///
-/// # Errors
-/// As [`run_traced`].
-#[doc(hidden)]
-pub fn run_naive(scenario: &Scenario, policy: Box<dyn Policy>, out: &mut dyn Write) -> Result<Outcome, RunError> {
-    run_naive_in_turn(scenario, vec![(0, policy)], out)
-}
-
-/// Number of checks for a policy call in a run, without skipped ticks.
-///
-/// # Errors
-/// As [`run`].
-#[doc(hidden)]
-pub fn looks(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<u64, RunError> {
-    let mut sim = Simulation::new(scenario, policy, None)?;
-    window::run(&mut sim);
-    Ok(sim.director.looks)
-}
 
 /// Maximum length of a window; bounds the number of its events.
 const LONGEST_WINDOW_NS: u64 = 1_000_000;
