@@ -10,7 +10,7 @@
 //! | association | [`Controller`] | Connect, properties, Identify, features, logs, keep-alive, shutdown, discovery |
 //! | verification | [`pattern`], [`ledger`] | self-describing blocks; the generations that each block may hold |
 //! | load | [`load`], [`schedule`] | the load generator |
-//! | tests (feature `testing`) | `connection/testing`, `socket_limits`, `outstanding` | small socket buffers and segments; R2Ts in any order; new TLS keys |
+//! | tests (feature `testing`) | `connection/testing`, `socket_limits`, `outstanding` | small sockets; R2Ts in any order; new TLS keys |
 #![forbid(unsafe_code)]
 
 mod authenticate;

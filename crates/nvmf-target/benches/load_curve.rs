@@ -29,7 +29,7 @@ use pilotlight_host::schedule::{Phase, Process, Schedule};
 use pilotlight_host::{ConnectOptions, Controller};
 use pilotlight_nvmf_target::Server;
 use pilotlight_plant::{Goals, Tolerance};
-use pilotlight_reactor::{Idle, QuietTime, RuntimeOptions};
+use pilotlight_reactor::{Idle, IdleTimeout, RuntimeOptions};
 use pilotlight_storage::BackendSpec;
 
 const NQN: &str = "nqn.2026-01.bench:curve";
@@ -157,7 +157,7 @@ fn serve(case: &PolicyCase) -> Result<Server, String> {
     let subsystem = servers::subsystem(NQN, vec![namespace]);
     let config = servers::config(vec![subsystem]);
     let mut options = RuntimeOptions::new(vec![Some(0)], Idle::Spin);
-    options.quiet = QuietTime::FromPolicy;
+    options.idle_timeout = IdleTimeout::FromPolicy;
     let server = servers::start_on(config, options);
     let tolerances = case.tolerance_ppm.map(Tolerance::mean_loss).into_iter().collect();
     server.set_goals(Goals { tolerances, ..Goals::default() });

@@ -147,7 +147,7 @@ pub struct Capabilities {
     pub interrupts: bool,
     /// Cost of a rest between rounds ([`CompletionMode::Hybrid`]); `None` if unsupported.
     pub rests: Option<RestCost>,
-    /// CPU time to put the whole server to sleep and wake it again ([`crate::Next::awake_ns`]); `None` if unsupported.
+    /// CPU time to put the whole server to sleep and wake it again ([`crate::Next::idle_timeout_ns`]); `None` if unsupported.
     pub server_sleep: Option<Cost>,
     /// Knobs, by [`KnobId`].
     pub knobs: Vec<Knob>,

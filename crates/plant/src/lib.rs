@@ -24,7 +24,7 @@ pub use arrivals::Arrivals;
 pub use command::{Capabilities, Command, CompletionMode, Refusal, RestCost, SleepCost, SleepGoal};
 pub use goal::{Bound, Component, Goal, Goals, Limit, Standing, Tolerance, Unreachable};
 pub use knob::{Cost, Kind, Knob, KnobId, Scope, Values};
-pub use policy::{LONGEST_PAUSE_NS, NEVER, Next, Policy, QUIET_NS, Start, Unsupported, View, Wants};
+pub use policy::{DEFAULT_IDLE_TIMEOUT_NS, LONGEST_PAUSE_NS, NEVER, Next, Policy, Start, Unsupported, View, Wants};
 pub use profile::{PowerProfile, ProfileError};
 pub use reading::{Quantity, Reading, ReadingId, Source, Stat, Window};
 pub use rounds::{LongRound, Rounds};

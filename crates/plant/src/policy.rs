@@ -19,9 +19,9 @@ use crate::topology::{CoreId, Topology};
 /// No time; unlimited.
 pub const NEVER: u64 = u64::MAX;
 
-/// Time awake after the last request under a policy without its own rule, in nanoseconds; chosen: longer than the gaps between requests of a
+/// Idle timeout under a policy without its own rule, in nanoseconds; chosen: longer than the gaps between requests of a
 /// loaded core, a hundred wake-ups long, and short beside the 5 ms after which no core may poll.
-pub const QUIET_NS: u64 = 2_000_000;
+pub const DEFAULT_IDLE_TIMEOUT_NS: u64 = 2_000_000;
 
 /// A policy: samples in, commands out.
 pub trait Policy: Send {
@@ -101,11 +101,11 @@ pub const LONGEST_PAUSE_NS: u64 = 500_000;
 pub struct Next {
     /// The earliest time at which it could issue a command without arrivals, in nanoseconds; or [`NEVER`].
     pub needed_ns: u64,
-    /// Time after the last request on the main core until it waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`]. It waits only
-    /// while every worker waits or sleeps.
-    pub awake_ns: u64,
-    /// Time after the last request of a worker until this worker waits in the kernel, in nanoseconds; or [`NEVER`].
-    pub worker_ns: u64,
+    /// Idle timeout: time after the last request on the main core until it waits in the kernel (`server-sleep`), in nanoseconds; or [`NEVER`].
+    /// It waits only while every worker waits or sleeps.
+    pub idle_timeout_ns: u64,
+    /// Idle timeout of a worker: time after its last request until it waits in the kernel, in nanoseconds; or [`NEVER`].
+    pub worker_idle_timeout_ns: u64,
     /// Length of two rounds in a row of a core, or half that of one, from which on [`Policy::on_long_round`] is called, in nanoseconds; or [`NEVER`].
     /// A core with one I/O thread reports none: other cores would not help.
     pub round_ns: u64,
@@ -123,21 +123,29 @@ impl Next {
     /// A deadline at `needed_ns`; keeps the server awake.
     #[must_use]
     pub const fn at(needed_ns: u64) -> Self {
-        Self { needed_ns, awake_ns: NEVER, worker_ns: NEVER, round_ns: NEVER, wait_ns: NEVER, pause_ns: 0 }
+        Self {
+            needed_ns,
+            idle_timeout_ns: NEVER,
+            worker_idle_timeout_ns: NEVER,
+            round_ns: NEVER,
+            wait_ns: NEVER,
+            pause_ns: 0,
+        }
     }
 
-    /// A deadline at `needed_ns`; the server sleeps after [`QUIET_NS`].
+    /// A deadline at `needed_ns`; the server sleeps after [`DEFAULT_IDLE_TIMEOUT_NS`].
     #[must_use]
-    pub const fn quiet_at(needed_ns: u64) -> Self {
-        Self::resting_at(needed_ns, QUIET_NS)
+    pub const fn with_default_timeout(needed_ns: u64) -> Self {
+        Self::with_idle_timeout(needed_ns, DEFAULT_IDLE_TIMEOUT_NS)
     }
 
-    /// A deadline at `needed_ns`; the main core waits after `awake_ns`, a worker after at least [`QUIET_NS`], as its gaps are longer than those of
-    /// the server.
+    /// A deadline at `needed_ns`; the main core waits after `idle_timeout_ns`, a worker after at least [`DEFAULT_IDLE_TIMEOUT_NS`], as its gaps
+    /// are longer than those of the server.
     #[must_use]
-    pub const fn resting_at(needed_ns: u64, awake_ns: u64) -> Self {
-        let worker_ns = if awake_ns > QUIET_NS { awake_ns } else { QUIET_NS };
-        Self { awake_ns, worker_ns, ..Self::at(needed_ns) }
+    pub const fn with_idle_timeout(needed_ns: u64, idle_timeout_ns: u64) -> Self {
+        let worker_idle_timeout_ns =
+            if idle_timeout_ns > DEFAULT_IDLE_TIMEOUT_NS { idle_timeout_ns } else { DEFAULT_IDLE_TIMEOUT_NS };
+        Self { idle_timeout_ns, worker_idle_timeout_ns, ..Self::at(needed_ns) }
     }
 }
 

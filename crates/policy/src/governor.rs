@@ -255,13 +255,13 @@ impl<R: Rule> Policy for Governor<R> {
         let due_ns = schedule.after(start.now_ns);
         let load_ppm = Vec::with_capacity(frequencies.len());
         self.running = Some(Running { topology: start.topology.clone(), schedule, due_ns, frequencies, load_ppm });
-        Ok(Next::quiet_at(due_ns))
+        Ok(Next::with_default_timeout(due_ns))
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         let Some(running) = &mut self.running else { return Next::NEVER };
         if is_quiet(sample) && running.is_at_rest() {
-            return Next::quiet_at(NEVER);
+            return Next::with_default_timeout(NEVER);
         }
         running.update(sample, self.parameters.siblings());
         let before = out.len();
@@ -271,7 +271,7 @@ impl<R: Rule> Policy for Governor<R> {
         }
         self.changes += (out.len() - before) as u64;
         running.due_ns = if running.is_at_rest() { NEVER } else { running.schedule.after(sample.now_ns) };
-        Next::quiet_at(running.due_ns)
+        Next::with_default_timeout(running.due_ns)
     }
 
     /// The frequency of the core is unknown; it is commanded again with the first load after the backoff.

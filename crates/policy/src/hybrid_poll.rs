@@ -177,12 +177,12 @@ impl Policy for HybridPoll {
         spread(start, self.parameters.completions(rest_ns), out);
         self.cores = vec![Service { rest_ns, ..Service::default() }; start.topology.len()];
         self.commanded = vec![Some(rest_ns); start.homes.len()];
-        Ok(Next::quiet_at(NEVER))
+        Ok(Next::with_default_timeout(NEVER))
     }
 
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         if crate::load::is_quiet(sample) {
-            return Next::quiet_at(NEVER); // refused commands are retried with the next load
+            return Next::with_default_timeout(NEVER); // refused commands are retried with the next load
         }
         self.update(sample);
         for (number, (thread, commanded)) in sample.threads.iter().zip(&mut self.commanded).enumerate() {
@@ -193,7 +193,7 @@ impl Policy for HybridPoll {
                 self.changes += 1;
             }
         }
-        Next::quiet_at(NEVER)
+        Next::with_default_timeout(NEVER)
     }
 
     fn on_refused(&mut self, _now_ns: u64, command: &Command, _refusal: Refusal) {

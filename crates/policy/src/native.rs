@@ -60,11 +60,11 @@ impl Policy for Native {
             frequency.set(start.now_ns, frequency.highest_khz, out);
         }
         self.allow_idle_states(start.now_ns, start.capabilities, out);
-        Ok(Next::quiet_at(NEVER))
+        Ok(Next::with_default_timeout(NEVER))
     }
 
     fn on_interval(&mut self, _sample: &Sample<'_>, _out: &mut Vec<Command>) -> Next {
-        Next::quiet_at(NEVER)
+        Next::with_default_timeout(NEVER)
     }
 
     fn on_plant(&mut self, now_ns: u64, capabilities: &Capabilities, out: &mut Vec<Command>) {

@@ -66,8 +66,8 @@ impl RequestGap {
         self.sleep_ns.saturating_add(self.service_ns.saturating_mul(4)) / 3
     }
 
-    /// How long to stay awake after a request.
-    pub(crate) fn awake_ns(&self) -> u64 {
+    /// The idle timeout.
+    pub(crate) fn idle_timeout_ns(&self) -> u64 {
         if self.mean_ns > self.worthwhile_ns() { 0 } else { self.worthwhile_ns().max(4 * self.mean_ns) }
     }
 }
@@ -93,13 +93,13 @@ mod tests {
     /// Awake time after `ticks` ticks of 10 us with `requests` requests each.
     fn after(gap: &mut RequestGap, from_ns: u64, ticks: u64, requests: u32) -> u64 {
         (1..=ticks).for_each(|nth| tick(gap, from_ns + nth * 10_000, requests));
-        gap.awake_ns()
+        gap.idle_timeout_ns()
     }
 
     #[test]
     fn an_idle_server_sleeps_at_once_and_a_busy_one_polls_through() {
         let mut gap = RequestGap::new(COST);
-        assert_eq!(gap.awake_ns(), 0);
+        assert_eq!(gap.idle_timeout_ns(), 0);
         assert!(
             after(&mut gap, 1_000_000_000, 40, 4) >= WORTHWHILE_NS,
             "400 k requests a second, after a second of rest"
@@ -108,7 +108,7 @@ mod tests {
         for nth in 1..=80 {
             tick(&mut gap, 2_000_000_000 + nth * 50_000, 1);
         }
-        assert_eq!(gap.awake_ns(), 0, "20 k requests a second");
+        assert_eq!(gap.idle_timeout_ns(), 0, "20 k requests a second");
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         for nth in 1..=300 {
             tick(&mut gap, nth * 4_000, 1);
         }
-        assert!((15_500..=16_500).contains(&gap.awake_ns()), "{} ns", gap.awake_ns());
+        assert!((15_500..=16_500).contains(&gap.idle_timeout_ns()), "{} ns", gap.idle_timeout_ns());
     }
 
     /// Share of time that a server works if it sleeps in each gap; Poisson arrivals.
@@ -173,7 +173,7 @@ mod tests {
             if requests > 0 {
                 tick(&mut without, nth * 10_000, requests);
             }
-            assert_eq!(with.awake_ns(), without.awake_ns());
+            assert_eq!(with.idle_timeout_ns(), without.idle_timeout_ns());
         }
     }
 }

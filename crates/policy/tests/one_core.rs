@@ -54,7 +54,7 @@ proptest! {
         let room_ns = f64::from(plf) / 1e6 * (machine.service_ns + machine.elsewhere_ns);
         let mut server = OneCore::new(machine, plf);
         // Windows last until they have enough requests, and a baseline takes five. With fixed gaps either all requests find the core asleep or none,
-        // so the quiet time is searched repeatedly.
+        // so the idle timeout is searched repeatedly.
         let window_s = (400.0 * (200_000.0 / f64::from(plf)).powi(2).max(1.0) / rate).clamp(1.0, 30.0);
         server.run(60.max((20.0 * window_s) as u64), rate);
         let sums = server.run(120.max((40.0 * window_s) as u64), rate);

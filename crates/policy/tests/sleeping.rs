@@ -62,7 +62,7 @@ fn start_with(settings: &[(&str, &str)]) -> (Box<dyn Policy>, u64) {
         goals: &Goals::default(),
     };
     let next = policy.start(&plant, &mut Vec::new()).unwrap();
-    (policy, next.awake_ns)
+    (policy, next.idle_timeout_ns)
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +99,7 @@ fn run(guards: &str, arrivals: &[(u64, u16)], sleeps: bool) -> Found {
                 .collect();
             let elapsed_ns = now_ns - std::mem::replace(&mut tick_ns, now_ns);
             if !counts.is_empty() {
-                awake_ns = policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out).awake_ns;
+                awake_ns = policy.on_tick(&Tick { now_ns, elapsed_ns, counts: &counts }, &mut out).idle_timeout_ns;
             }
             let moves = out.drain(..).filter(|command| matches!(command, Command::Move { .. })).count();
             let (early, at_ns) = (now_ns < BURST_NS, now_ns.saturating_sub(BURST_NS));

@@ -30,8 +30,8 @@ pub(crate) struct ReactorCell {
     pub(crate) moves_in: AtomicU64,
     /// Whether it waits in the kernel although it may get requests.
     pub(crate) rests: Resting,
-    /// Time without requests until a worker waits in the kernel; 0 if it never does. Written by the director.
-    pub(crate) quiet_ns: AtomicU64,
+    /// Idle timeout of a worker, after which it waits in the kernel; 0 if it never does. Written by the director.
+    pub(crate) idle_timeout_ns: AtomicU64,
     /// Length of a round that it reports, in nanoseconds; 0 for never. Written by the director.
     pub(crate) round_ns: AtomicU64,
     /// Longest wait in the kernel with I/O threads here, in nanoseconds; 0 for no limit. Written by the director.

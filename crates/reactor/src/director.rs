@@ -48,13 +48,13 @@ use moves::PendingMove;
 use samples::Counters;
 use settings::Settings;
 
-/// Time awake after the last request of a server that may sleep.
+/// Idle timeout of a server that may sleep: how long a core polls after the last request before it waits in the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QuietTime {
+pub enum IdleTimeout {
     /// The policy's ([`pilotlight_plant::Next`]).
     #[default]
     FromPolicy,
-    /// A time in nanoseconds; a worker's is at least [`QUIET_NS`](pilotlight_plant::QUIET_NS).
+    /// A time in nanoseconds; a worker's is at least [`DEFAULT_IDLE_TIMEOUT_NS`](pilotlight_plant::DEFAULT_IDLE_TIMEOUT_NS).
     Fixed(u64),
     /// It does not sleep.
     Never,
@@ -63,7 +63,7 @@ pub enum QuietTime {
 /// Options of a director.
 #[derive(Clone, Default)]
 pub(crate) struct DirectorOptions {
-    pub(crate) quiet: QuietTime,
+    pub(crate) idle_timeout: IdleTimeout,
     pub(crate) knobs: Option<Arc<dyn Knobs>>,
     pub(crate) readings: Option<Arc<dyn Readings>>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Director {
     peers: Arc<[Peer]>,
     topology: Topology,
     capabilities: Capabilities,
-    quiet: QuietTime,
+    idle_timeout: IdleTimeout,
     goals: Goals,
     /// Known classes of I/O threads.
     classes: Vec<Option<u8>>,
@@ -85,8 +85,8 @@ pub(crate) struct Director {
     wants: Wants,
     cells: Vec<Arc<ThreadCell>>,
     next: Next,
-    /// Time without requests until a worker rests, as the cores have it; 0 for never.
-    quiet_ns: u64,
+    /// Idle timeout of workers, as the cores have it; 0 for never.
+    worker_timeout_ns: u64,
     tick_due_ns: u64,
     /// Start of the next tick's time, without sleeps of the whole server.
     last_tick_ns: u64,
@@ -132,7 +132,7 @@ impl Director {
             peers,
             topology,
             capabilities,
-            quiet: options.quiet,
+            idle_timeout: options.idle_timeout,
             goals: Goals::default(),
             classes: Vec::new(),
             settings: Settings::new(options.knobs.clone()),
@@ -142,7 +142,7 @@ impl Director {
             wants: Wants::default(),
             cells: Vec::new(),
             next: Next::NEVER,
-            quiet_ns: 0,
+            worker_timeout_ns: 0,
             tick_due_ns: NEVER,
             last_tick_ns: 0,
             asleep_since_ns: 0,

@@ -70,5 +70,5 @@ pub use io_thread::{CompletionMode, IoThread, Polled};
 pub use knobs::{Knobs, Refusals};
 pub use reactor::Idle;
 pub use readings::{ReadingBoard, Readings};
-pub use runtime::{PlantNotice, QuietTime, Runtime, RuntimeOptions, RuntimeStats, StartError, keep_off};
+pub use runtime::{IdleTimeout, PlantNotice, Runtime, RuntimeOptions, RuntimeStats, StartError, keep_off};
 pub use wait::Monitor;

@@ -17,7 +17,7 @@ pub use crate::affinity::keep_off;
 use crate::affinity::pin;
 use crate::cells::{IoThreadStats, ReactorStats, ThreadCell};
 use crate::clock;
-pub use crate::director::QuietTime;
+pub use crate::director::IdleTimeout;
 use crate::director::{Director, DirectorCell, DirectorOptions, DirectorStats};
 use crate::event::{Event, Peer, Slot};
 use crate::inbox::{Inbox, Sender};
@@ -61,8 +61,8 @@ pub struct RuntimeOptions {
     pub idle: Idle,
     /// The wait instruction of sleeping cores; `None` for wake-ups by software.
     pub monitor: Option<Monitor>,
-    /// Time after the last request until every core waits in the kernel, if the policy allows it.
-    pub quiet: QuietTime,
+    /// Idle timeout after which every core waits in the kernel, if the policy allows it.
+    pub idle_timeout: IdleTimeout,
     /// The knobs of the machine.
     pub knobs: Option<Arc<dyn Knobs>>,
     /// The readings of the machine.
@@ -80,7 +80,7 @@ impl RuntimeOptions {
             topology,
             idle,
             monitor: wait::available(),
-            quiet: QuietTime::default(),
+            idle_timeout: IdleTimeout::default(),
             knobs: None,
             readings: None,
         }
@@ -220,7 +220,8 @@ impl Runtime {
         let director = (id == self.main).then(|| {
             let (topology, capabilities) = (options.topology.clone(), self.capabilities.clone());
             let (peers, knobs) = (Arc::clone(&self.peers), options.knobs.clone());
-            let director_options = DirectorOptions { quiet: options.quiet, knobs, readings: options.readings.clone() };
+            let director_options =
+                DirectorOptions { idle_timeout: options.idle_timeout, knobs, readings: options.readings.clone() };
             Director::new(peers, topology, capabilities, &director_options, Arc::clone(&self.director))
         });
         let reactor = Reactor::new(id, inbox, &self.peers, options.idle.of(id == self.main));
@@ -415,7 +416,7 @@ pub fn capabilities(options: &RuntimeOptions) -> Capabilities {
         moves: Some(MOVE),
         interrupts: true,
         rests: Some(if options.monitor.is_some() { MONITOR_REST } else { SOFTWARE_REST }),
-        server_sleep: Some(SERVER_SLEEP).filter(|_| options.quiet != QuietTime::Never),
+        server_sleep: Some(SERVER_SLEEP).filter(|_| options.idle_timeout != IdleTimeout::Never),
         knobs,
         sources,
         drives,

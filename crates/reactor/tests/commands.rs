@@ -10,7 +10,7 @@ use pilotlight_plant::{
     Command, CompletionMode, CoreId, CoreState, Depth, LONGEST_PAUSE_NS, LongRound, NEVER, Next, Policy, Refusal,
     Sample, SleepGoal, Start, ThreadId, Tick, Unsupported, Wants,
 };
-use pilotlight_reactor::{Idle, QuietTime, Runtime, RuntimeOptions};
+use pilotlight_reactor::{Idle, IdleTimeout, Runtime, RuntimeOptions};
 use support::{EVERY_MS, ProbeState, TIMEOUT, eventually, probe, scripted_policy, start, state};
 
 const ASLEEP: CoreState = CoreState::Asleep(Depth::SoftwareWait);
@@ -189,14 +189,14 @@ fn quiet_policy(needed_ns: u64, interval_ns: u64, completions: CompletionMode) -
     let wants = Wants { tick_ns: Some(10_000), interval_ns: Some(interval_ns), ..Wants::default() };
     (
         Arc::clone(&received),
-        Box::new(QuietPolicy { wants, needed_ns, rests: Next::resting_at(0, 0), completions, received }),
+        Box::new(QuietPolicy { wants, needed_ns, rests: Next::with_idle_timeout(0, 0), completions, received }),
     )
 }
 
-/// Two cores that may sleep after `quiet_ns` without requests, and an I/O thread that can wait.
-fn waiting_thread(on: u16, quiet_ns: u64) -> (Runtime, Arc<ProbeState>) {
+/// Two cores that may sleep after `idle_timeout_ns` without requests, and an I/O thread that can wait.
+fn waiting_thread(on: u16, idle_timeout_ns: u64) -> (Runtime, Arc<ProbeState>) {
     let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
-    let options = RuntimeOptions { quiet: QuietTime::Fixed(quiet_ns), monitor: None, ..options };
+    let options = RuntimeOptions { idle_timeout: IdleTimeout::Fixed(idle_timeout_ns), monitor: None, ..options };
     let runtime = Runtime::start(&options).expect("starts");
     let (probe_state, thread) = probe(0);
     probe_state.can_wait.store(true, SeqCst);
@@ -248,8 +248,8 @@ fn a_request_is_reported_without_another_wake_up() {
 
 #[test]
 fn the_main_core_and_workers_rest_as_the_policy_says() {
-    // (awake_ns, worker_ns) and whether the main core and the worker rest
-    for ((awake_ns, worker_ns), expected) in
+    // idle timeouts of the main core and a worker, and whether the main core and the worker rest
+    for ((main_ns, worker_ns), expected) in
         [((NEVER, 0), [false, true]), ((0, 0), [true, true]), ((0, NEVER), [false; 2])]
     {
         let options = RuntimeOptions::new(vec![None; 2], Idle::Yield);
@@ -258,16 +258,16 @@ fn the_main_core_and_workers_rest_as_the_policy_says() {
         probe_state.can_wait.store(true, SeqCst);
         runtime.adopt(CoreId(1), thread);
         let (received, mut policy) = quiet_policy(NEVER, 1_000_000, CompletionMode::Poll);
-        policy.rests = Next { awake_ns, worker_ns, ..Next::NEVER };
+        policy.rests = Next { idle_timeout_ns: main_ns, worker_idle_timeout_ns: worker_ns, ..Next::NEVER };
         runtime.set_policy(policy).expect("supported");
         for request in 1..=20 {
             arrives(&probe_state);
             eventually("the request is reported", || received.requests.load(SeqCst) == request);
             let rests = || [0, 1].map(|core| state(&runtime, core) != CoreState::Awake);
-            eventually(&format!("{awake_ns} {worker_ns} ns: cores rest: {expected:?}"), || rests() == expected);
+            eventually(&format!("{main_ns} {worker_ns} ns: cores rest: {expected:?}"), || rests() == expected);
         }
         let waits = |core: usize| runtime.stats().reactors[core].asleep.iter().map(|asleep| asleep.wakes).sum::<u64>();
-        assert_eq!([0, 1].map(|core| waits(core) > 0), expected, "{awake_ns} {worker_ns}: waits that have ended");
+        assert_eq!([0, 1].map(|core| waits(core) > 0), expected, "{main_ns} {worker_ns}: waits that have ended");
     }
 }
 

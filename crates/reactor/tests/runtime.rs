@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use pilotlight_plant::{Command, CompletionMode, CoreId, CoreState, Cost, Depth, Refusal, ThreadId, Topology, Wants};
-use pilotlight_reactor::{Idle, IoThread, Polled, QuietTime, Runtime, RuntimeOptions, StartError};
+use pilotlight_reactor::{Idle, IdleTimeout, IoThread, Polled, Runtime, RuntimeOptions, StartError};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use support::{
@@ -160,8 +160,8 @@ fn the_main_core_does_not_sleep_by_command_and_unknown_cores_are_refused() {
 /// A policy that lets the server sleep immediately.
 fn start_sleepy(cores: usize, threads: u16) -> (Runtime, Control, Vec<Arc<ProbeState>>) {
     let options = RuntimeOptions::new(vec![None; cores], Idle::Yield);
-    let runtime =
-        Runtime::start(&RuntimeOptions { quiet: QuietTime::Fixed(0), monitor: None, ..options }).expect("starts");
+    let runtime = Runtime::start(&RuntimeOptions { idle_timeout: IdleTimeout::Fixed(0), monitor: None, ..options })
+        .expect("starts");
     let probe_state = (0..threads).map(|id| {
         let (probe_state, thread) = probe(u32::from(id));
         runtime.adopt(CoreId(0), thread);
@@ -245,7 +245,7 @@ fn random_commands_lose_no_thread() {
     const CORES: u16 = 4;
     const THREADS: u16 = 6;
     let options = RuntimeOptions::new(vec![None; CORES.into()], Idle::Yield);
-    let options = RuntimeOptions { quiet: QuietTime::Fixed(50_000), monitor: None, ..options };
+    let options = RuntimeOptions { idle_timeout: IdleTimeout::Fixed(50_000), monitor: None, ..options };
     let mut runtime = Runtime::start(&options).expect("starts");
     let probe_state: Vec<_> = (0..THREADS)
         .map(|id| {

@@ -14,7 +14,7 @@ use pilotlight_actuators::{Knobs, Roots};
 use pilotlight_lab::run::StopFlag;
 use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Refusal};
 use pilotlight_reactor::{
-    Histogram, HistogramSnapshot, Idle, IoThread, Polled, QuietTime, Refusals, Runtime, RuntimeOptions, RuntimeStats,
+    Histogram, HistogramSnapshot, Idle, IdleTimeout, IoThread, Polled, Refusals, Runtime, RuntimeOptions, RuntimeStats,
 };
 use rustix::event::epoll;
 
@@ -106,7 +106,7 @@ impl Live {
         let (mut knobs, missing) = Knobs::find(&Roots::default(), &fresh(), &wanted)?;
         let workers = Arc::new(Workers::default());
         let runtime = RuntimeOptions {
-            quiet: QuietTime::Never,
+            idle_timeout: IdleTimeout::Never,
             knobs: Some(workers.clone()),
             ..RuntimeOptions::new(cpus, Idle::Spin)
         };

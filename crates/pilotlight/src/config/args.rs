@@ -161,7 +161,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "SENSOR", help_heading = "Policy")]
     pub(crate) sensor: Option<String>,
 
-    /// Time without requests until the whole server sleeps in the kernel; or never; or policy: the policy decides [default: policy]
+    /// Idle timeout after which the whole server sleeps in the kernel; or never; or policy: the policy decides [default: policy]
     #[arg(long, value_name = "TIME", help_heading = "Policy")]
     pub(crate) sleep_after: Option<String>,
 

@@ -88,7 +88,7 @@ section! {
         /// What is bound to an I/O thread: each I/O queue (`queue`), or each host with all its I/O queues (`host`): fewer cores for few hosts, but
         /// one core's throughput for each host.
         placement: text, "--placement", "`queue`", Restart;
-        /// Time without requests until the whole server sleeps: `10us` to `1h`, `never`, or `policy`: the policy decides.
+        /// Idle timeout after which the whole server sleeps: `10us` to `1h`, `never`, or `policy`: the policy decides.
         sleep_after: text, "--sleep-after", "`policy`", Restart;
         /// Whether the policy may take cores that it does not use offline ([limit power](operate/limit-power.md#knobs)).
         hotplug: switch, "--hotplug", "`false`", Restart;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pilotlight_plant::{CoreId, Goals, Topology};
-use pilotlight_reactor::QuietTime;
+use pilotlight_reactor::IdleTimeout;
 
 use super::{Cap, NamespaceTolerance, Priority, Schedule, SensorChoice, format_duration};
 use crate::admin::group::Group;
@@ -115,7 +115,7 @@ impl TokenFile {
     }
 }
 
-/// Idle time until the whole server sleeps in the kernel, if the policy allows it.
+/// `sleep_after`: idle timeout after which the whole server sleeps in the kernel, if the policy allows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SleepAfter {
     /// The policy decides.
@@ -129,11 +129,11 @@ pub(crate) enum SleepAfter {
 
 impl SleepAfter {
     /// As reactors take it.
-    pub(crate) fn quiet(self) -> QuietTime {
+    pub(crate) fn idle_timeout(self) -> IdleTimeout {
         match self {
-            Self::Policy => QuietTime::FromPolicy,
-            Self::Time(time) => QuietTime::Fixed(time.as_nanos() as u64),
-            Self::Never => QuietTime::Never,
+            Self::Policy => IdleTimeout::FromPolicy,
+            Self::Time(time) => IdleTimeout::Fixed(time.as_nanos() as u64),
+            Self::Never => IdleTimeout::Never,
         }
     }
 
@@ -151,7 +151,7 @@ impl SleepAfter {
         match text {
             "policy" => "the policy decides when the server sleeps".to_owned(),
             "never" => "the server never sleeps".to_owned(),
-            time => format!("the server may sleep after {time} of quiet"),
+            time => format!("the server may sleep after {time} without requests"),
         }
     }
 }

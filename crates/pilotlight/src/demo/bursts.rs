@@ -80,7 +80,7 @@ impl Bursts {
         self.quiet_ns / SETTLE
     }
 
-    /// How long one burst and the quiet time before it take.
+    /// How long one burst and the quiet phase before it take.
     pub(super) fn lasts(&self) -> Duration {
         Duration::from_nanos(self.quiet_ns + self.settle_ns() + self.full_ns)
     }

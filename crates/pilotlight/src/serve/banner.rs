@@ -324,7 +324,7 @@ mod tests {
                 namespace 2: null:1GiB, blocks of 4096 bytes
               nqn.2024-05.com.example:b  (2 hosts)
               cores 0-1,3 (main 1), I/O threads: 6, memory: 2GiB
-              policy sandman (window=64, z=2), the server may sleep after 5ms of quiet
+              policy sandman (window=64, z=2), the server may sleep after 5ms without requests
               control socket /run/pilotlight/pilotlight.sock
 
             On a Linux host:

@@ -118,8 +118,8 @@ fn by_name(tolerances: &[NamespaceTolerance]) -> Vec<(Capped, Tolerance)> {
 pub(super) fn options(operation: &Operation) -> RuntimeOptions {
     let Reactors { cores, topology } = operation.reactors.clone();
     let idle = if operation.reactors.is_test_mode() { Idle::Yield } else { Idle::Spin };
-    let quiet = operation.sleep_after.quiet();
-    RuntimeOptions { topology, quiet, ..RuntimeOptions::new(cores, idle) }
+    let idle_timeout = operation.sleep_after.idle_timeout();
+    RuntimeOptions { topology, idle_timeout, ..RuntimeOptions::new(cores, idle) }
 }
 
 impl Running for MeteredServer {

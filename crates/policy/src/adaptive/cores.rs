@@ -363,7 +363,7 @@ impl Running {
         let on_main = self.plant_state.is_at_rest();
         let round_ns = self.round_ns.max(self.shortest_round_ns(parameters));
         Next {
-            awake_ns: if waits && on_main { 0 } else { NEVER },
+            idle_timeout_ns: if waits && on_main { 0 } else { NEVER },
             round_ns: if self.in_use() < self.most() { round_ns + self.pause_ns } else { NEVER },
             wait_ns: if waits && self.has_requests { self.wait_ns(parameters) } else { NEVER },
             pause_ns: if waits { self.pause_ns } else { 0 },

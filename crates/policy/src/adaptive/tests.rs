@@ -246,7 +246,7 @@ fn at_tolerance_0_every_core_polls() {
     bench.run(10_000, 1_000);
     assert_eq!((bench.cores(), bench.states.clone()), (6, vec![CoreState::Awake; 6]));
     assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Poll));
-    assert_eq!((bench.next.awake_ns, bench.next.worker_ns), (NEVER, NEVER));
+    assert_eq!((bench.next.idle_timeout_ns, bench.next.worker_idle_timeout_ns), (NEVER, NEVER));
 }
 
 #[test]

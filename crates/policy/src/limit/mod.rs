@@ -9,8 +9,8 @@ mod separate;
 mod sum;
 
 use pilotlight_plant::{
-    Capabilities, Command, Component, Goal, Goals, Kind, KnobId, LongRound, Next, Policy, QUIET_NS, ReadingId, Refusal,
-    Sample, Start, Tick, Unreachable, Unsupported, View, Wants,
+    Capabilities, Command, Component, DEFAULT_IDLE_TIMEOUT_NS, Goal, Goals, Kind, KnobId, LongRound, Next, Policy,
+    ReadingId, Refusal, Sample, Start, Tick, Unreachable, Unsupported, View, Wants,
 };
 
 use self::inner::Inner;
@@ -100,8 +100,8 @@ impl<L: Limiter> Limited<L> {
         let own_ns = self.schedule.at_or_after(acts_ns).max(self.due_ns);
         // A budget exists to save power: the server sleeps also if the inner policy alone would keep it awake.
         self.answer = Next {
-            awake_ns: inner.awake_ns.min(QUIET_NS),
-            worker_ns: inner.worker_ns.min(QUIET_NS),
+            idle_timeout_ns: inner.idle_timeout_ns.min(DEFAULT_IDLE_TIMEOUT_NS),
+            worker_idle_timeout_ns: inner.worker_idle_timeout_ns.min(DEFAULT_IDLE_TIMEOUT_NS),
             needed_ns: inner.needed_ns.min(own_ns),
             ..inner
         };

@@ -2,8 +2,8 @@
 //!
 //! **Rule.** The additional latency that is allowed (the tolerance aimed at, times the baseline) selects the wait with the least expected CPU time:
 //! - *polling*, without delay;
-//! - *sleeping in the kernel after a quiet time*. After a quiet time `q` a share `p` of the requests finds the core asleep and waits for its wake-up
-//!   `w`: with independent gaps of mean `g`, `p = exp(-q / g)`. So `p` is the allowed time over `w`, and determines `q`;
+//! - *sleeping in the kernel after an idle timeout*. After an idle timeout `q` a share `p` of the requests finds the core asleep and waits for
+//!   its wake-up `w`: with independent gaps of mean `g`, `p = exp(-q / g)`. So `p` is the allowed time over `w`, and determines `q`;
 //! - *resting* for a fixed time between polls: a request waits half of a rest on average;
 //! - *interrupts*, if a whole wake-up is allowed.
 //!
@@ -47,8 +47,8 @@ struct Arrivals {
 enum Wait {
     /// It polls.
     Poll,
-    /// It polls for a quiet time, then sleeps until a request arrives; `asleep` is the expected share of requests that find it asleep.
-    Quiet { quiet_ns: u64, asleep: f64 },
+    /// It polls for an idle timeout, then sleeps until a request arrives; `asleep` is the expected share of requests that find it asleep.
+    IdleTimeout { timeout_ns: u64, asleep: f64 },
     /// It rests between polls, which delays requests by `delay_ns` on average.
     Rest { rest_ns: u32, delay_ns: f64 },
     /// It sleeps until a request arrives.
@@ -91,8 +91,8 @@ struct Sleep {
     wake: CostEstimate,
     /// CPU time of a sleep and its wake-up.
     cpu_ns: f64,
-    /// Whether it can begin after a quiet time.
-    after_quiet: bool,
+    /// Whether it can begin after an idle timeout.
+    after_timeout: bool,
 }
 
 /// Resting between polls.
@@ -130,7 +130,7 @@ impl Completion {
         let sleep = kernel.filter(|_| can.interrupts).map(|kernel| Sleep {
             wake: CostEstimate::new((kernel.wake.ns() as f64).max(1.0)),
             cpu_ns: can.server_sleep.map_or(kernel.waker.ns(), |cost| cost.ns()) as f64,
-            after_quiet: can.server_sleep.is_some() && server_sleep,
+            after_timeout: can.server_sleep.is_some() && server_sleep,
         });
         let rests = can.rests.map(|cost| Rests {
             late_ns: cost.late.ns() as f64,
@@ -189,7 +189,7 @@ impl Completion {
 
     /// Idle server: it sleeps until a request arrives, if only interrupts allow that.
     pub(super) fn idle(&mut self) {
-        let can_wait = self.sleep.is_some_and(|sleep| !sleep.after_quiet);
+        let can_wait = self.sleep.is_some_and(|sleep| !sleep.after_timeout);
         self.set(if can_wait { Wait::Interrupt } else { Wait::Poll });
     }
 
@@ -203,7 +203,7 @@ impl Completion {
             is_far
         };
         match (self.wait, &mut self.sleep, &mut self.rests) {
-            (Wait::Quiet { asleep, .. }, Some(Sleep { wake, .. }), _) => {
+            (Wait::IdleTimeout { asleep, .. }, Some(Sleep { wake, .. }), _) => {
                 let expected_ns = asleep * wake.ns();
                 correct(wake, expected_ns)
             }
@@ -243,9 +243,9 @@ impl Completion {
             return Some((Wait::Interrupt, cpu));
         }
         let asleep = allowed_ns / wake_ns;
-        let quiet_ns = (gap_ns * -asleep.ln()).min(NEVER as f64 / 4.0) as u64;
-        (sleep.after_quiet && allowed_ns > 0.0)
-            .then_some((Wait::Quiet { quiet_ns, asleep }, 1.0 - asleep * (1.0 - cpu)))
+        let timeout_ns = (gap_ns * -asleep.ln()).min(NEVER as f64 / 4.0) as u64;
+        (sleep.after_timeout && allowed_ns > 0.0)
+            .then_some((Wait::IdleTimeout { timeout_ns, asleep }, 1.0 - asleep * (1.0 - cpu)))
     }
 
     /// Resting, and its share of CPU time.
@@ -273,16 +273,16 @@ impl Completion {
     }
 
     /// How long the server stays awake after a request.
-    pub(super) fn awake_ns(&self) -> u64 {
+    pub(super) fn idle_timeout_ns(&self) -> u64 {
         match self.wait {
-            Wait::Quiet { quiet_ns, .. } => quiet_ns,
+            Wait::IdleTimeout { timeout_ns, .. } => timeout_ns,
             _ => NEVER,
         }
     }
 
     pub(super) fn command(&mut self, out: &mut Vec<Command>) {
         let how = match self.wait {
-            Wait::Poll | Wait::Quiet { .. } => CompletionMode::Poll,
+            Wait::Poll | Wait::IdleTimeout { .. } => CompletionMode::Poll,
             Wait::Rest { rest_ns, .. } => CompletionMode::Hybrid { idle_ns: rest_ns, rest_ns: 0 },
             Wait::Interrupt => CompletionMode::Interrupt,
         };
@@ -300,7 +300,7 @@ impl Completion {
     pub(super) fn view(&self) -> [(&'static str, String); 3] {
         let wait = match self.wait {
             Wait::Poll => "polls".to_owned(),
-            Wait::Quiet { quiet_ns, .. } => format!("sleeps after {:.1} us", quiet_ns as f64 / 1e3),
+            Wait::IdleTimeout { timeout_ns, .. } => format!("sleeps after {:.1} us", timeout_ns as f64 / 1e3),
             Wait::Rest { rest_ns, .. } => format!("rests for {:.1} us", f64::from(rest_ns) / 1e3),
             Wait::Interrupt => "sleeps until a request arrives".to_owned(),
         };

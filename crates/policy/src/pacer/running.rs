@@ -1,7 +1,8 @@
 //! The policy on a plant: state, windows, baseline and settings.
 
 use pilotlight_plant::{
-    Capabilities, Command, Goals, KnobId, NEVER, Next, QUIET_NS, ReadingId, Refusal, Sample, Start, ThreadSample, View,
+    Capabilities, Command, DEFAULT_IDLE_TIMEOUT_NS, Goals, KnobId, NEVER, Next, ReadingId, Refusal, Sample, Start,
+    ThreadSample, View,
 };
 
 use super::adaptor::{Adaptor, Loss};
@@ -210,14 +211,19 @@ impl Running {
             needed_ns = needed_ns.min(self.schedule.at_or_after(settled_ns));
         }
         let sleeps = self.can_server_sleep && self.may_save();
-        let awake_ns = self.completion.as_ref().map_or(NEVER, Completion::awake_ns);
-        self.answer = Next::resting_at(needed_ns, if sleeps { awake_ns.min(self.quiet_ns()) } else { awake_ns });
+        let wanted_ns = self.completion.as_ref().map_or(NEVER, Completion::idle_timeout_ns);
+        let timeout_ns = if sleeps { wanted_ns.min(self.idle_timeout_ns()) } else { wanted_ns };
+        self.answer = Next::with_idle_timeout(needed_ns, timeout_ns);
         self.answer
     }
 
     /// Time without requests after which the load has ended: so few gaps are longer that the wake-up after them is not seen in the latency.
-    fn quiet_ns(&self) -> u64 {
-        if self.gap_ns > LONGEST_GAP_NS { QUIET_NS } else { QUIET_NS.max(self.gap_ns * GAPS) }
+    fn idle_timeout_ns(&self) -> u64 {
+        if self.gap_ns > LONGEST_GAP_NS {
+            DEFAULT_IDLE_TIMEOUT_NS
+        } else {
+            DEFAULT_IDLE_TIMEOUT_NS.max(self.gap_ns * GAPS)
+        }
     }
 
     fn baseline(&self) -> Option<Baseline> {

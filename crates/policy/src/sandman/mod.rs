@@ -143,8 +143,8 @@ impl Running {
     fn next(&self, parameters: &Parameters) -> Next {
         let gap = self.gap.as_ref();
         Next {
-            awake_ns: gap.map_or(NEVER, RequestGap::awake_ns),
-            worker_ns: gap.map_or(NEVER, |_| parameters.worker_rest_ns),
+            idle_timeout_ns: gap.map_or(NEVER, RequestGap::idle_timeout_ns),
+            worker_idle_timeout_ns: gap.map_or(NEVER, |_| parameters.worker_rest_ns),
             ..Next::at(self.due_ns)
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! `table.rs` describes each parameter, README.md the measured effect of guards.
 
-use pilotlight_plant::QUIET_NS;
+use pilotlight_plant::DEFAULT_IDLE_TIMEOUT_NS;
 
 use super::select::Selection;
 use super::table::TABLE;
@@ -140,7 +140,7 @@ impl Parameters {
             main_gives_active: false,
             sleep_at_once: false,
             server_sleep: true,
-            worker_rest_ns: QUIET_NS,
+            worker_rest_ns: DEFAULT_IDLE_TIMEOUT_NS,
             spread: Spread::Forecast,
             min_requests: 0,
             confirm: Confirm { times: 1, ticks: 1 },

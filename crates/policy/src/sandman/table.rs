@@ -1,6 +1,6 @@
 //! The parameters of `sandman`: key, purpose and values of each.
 
-use pilotlight_plant::QUIET_NS;
+use pilotlight_plant::DEFAULT_IDLE_TIMEOUT_NS;
 
 use super::parameters::{AfterSleep, Confirm, Detect, Parameters, Spread};
 use crate::parameter::{PERCENT, Parameter, SWITCH, TIME, put, text, time};
@@ -109,7 +109,9 @@ pub(super) const TABLE: [Parameter<Parameters>; 27] = [
         meaning: "with server_sleep: time after its last request until a worker waits in the kernel (not in the paper)",
         allowed: "a time from 1us to 2ms",
         get: |p| text::format_duration(p.worker_rest_ns),
-        set: |p, v| put(&mut p.worker_rest_ns, text::duration(v).filter(|ns| (1_000..=QUIET_NS).contains(ns))),
+        set: |p, v| {
+            put(&mut p.worker_rest_ns, text::duration(v).filter(|ns| (1_000..=DEFAULT_IDLE_TIMEOUT_NS).contains(ns)))
+        },
     },
     Parameter {
         key: "guards",

@@ -123,7 +123,7 @@ impl Plant {
         let mut out = Vec::new();
         let plant = Start { now_ns, topology, capabilities: &capabilities, cores: &cores, homes, goals: &self.goals };
         let next = self.policy.start(&plant, &mut out).expect("this plant can do everything");
-        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
+        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.idle_timeout_ns);
         self.wakes_all = WAKE_ALL.contains(&self.policy.name());
         let wakes_all = !["sandman", "dynamic", "thunderbolt"].contains(&self.policy.name());
         self.apply(&out, wakes_all);
@@ -175,7 +175,7 @@ impl Plant {
         }
         let tick = Tick { now_ns: self.now_ns, elapsed_ns, counts };
         let next = self.policy.on_tick(&tick, &mut out);
-        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
+        (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.idle_timeout_ns);
         self.check_whole_cores(&out);
         self.apply(&out, false);
         out
@@ -208,7 +208,7 @@ impl Plant {
             let sample =
                 Sample { now_ns: self.now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
             let next = self.policy.on_interval(&sample, &mut out);
-            (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.awake_ns);
+            (self.next_needed_ns, self.stays_awake_ns) = (next.needed_ns, next.idle_timeout_ns);
             self.apply(&out, false);
         }
         out

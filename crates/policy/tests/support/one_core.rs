@@ -32,7 +32,7 @@ pub(crate) struct Machine {
     pub(crate) costs: Costs,
     /// Costs reported by the plant.
     pub(crate) reported: Costs,
-    /// Whether the whole server can sleep, so that the core can sleep after a quiet time.
+    /// Whether the whole server can sleep, so that the core can sleep after an idle timeout.
     pub(crate) sleeps: bool,
     /// Whether arrivals are Poisson or equidistant.
     pub(crate) is_random: bool,
@@ -126,7 +126,7 @@ impl OneCore {
             homes: &[CoreId(0)],
             goals: &goals,
         };
-        server.awake_ns = server.policy.start(&start, &mut out).unwrap().awake_ns;
+        server.awake_ns = server.policy.start(&start, &mut out).unwrap().idle_timeout_ns;
         server.obey(&out);
         server
     }
@@ -219,7 +219,7 @@ impl OneCore {
         let (now_ns, elapsed_ns) = (self.now_ns, STEP_NS);
         let sample = Sample { now_ns, elapsed_ns, cores: &cores, threads: &threads, readings: &readings };
         let mut out = Vec::new();
-        self.awake_ns = self.policy.on_interval(&sample, &mut out).awake_ns;
+        self.awake_ns = self.policy.on_interval(&sample, &mut out).idle_timeout_ns;
         self.obey(&out);
     }
 

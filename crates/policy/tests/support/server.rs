@@ -199,7 +199,7 @@ impl Server {
             goals: &server.goals,
         };
         let next = server.policy.start(&start, &mut server.commands).unwrap();
-        (server.needed_ns, server.awake_ns) = (next.needed_ns, next.awake_ns);
+        (server.needed_ns, server.awake_ns) = (next.needed_ns, next.idle_timeout_ns);
         server.obey();
         server
     }
@@ -311,7 +311,7 @@ impl Server {
         let began = std::time::Instant::now();
         let next = self.policy.on_interval(&sample, &mut self.commands);
         self.decision_ns = began.elapsed().as_nanos() as u64;
-        (self.needed_ns, self.awake_ns) = (next.needed_ns, next.awake_ns);
+        (self.needed_ns, self.awake_ns) = (next.needed_ns, next.idle_timeout_ns);
         self.obey();
     }
 

@@ -1,6 +1,6 @@
 //! Sleep of the whole server, and its effect on ticks.
 //!
-//! A worker rests by itself after a time without requests that the director publishes; the main core follows when every worker rests
+//! A worker rests by itself after an idle timeout that the director publishes; the main core follows when every worker rests
 //! or sleeps (`resting.rs`). An interval alone ends the sleep for no longer than it takes.
 //!
 //! Ticks stop with the main core and continue afterwards: no tick contains the time of a sleep. The last requests before it are reported by an
@@ -9,9 +9,9 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pilotlight_plant::{CoreId, CoreState, Depth, LONGEST_PAUSE_NS, NEVER, Next, QUIET_NS};
+use pilotlight_plant::{CoreId, CoreState, DEFAULT_IDLE_TIMEOUT_NS, Depth, LONGEST_PAUSE_NS, NEVER, Next};
 
-use super::{Director, QuietTime};
+use super::{Director, IdleTimeout};
 use crate::event::Event;
 
 /// Limit of a short sleep, in nanoseconds, in which workers keep waiting in an instruction.
@@ -20,16 +20,16 @@ const SHORT_NS: u64 = 10_000_000;
 impl Director {
     /// Whether the whole server may wait in the kernel at `now_ns`, after the last request on the main core was polled at `request_ns`: the
     /// policy is not due, every worker rests, and nothing is pending.
-    pub(crate) fn is_quiet(&self, now_ns: u64, request_ns: u64) -> bool {
-        let quiet_for_ns = now_ns.saturating_sub(request_ns);
-        self.awake_ns().is_some_and(|awake_ns| quiet_for_ns >= awake_ns)
+    pub(crate) fn may_sleep(&self, now_ns: u64, request_ns: u64) -> bool {
+        let idle_ns = now_ns.saturating_sub(request_ns);
+        self.idle_timeout_ns().is_some_and(|timeout_ns| idle_ns >= timeout_ns)
             && self.has_no_pending_work()
             && self.workers_rest()
             && self.due_ns() > now_ns
     }
 
     /// The check after the main core has announced its rest: no worker has got a request meanwhile.
-    pub(crate) fn is_still_quiet(&self, now_ns: u64) -> bool {
+    pub(crate) fn may_still_sleep(&self, now_ns: u64) -> bool {
         // the counts after the rests: what a worker counted before it rested is visible then
         self.workers_rest() && self.due_ns() > now_ns && !(self.wants.tick_ns.is_some() && self.has_uncounted())
     }
@@ -44,7 +44,7 @@ impl Director {
         self.wants.tick_ns.is_some() || self.wants.interval_ns.is_some()
     }
 
-    /// Notes the policy's next deadline, and publishes the workers' time awake if it has changed.
+    /// Notes the policy's next deadline, and publishes the workers' idle timeout if it has changed.
     pub(super) fn set_next(&mut self, next: Next) {
         let before = std::mem::replace(&mut self.next, next);
         let rules = |next: &Next| (next.round_ns, next.wait_ns, next.pause_ns);
@@ -56,35 +56,35 @@ impl Director {
                 peer.cell.pause_ns.store(next.pause_ns.min(LONGEST_PAUSE_NS), Relaxed);
             }
         }
-        let quiet_ns = self.worker_ns().map_or(0, |worker_ns| worker_ns.max(1)); // 0: never
-        let before_ns = std::mem::replace(&mut self.quiet_ns, quiet_ns);
-        if quiet_ns == before_ns {
+        let timeout_ns = self.worker_idle_timeout_ns().map_or(0, |ns| ns.max(1)); // 0: never
+        let before_ns = std::mem::replace(&mut self.worker_timeout_ns, timeout_ns);
+        if timeout_ns == before_ns {
             return;
         }
-        self.peers.iter().for_each(|peer| peer.cell.quiet_ns.store(quiet_ns, Relaxed));
-        if before_ns > 0 && (quiet_ns == 0 || quiet_ns > before_ns) {
+        self.peers.iter().for_each(|peer| peer.cell.idle_timeout_ns.store(timeout_ns, Relaxed));
+        if before_ns > 0 && (timeout_ns == 0 || timeout_ns > before_ns) {
             for core in (0..self.peers.len()).map(|core| CoreId(core as u16)) {
                 self.send(core, Event::Look); // one that rests may have to poll
             }
         }
     }
 
-    /// Time awake of a worker after its last request; `None` if it does not rest.
-    fn worker_ns(&self) -> Option<u64> {
-        match self.quiet {
-            QuietTime::FromPolicy => Some(self.next.worker_ns).filter(|&ns| ns != NEVER),
-            QuietTime::Fixed(ns) => self.awake_ns().map(|_| ns.max(QUIET_NS)),
-            QuietTime::Never => None,
+    /// Idle timeout of a worker; `None` if it does not rest.
+    fn worker_idle_timeout_ns(&self) -> Option<u64> {
+        match self.idle_timeout {
+            IdleTimeout::FromPolicy => Some(self.next.worker_idle_timeout_ns).filter(|&ns| ns != NEVER),
+            IdleTimeout::Fixed(ns) => self.idle_timeout_ns().map(|_| ns.max(DEFAULT_IDLE_TIMEOUT_NS)),
+            IdleTimeout::Never => None,
         }
     }
 
-    /// Time awake after a request; `None` if the server does not sleep.
-    pub(super) fn awake_ns(&self) -> Option<u64> {
-        let allowed = Some(self.next.awake_ns).filter(|&ns| ns != NEVER)?;
-        match self.quiet {
-            QuietTime::FromPolicy => Some(allowed),
-            QuietTime::Fixed(ns) => Some(ns),
-            QuietTime::Never => None,
+    /// Idle timeout of the main core; `None` if the server does not sleep.
+    pub(super) fn idle_timeout_ns(&self) -> Option<u64> {
+        let allowed = Some(self.next.idle_timeout_ns).filter(|&ns| ns != NEVER)?;
+        match self.idle_timeout {
+            IdleTimeout::FromPolicy => Some(allowed),
+            IdleTimeout::Fixed(ns) => Some(ns),
+            IdleTimeout::Never => None,
         }
     }
 
@@ -95,7 +95,7 @@ impl Director {
         }
         self.tick(now_ns);
         self.set_due();
-        self.is_quiet(now_ns, request_ns)
+        self.may_sleep(now_ns, request_ns)
     }
 
     /// Whether the main core may wait in the kernel for its own I/O threads: the policy wants no ticks.

@@ -28,11 +28,11 @@ impl Policy for Script {
     }
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         self.next(out);
-        Ok(Next::resting_at(start.now_ns, 0))
+        Ok(Next::with_idle_timeout(start.now_ns, 0))
     }
     fn on_tick(&mut self, tick: &Tick<'_>, out: &mut Vec<Command>) -> Next {
         self.next(out);
-        Next::resting_at(if self.0.is_empty() { NEVER } else { tick.now_ns }, 0)
+        Next::with_idle_timeout(if self.0.is_empty() { NEVER } else { tick.now_ns }, 0)
     }
 }
 
@@ -113,7 +113,7 @@ fn a_core_that_is_being_woken_does_not_sleep_deeper() {
     fixture.tick();
     fixture.director.before_sleep(fixture.now_ns, 0);
     assert_eq!(fixture.sleep_of(1, None), None);
-    assert!(!fixture.director.is_quiet(fixture.now_ns, 0), "a core is awake");
+    assert!(!fixture.director.may_sleep(fixture.now_ns, 0), "a core is awake");
 }
 
 /// Whether the first core has received a hand-over.

@@ -17,7 +17,8 @@ use crate::wait::Monitor;
 /// (Linux 6.18 with two CPUs).
 const YIELDS: u32 = 32;
 
-/// Time until a quiet worker whose I/O thread could not wait tries again; chosen: hundreds of rounds, and short beside [`QUIET_NS`](pilotlight_plant::QUIET_NS).
+/// Time until an idle worker whose I/O thread could not wait tries again; chosen: hundreds of rounds, and short beside
+/// [`DEFAULT_IDLE_TIMEOUT_NS`](pilotlight_plant::DEFAULT_IDLE_TIMEOUT_NS).
 const RETRY_NS: u64 = 100_000;
 
 /// Kinds of rest.
@@ -66,7 +67,7 @@ impl Reactor {
         }
         if let Some(director) = &mut self.director {
             let request_ns = self.last_request_ns;
-            return if director.is_quiet(now, request_ns) && director.report(now, request_ns) {
+            return if director.may_sleep(now, request_ns) && director.report(now, request_ns) {
                 Rest::Kernel { depth: Depth::ServerSleep, until_ns: director.due_ns() }
             } else if interrupts && director.may_wait() {
                 Rest::Kernel { depth: Depth::SoftwareWait, until_ns: director.wait_ends_ns() }
@@ -76,7 +77,7 @@ impl Reactor {
         }
         match self.sleep {
             Some(depth) if self.slots.is_empty() => Rest::Sleep(depth),
-            _ if interrupts || self.is_quiet_worker(now) => {
+            _ if interrupts || self.worker_may_rest(now) => {
                 Rest::Kernel { depth: Depth::SoftwareWait, until_ns: u64::MAX }
             }
             _ => self.choose_pause(now),
@@ -84,11 +85,11 @@ impl Reactor {
     }
 
     /// Whether this worker has had no request for as long as the policy says, and none is in progress.
-    fn is_quiet_worker(&self, now: u64) -> bool {
-        let quiet_ns = self.cell.quiet_ns.load(Relaxed);
-        quiet_ns > 0
+    fn worker_may_rest(&self, now: u64) -> bool {
+        let timeout_ns = self.cell.idle_timeout_ns.load(Relaxed);
+        timeout_ns > 0
             && now >= self.retry_ns
-            && now.saturating_sub(self.last_request_ns) >= quiet_ns
+            && now.saturating_sub(self.last_request_ns) >= timeout_ns
             && self.slots.iter().all(|slot| slot.polled.1 == 0)
     }
 
@@ -182,10 +183,10 @@ impl Reactor {
             if let Some(director) = self.director.as_mut().filter(|_| server) {
                 until_ns = until_ns.min(director.before_sleep(*now, self.last_request_ns));
             }
-            let is_quiet = server || self.director.is_none() && self.is_quiet_worker(*now);
+            let is_idle = server || self.director.is_none() && self.worker_may_rest(*now);
             let began_ns = *now;
             self.start_sleep(depth, began_ns);
-            self.cell.rests_since_ns.store(if is_quiet { began_ns } else { 0 }, Relaxed);
+            self.cell.rests_since_ns.store(if is_idle { began_ns } else { 0 }, Relaxed);
             if let Ok(bell) = self.inbox.doorbell() {
                 self.kernel_wait.add(bell);
             }
@@ -194,7 +195,7 @@ impl Reactor {
             *now = clock::now_ns();
             self.cell.rests.end();
             self.has_rested = self.director.is_none();
-            if is_quiet {
+            if is_idle {
                 add(&self.cell.rested_ns, *now - began_ns);
                 self.cell.rests_since_ns.store(0, Relaxed);
             }
@@ -218,11 +219,11 @@ impl Reactor {
             return true; // it needs no worker to wake it
         }
         self.cell.rests.begin();
-        let is_quiet = director.is_still_quiet(now);
-        if !is_quiet {
+        let may_sleep = director.may_still_sleep(now);
+        if !may_sleep {
             self.cell.rests.end();
         }
-        is_quiet
+        may_sleep
     }
 
     /// Whether the completion mode of every I/O thread is current. The director stores the mode, then notifies the core that it reads as the

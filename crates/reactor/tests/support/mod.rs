@@ -85,14 +85,14 @@ impl Policy for ScriptedPolicy {
     }
     fn start(&mut self, start: &Start<'_>, out: &mut Vec<Command>) -> Result<Next, Unsupported> {
         out.extend(self.commands.try_iter());
-        Ok(Next::resting_at(start.now_ns, if self.sleeps { 0 } else { NEVER }))
+        Ok(Next::with_idle_timeout(start.now_ns, if self.sleeps { 0 } else { NEVER }))
     }
     fn on_tick(&mut self, tick: &Tick<'_>, _out: &mut Vec<Command>) -> Next {
         Next::at(tick.now_ns)
     }
     fn on_interval(&mut self, sample: &Sample<'_>, out: &mut Vec<Command>) -> Next {
         out.extend(self.commands.try_iter());
-        if self.sleeps { Next::resting_at(NEVER, 0) } else { Next::at(sample.now_ns) }
+        if self.sleeps { Next::with_idle_timeout(NEVER, 0) } else { Next::at(sample.now_ns) }
     }
     fn on_refused(&mut self, _now_ns: u64, command: &Command, refusal: Refusal) {
         let _ = self.refused.send((*command, refusal));

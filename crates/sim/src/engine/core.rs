@@ -82,7 +82,7 @@ pub(crate) struct Core {
     last_request_ns: u64,
     /// End of its last poll step that received requests.
     received_ns: u64,
-    is_quiet: bool,
+    idle_timed_out: bool,
     is_last: bool,
     idle_until_ns: u64,
     /// End of the timer of short waits.
@@ -172,7 +172,7 @@ impl Core {
             interrupted_ns: 0,
             last_request_ns: 0,
             received_ns: 0,
-            is_quiet: false,
+            idle_timed_out: false,
             is_last: false,
             idle_until_ns: u64::MAX,
             limit_ns: 0,
@@ -405,7 +405,7 @@ impl Core {
         let message_ns = self.inbox.front().map_or(u64::MAX, |message| message.at_ns);
         let until_ns = message_ns.min(self.quota_ns);
         let until_ns = until_ns.min(self.rest_begins_ns(shared));
-        if self.is_main { until_ns.min(shared.policy_due_ns).min(self.quiet_ns(shared)) } else { until_ns }
+        if self.is_main { until_ns.min(shared.policy_due_ns).min(self.idle_timeout_at_ns(shared)) } else { until_ns }
     }
 
     fn empty_loop(&mut self, shared: &Shared<'_>) -> EmptyLoop {
@@ -470,8 +470,8 @@ impl Core {
             if self.pause_after_requests(shared) {
                 return Boundary::Again;
             }
-            if self.is_main && self.quiet_ns(shared) <= self.now_ns {
-                self.is_quiet = true;
+            if self.is_main && self.idle_timeout_at_ns(shared) <= self.now_ns {
+                self.idle_timed_out = true;
                 return Boundary::CallPolicy;
             }
             if self.rest_quietly(shared) || self.rest(shared) {

@@ -237,7 +237,7 @@ impl Director {
         if self.wants.tick_ns.is_some() {
             until_ns = until_ns.min(self.interval_due_ns); // there may have been requests since the last one
         }
-        until_ns = until_ns.min(main.quiet_ns(shared));
+        until_ns = until_ns.min(main.idle_timeout_at_ns(shared));
         let took_ns = main.price_ns(self.decide_ns(shared));
         let mut at_ns = main.next_boundary_ns(loop_ns, self.due_ns());
         loop {

@@ -205,12 +205,12 @@ pub(crate) struct Shared<'a> {
     pub(crate) main: u16,
     /// Next call of the policy; the main core stops there.
     pub(crate) policy_due_ns: u64,
-    /// Time after the last request on the main core until it asks for a sleep of the whole server; `u64::MAX` for never.
-    pub(crate) awake_ns: u64,
+    /// Idle timeout of the main core, after which it asks for a sleep of the whole server; `u64::MAX` for never.
+    pub(crate) idle_timeout_ns: u64,
     /// Earliest time at which it asks, as a worker polls until then.
     pub(crate) ask_ns: u64,
-    /// Time without work after which a worker rests; `u64::MAX` for never.
-    pub(crate) quiet_ns: u64,
+    /// Idle timeout of a worker, after which it rests; `u64::MAX` for never.
+    pub(crate) worker_idle_timeout_ns: u64,
     /// Length of a round from which on cores report it, and a report that the policy has not got; `u64::MAX` for never.
     pub(crate) round_ns: u64,
     pub(crate) long_round: Option<LongRound>,
@@ -262,9 +262,9 @@ impl<'a> Shared<'a> {
             changed_ns: 0,
             main: 0,
             policy_due_ns: u64::MAX,
-            awake_ns: u64::MAX,
+            idle_timeout_ns: u64::MAX,
             ask_ns: 0,
-            quiet_ns: u64::MAX,
+            worker_idle_timeout_ns: u64::MAX,
             round_ns: u64::MAX,
             long_round: None,
             wait_ns: u64::MAX,

@@ -309,7 +309,7 @@ fn values_that_a_parameter_cannot_have() {
 }
 
 #[test]
-fn quiet_times_that_are_none() {
+fn invalid_idle_timeouts() {
     refused(
         "[server]\nsleep_after = \"soon\"\n",
         expect![[r#"
@@ -324,7 +324,7 @@ fn quiet_times_that_are_none() {
     refused_flags(
         &["--sleep-after=1us"],
         expect![[r#"
-        error: --sleep-after: a quiet time of 1us
+        error: --sleep-after: an idle timeout of 1us
           = use 10us to 1h, never or policy
     "#]],
     );

@@ -28,7 +28,7 @@ use crate::seccomp::Seccomp;
 
 /// The most reactors of a test.
 const TEST_REACTORS: RangeInclusive<u16> = 1..=256;
-/// Quiet time until the whole server sleeps.
+/// Idle timeouts after which the whole server sleeps.
 const SLEEP_AFTER: RangeInclusive<Duration> = Duration::from_micros(10)..=Duration::from_secs(3600);
 /// Longest path of a socket in bytes (unix(7), `sun_path` with the zero at its end).
 const MAX_SOCKET_PATH: usize = 107;
@@ -212,10 +212,10 @@ impl Checker<'_> {
             return named;
         }
         match parse_duration(&text.value) {
-            Ok(quiet) if SLEEP_AFTER.contains(&quiet) => return SleepAfter::Time(quiet),
+            Ok(timeout) if SLEEP_AFTER.contains(&timeout) => return SleepAfter::Time(timeout),
             Ok(_) => {
                 let (least, most) = (format_duration(*SLEEP_AFTER.start()), format_duration(*SLEEP_AFTER.end()));
-                let problem = Problem::error(&text.at, format!("a quiet time of {}", text.value));
+                let problem = Problem::error(&text.at, format!("an idle timeout of {}", text.value));
                 self.problem(problem.help(format!("use {least} to {most}, never or policy")));
             }
             Err(wrong) => self.problem(Problem::error(&text.at, wrong).help("or write never or policy")),

@@ -173,7 +173,7 @@ fn text_output() {
         pilotlight 0.1.0 (process 4242) on 127.0.0.1:4420, up 3 min 12 s; the last 500 ms
         reactors have no cores of their own (test mode): measurements are not valid
 
-        policy                sandman (window=64); the server may sleep after 1ms of quiet
+        policy                sandman (window=64); the server may sleep after 1ms without requests
         policy view           cores awake 1; watts are modelled
         budget                300W
         tolerance             20%; policy sandman does not use it

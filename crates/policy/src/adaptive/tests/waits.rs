@@ -76,9 +76,9 @@ fn waits_are_longer_where_more_is_allowed() {
 fn waits_are_short_under_load_and_without_end_without_it() {
     let mut bench = Bench::new(6, None);
     bench.run(10_000, 1_000);
-    assert_eq!((bench.next.awake_ns, bench.next.wait_ns), (0, Parameters::default().wait_ns));
+    assert_eq!((bench.next.idle_timeout_ns, bench.next.wait_ns), (0, Parameters::default().wait_ns));
     bench.run(0, 1_500);
-    assert_eq!((bench.next.needed_ns, bench.next.awake_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
+    assert_eq!((bench.next.needed_ns, bench.next.idle_timeout_ns, bench.next.wait_ns), (NEVER, 0, NEVER));
     assert!(bench.modes.iter().all(|mode| *mode == CompletionMode::Interrupt));
 }
 

@@ -89,7 +89,7 @@ impl Core {
 
     /// When a worker without work rests.
     pub(crate) fn rest_begins_ns(&self, shared: &Shared<'_>) -> u64 {
-        if self.is_main { u64::MAX } else { self.last_request_ns.saturating_add(shared.quiet_ns) }
+        if self.is_main { u64::MAX } else { self.last_request_ns.saturating_add(shared.worker_idle_timeout_ns) }
     }
 
     /// A worker that had no work for long enough, and has no request in progress, waits in the kernel.
@@ -119,8 +119,8 @@ impl Core {
     }
 
     /// When the main core may ask for a sleep of the whole server.
-    pub(crate) fn quiet_ns(&self, shared: &Shared<'_>) -> u64 {
-        self.last_request_ns.saturating_add(shared.awake_ns).max(shared.ask_ns)
+    pub(crate) fn idle_timeout_at_ns(&self, shared: &Shared<'_>) -> u64 {
+        self.last_request_ns.saturating_add(shared.idle_timeout_ns).max(shared.ask_ns)
     }
 
     pub(crate) fn last_request_ns(&self) -> u64 {
@@ -132,8 +132,8 @@ impl Core {
         self.idle_until_ns
     }
 
-    pub(crate) fn take_quiet(&mut self) -> bool {
-        std::mem::take(&mut self.is_quiet)
+    pub(crate) fn take_idle_timeout(&mut self) -> bool {
+        std::mem::take(&mut self.idle_timed_out)
     }
 
     pub(crate) fn take_resumed(&mut self) -> bool {

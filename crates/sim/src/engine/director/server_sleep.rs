@@ -23,8 +23,8 @@ impl Director {
         if shared.machine.sockets.server_sleep_ns == 0 {
             return;
         }
-        shared.awake_ns = self.next.awake_ns;
-        shared.quiet_ns = self.next.worker_ns;
+        shared.idle_timeout_ns = self.next.idle_timeout_ns;
+        shared.worker_idle_timeout_ns = self.next.worker_idle_timeout_ns;
         shared.wait_ns = self.next.wait_ns;
         shared.pause_ns = self.next.pause_ns.min(LONGEST_PAUSE_NS);
         shared.looks_at_steps = shared.machine.sockets.between_polls || shared.pause_ns > 0;
@@ -75,7 +75,7 @@ impl Director {
         let main = self.topology.main().index();
         if cores[main].take_resumed() {
             self.after_sleep(cores, meter, shared);
-        } else if cores[main].take_quiet() {
+        } else if cores[main].take_idle_timeout() {
             self.try_sleep(cores, meter, shared);
         } else {
             return false;
@@ -86,18 +86,18 @@ impl Director {
         true
     }
 
-    fn is_quiet(&self, cores: &[Core], shared: &Shared<'_>) -> bool {
+    fn may_sleep(&self, cores: &[Core], shared: &Shared<'_>) -> bool {
         let main = &cores[self.topology.main().index()];
         let now_ns = main.now_ns;
         self.needed_ns(shared) > now_ns
             && shared.moving == 0
             && self.awake(cores).next().is_none()
-            && main.last_request_ns().saturating_add(self.next.awake_ns) <= now_ns
+            && main.last_request_ns().saturating_add(self.next.idle_timeout_ns) <= now_ns
     }
 
     fn try_sleep(&mut self, cores: &mut [Core], meter: &mut dyn Metering, shared: &mut Shared<'_>) {
         let main = self.topology.main().index();
-        if !self.is_quiet(cores, shared) {
+        if !self.may_sleep(cores, shared) {
             let rest_ns = self.awake(cores).map(|core| core.rest_begins_ns(shared)).max().unwrap_or(0);
             shared.ask_ns = rest_ns.max(cores[main].now_ns + ASK_AGAIN_NS);
             return;
@@ -110,7 +110,7 @@ impl Director {
             self.tick(now_ns, shared);
             self.reports = false;
             self.carry_out(cores, meter, shared);
-            if !self.is_quiet(cores, shared) {
+            if !self.may_sleep(cores, shared) {
                 shared.ask_ns = cores[main].now_ns + ASK_AGAIN_NS;
                 return;
             }
