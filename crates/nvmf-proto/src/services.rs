@@ -201,7 +201,7 @@ pub trait NamespaceTable {
 
     /// The listed namespaces of a view.
     fn listed(&self, view: ViewId) -> Listed<'_> {
-        self.list().of(view)
+        self.list().listed(view)
     }
 
     /// The subsystems.

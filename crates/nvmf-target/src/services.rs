@@ -35,7 +35,7 @@ impl Secrets for Shared {
     }
 
     fn exchange_config(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Arc<Config>> {
-        self.hosts.authenticator.of(host, subnqn, concatenation)
+        self.hosts.authenticator.exchange_config(host, subnqn, concatenation)
     }
 
     fn keep_key(&self, key: (TlsPsk, Secret), nqns: (&str, &str), replaced: Option<&str>, now_ns: u64) {

@@ -36,7 +36,7 @@ pub(crate) use places::Progress;
 /// Timeout for the head of a request.
 const HEAD: Duration = Duration::from_secs(10);
 /// Default time without progress after which a connection is closed.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Delay after a failed accept, for example without free descriptors.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Maximum of buffered bytes of a connection in each direction.
@@ -77,7 +77,7 @@ pub(crate) struct Service<R, B> {
     /// Maximum of concurrent connections.
     pub(crate) connections: usize,
     /// Idle timeout of a connection.
-    pub(crate) patience: Duration,
+    pub(crate) idle_timeout: Duration,
     /// Makes the router of a connection.
     pub(crate) router: R,
     /// A task that runs in the same thread.
@@ -104,7 +104,8 @@ impl Http {
         let thread = std::thread::Builder::new().name(service.name.to_owned()).spawn(move || {
             keep_off(&cpus); // threads that this one starts inherit it
             let Service { beside, .. } = service;
-            let accepting = Accepting { name: service.name, router: service.router, patience: service.patience };
+            let accepting =
+                Accepting { name: service.name, router: service.router, idle_timeout: service.idle_timeout };
             runtime.block_on(async move {
                 let beside = tokio::spawn(beside);
                 let accepting = pin!(accepting.run(listener, service.connections));
@@ -132,7 +133,7 @@ impl Drop for Http {
 struct Accepting<R> {
     name: &'static str,
     router: R,
-    patience: Duration,
+    idle_timeout: Duration,
 }
 
 impl<R: Fn(Peer) -> Router> Accepting<R> {
@@ -195,8 +196,8 @@ impl<R: Fn(Peer) -> Router> Accepting<R> {
         let peer = Peer { name, source, is_local, progress: places.progress() };
         let router = (self.router)(peer.clone()).layer(from_fn_with_state(peer.progress.clone(), counted));
         let Peer { name, source, progress, .. } = peer.clone();
-        let (service, patience) = (self.name, self.patience);
-        let task = tokio::spawn(async move { serve(stream, service, &peer, router, patience).await });
+        let (service, idle_timeout) = (self.name, self.idle_timeout);
+        let task = tokio::spawn(async move { serve(stream, service, &peer, router, idle_timeout).await });
         places.add(name, source, progress, task.abort_handle());
     }
 }
@@ -231,7 +232,7 @@ async fn serve(
     name: &str,
     peer: &Peer,
     router: Router,
-    patience: Duration,
+    idle_timeout: Duration,
 ) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -241,7 +242,7 @@ async fn serve(
     let mut connection = pin!(connection);
     let mut before = peer.progress.last();
     loop {
-        match tokio::time::timeout(patience, connection.as_mut()).await {
+        match tokio::time::timeout(idle_timeout, connection.as_mut()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => return debug!(peer = %peer.name, "{name}: {error}"),
             Err(_) if peer.progress.last() == before => {

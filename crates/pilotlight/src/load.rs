@@ -249,7 +249,7 @@ pub(crate) struct LoadArgs {
     continue_on_error: bool,
 
     /// Timeout of a command; the run is aborted after it
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience, help_heading = "Checks")]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = timeout, help_heading = "Checks")]
     timeout: u64,
 
     /// CPUs to pin the threads to, one thread each, such as 1 or 1,2 [default: one thread, not pinned]
@@ -435,7 +435,7 @@ fn keep_alive(text: &str) -> Result<u64, String> {
 }
 
 /// In nanoseconds; counted in milliseconds.
-fn patience(text: &str) -> Result<u64, String> {
+fn timeout(text: &str) -> Result<u64, String> {
     match units::duration_ns(text).map_err(|error| error.to_string())? {
         0..1_000_000 => Err("give 1ms or more".into()),
         ns => Ok(ns),

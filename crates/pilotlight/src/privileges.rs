@@ -89,7 +89,7 @@ pub(crate) fn start(args: &ServeArgs, loaded: &Loaded) -> anyhow::Result<Privile
     NamedFiles::read(args)
         .context("with `user` in [security] the helper process opens what the configuration names")?;
     let client = spawn().context("cannot start the helper process")?;
-    client.connect(knobs::look(loaded))?;
+    client.connect(knobs::find_knobs(loaded))?;
     Ok(Privileged(Some(account.clone())))
 }
 

@@ -38,7 +38,7 @@ use keys::{Effect, Ui};
 use view::{Connection, Screen};
 
 /// Interval of checks for keys and updates.
-const LOOK: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A report that is older than this is shown with its age.
 const OLD: Duration = Duration::from_secs(4);
 
@@ -121,7 +121,7 @@ fn show(terminal: &mut DefaultTerminal, feed: &Feed, ended: &AtomicBool, interva
             ui.scroll = scroll; // never beyond the last line
         }
         changed = false;
-        if !terminal_is_there(LOOK)? {
+        if !terminal_is_there(CHECK_INTERVAL)? {
             break;
         }
         while event::poll(Duration::ZERO)? {

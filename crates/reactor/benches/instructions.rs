@@ -51,7 +51,7 @@ fn take_on_empty(inbox: &mut Inbox<Message>, times: u64) {
 #[inline(never)]
 fn go(pair: &mut Pair, times: u64) {
     for _ in 0..times {
-        pair.go();
+        pair.move_thread();
     }
 }
 
@@ -59,7 +59,7 @@ fn go(pair: &mut Pair, times: u64) {
 #[inline(never)]
 fn gather(gathering: &mut Gathering, arriving: &Arriving, times: u64) {
     for _ in 0..times {
-        arriving.everywhere();
+        arriving.add_request_to_each();
         black_box(gathering.tick());
     }
 }

@@ -19,7 +19,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 fn moves(criterion: &mut Criterion) {
     let mut pair = Pair::new();
-    criterion.bench_function("move, both homes on one core", |bencher| bencher.iter(|| pair.go()));
+    criterion.bench_function("move, both homes on one core", |bencher| bencher.iter(|| pair.move_thread()));
 }
 
 /// Pins the calling OS thread to a CPU, if it exists.
@@ -39,7 +39,7 @@ fn gathering(criterion: &mut Criterion) {
         let arriving = gathering.arriving();
         group.bench_function(BenchmarkId::new("all active, same core", threads), |bencher| {
             bencher.iter(|| {
-                arriving.everywhere();
+                arriving.add_request_to_each();
                 gathering.tick()
             });
         });
@@ -49,7 +49,7 @@ fn gathering(criterion: &mut Criterion) {
             pin(1);
             while !stopped.load(Relaxed) {
                 if turns.load(Acquire) {
-                    busy.everywhere();
+                    busy.add_request_to_each();
                     turns.store(false, Release);
                 }
             }

@@ -14,9 +14,9 @@ use crate::instruction::Instruction;
 use crate::io_thread::{IoThread, Polled};
 use crate::reactor::{Idle, Reactor};
 
-struct Still;
+struct IdleThread;
 
-impl IoThread for Still {
+impl IoThread for IdleThread {
     fn id(&self) -> u32 {
         0
     }
@@ -43,15 +43,15 @@ impl Pair {
             id += 1;
             Reactor::new(CoreId(id - 1), inbox, &peers, Idle::Spin)
         });
-        let slot = Slot::new(Box::new(Still), Arc::default());
+        let slot = Slot::new(Box::new(IdleThread), Arc::default());
         reactors[0].apply(Event::Adopt { slot, sent_ns: 0 });
         Self { reactors, home: 0 }
     }
 
     /// Moves the I/O thread: out of the old home's list, through the ring, into the new home's list.
-    pub fn go(&mut self) {
+    pub fn move_thread(&mut self) {
         let to = 1 - self.home;
-        self.reactors[self.home].hand(ThreadId(0), CoreId(to as u16));
+        self.reactors[self.home].hand_over(ThreadId(0), CoreId(to as u16));
         while let Some(event) = self.reactors[to].inbox.take() {
             self.reactors[to].apply(event);
         }
@@ -93,7 +93,7 @@ pub struct Arriving(Vec<Arc<ThreadCell>>);
 
 impl Arriving {
     /// One more request for each I/O thread.
-    pub fn everywhere(&self) {
+    pub fn add_request_to_each(&self) {
         self.0.iter().for_each(|cell| add(&cell.requests, 1));
     }
 }

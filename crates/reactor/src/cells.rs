@@ -15,7 +15,7 @@ use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::io_thread::Polled;
 use crate::resting::Resting;
 pub use crate::sleep_clock::SLEEPS;
-use crate::sleep_clock::{SleepClock, at};
+use crate::sleep_clock::{SleepClock, depth_index};
 
 /// A reactor's cell.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl ReactorCell {
     }
 
     pub(crate) fn woken_by(&self, depth: Depth, sent_ns: u64, now_ns: u64) {
-        if let Some(index) = at(depth) {
+        if let Some(index) = depth_index(depth) {
             self.wake_latency[index].record(now_ns.saturating_sub(sent_ns), 1);
         }
     }

@@ -256,14 +256,14 @@ impl Director {
             self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
             if before.tick_ns.is_none() {
                 self.last_tick_ns = now_ns;
-                self.on_tick = self.cells.iter().map(|cell| Counters::of(cell)).collect();
+                self.on_tick = self.cells.iter().map(|cell| Counters::load(cell)).collect();
             }
         }
         if before.interval_ns != self.wants.interval_ns {
             self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
             if before.interval_ns.is_none() {
                 self.last_interval_ns = now_ns;
-                self.on_interval = self.cells.iter().map(|cell| Counters::of(cell)).collect();
+                self.on_interval = self.cells.iter().map(|cell| Counters::load(cell)).collect();
                 self.cores_on_interval = self.core_totals(now_ns);
             }
         }
@@ -327,7 +327,7 @@ impl Director {
         fence(SeqCst); // before the counts of I/O threads are read; see `Reactor::completions_are_current`
         for core in 0..self.peers.len() {
             if self.peers[core].cell.io_threads.load(Relaxed) > 0 {
-                self.send(CoreId(core as u16), Event::Look);
+                self.send(CoreId(core as u16), Event::EndWait);
             }
         }
     }
@@ -337,7 +337,7 @@ impl Director {
         self.tick_due_ns = self.wants.tick_ns.map_or(NEVER, |tick| now_ns + tick);
         self.last_interval_ns = now_ns;
         self.interval_due_ns = self.wants.interval_ns.map_or(NEVER, |interval| now_ns + interval);
-        self.on_tick = self.cells.iter().map(|cell| Counters::of(cell)).collect();
+        self.on_tick = self.cells.iter().map(|cell| Counters::load(cell)).collect();
         self.on_interval.clone_from(&self.on_tick);
         self.cores_on_interval = self.core_totals(now_ns);
     }
@@ -462,7 +462,7 @@ impl Director {
                 cell.set_completions(mode);
                 fence(SeqCst); // before its core is read; see `Reactor::completions_are_current`
                 let home = cell.home();
-                self.send(home, Event::Look);
+                self.send(home, Event::EndWait);
                 Ok(())
             }
         }

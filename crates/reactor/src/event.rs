@@ -19,7 +19,7 @@ pub(crate) enum Event {
         sent_ns: u64,
     },
     /// Hand this I/O thread over.
-    Hand {
+    HandOver {
         /// The I/O thread; ignored if it is not here.
         thread: ThreadId,
         /// Its new home.
@@ -33,7 +33,7 @@ pub(crate) enum Event {
         sent_ns: u64,
     },
     /// End a wait and read the completion modes of I/O threads. Does not cancel `Sleep`.
-    Look,
+    EndWait,
     /// For the director: a core's rounds are long.
     LongRound(LongRound),
     /// For the director, on the main core.

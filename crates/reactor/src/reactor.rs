@@ -47,7 +47,7 @@ pub enum Idle {
 
 impl Idle {
     /// Behaviour of the main core or a worker.
-    pub(crate) fn of(self, is_main: bool) -> Self {
+    pub(crate) fn for_core(self, is_main: bool) -> Self {
         match self {
             Self::YieldMain if is_main => Self::Yield,
             Self::YieldMain => Self::Spin,
@@ -167,9 +167,9 @@ impl Reactor {
                 self.stay_awake();
                 self.adopt(slot);
             }
-            Event::Hand { thread, to } => self.hand(thread, to),
+            Event::HandOver { thread, to } => self.hand_over(thread, to),
             Event::Sleep(depth) => self.sleep = Some(depth),
-            Event::Look => {} // the wait has ended; the next poll reads the modes
+            Event::EndWait => {} // the wait has ended; the next poll reads the modes
             Event::Wake { sent_ns } => {
                 self.note_wake(sent_ns);
                 self.stay_awake();
@@ -235,7 +235,7 @@ impl Reactor {
         self.cell.io_threads.store(self.slots.len() as u64, Relaxed);
     }
 
-    pub(crate) fn hand(&mut self, thread: ThreadId, to: CoreId) {
+    pub(crate) fn hand_over(&mut self, thread: ThreadId, to: CoreId) {
         let Some(at) = self.slots.iter().position(|slot| slot.id == u32::from(thread.0)) else { return };
         if to == self.id {
             return;
@@ -256,7 +256,7 @@ impl Reactor {
     fn retry_unsent(&mut self) {
         for _ in 0..self.unsent.len() {
             let (thread, to) = self.unsent.remove(0);
-            self.hand(thread, to);
+            self.hand_over(thread, to);
         }
     }
 }

@@ -224,7 +224,7 @@ impl Runtime {
                 DirectorOptions { idle_timeout: options.idle_timeout, knobs, readings: options.readings.clone() };
             Director::new(peers, topology, capabilities, &director_options, Arc::clone(&self.director))
         });
-        let reactor = Reactor::new(id, inbox, &self.peers, options.idle.of(id == self.main));
+        let reactor = Reactor::new(id, inbox, &self.peers, options.idle.for_core(id == self.main));
         Reactor { monitor: options.monitor, director, main: self.main, ..reactor }
     }
 

@@ -15,7 +15,7 @@ use crate::counter::add;
 pub const SLEEPS: [Depth; 3] = [Depth::MonitorWait, Depth::SoftwareWait, Depth::ServerSleep];
 
 /// The index of a depth in [`SLEEPS`].
-pub(crate) fn at(depth: Depth) -> Option<usize> {
+pub(crate) fn depth_index(depth: Depth) -> Option<usize> {
     SLEEPS.iter().position(|&sleep| sleep == depth)
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct SleepClock {
 impl SleepClock {
     /// A sleep begins.
     pub(crate) fn fall_asleep(&self, depth: Depth, now_ns: u64) {
-        let Some(index) = at(depth) else { return };
+        let Some(index) = depth_index(depth) else { return };
         self.change(|| {
             self.since_ns.store(now_ns, Relaxed);
             self.state.store(index as u8 + 1, Release);
@@ -81,7 +81,7 @@ impl SleepClock {
                 continue;
             }
             if let CoreState::Asleep(depth) = state
-                && let Some(index) = at(depth)
+                && let Some(index) = depth_index(depth)
             {
                 slept[index] += now_ns().saturating_sub(since_ns);
             }

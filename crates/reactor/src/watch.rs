@@ -21,7 +21,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::event::{Timespec, epoll};
 
 /// Index of an I/O thread on another reactor.
-const ELSEWHERE: u32 = u32::MAX;
+const NO_INDEX: u32 = u32::MAX;
 
 /// Registrations that are not tried after the system has refused one.
 const RETRY_AFTER: u32 = 1 << 16;
@@ -36,7 +36,7 @@ const NO_WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 struct Entry {
     /// Its descriptor, if it is registered.
     registered: Option<RawFd>,
-    /// Its index among the I/O threads of this reactor, or [`ELSEWHERE`].
+    /// Its index among the I/O threads of this reactor, or [`NO_INDEX`].
     at: u32,
     /// It is in [`Watch::left`].
     has_left: bool,
@@ -60,7 +60,7 @@ impl Watch {
     pub(crate) fn insert(&mut self, thread: u32, at: usize) -> bool {
         let index = thread as usize;
         if self.entries.len() <= index {
-            self.entries.resize(index + 1, Entry { registered: None, at: ELSEWHERE, has_left: false });
+            self.entries.resize(index + 1, Entry { registered: None, at: NO_INDEX, has_left: false });
             self.left.reserve(self.entries.len() - self.left.len()); // each is in it at most once
         }
         let entry = &mut self.entries[index];
@@ -71,7 +71,7 @@ impl Watch {
     /// Removes an I/O thread.
     pub(crate) fn remove(&mut self, thread: u32) {
         let entry = &mut self.entries[thread as usize];
-        entry.at = ELSEWHERE;
+        entry.at = NO_INDEX;
         if entry.registered.is_some() && !std::mem::replace(&mut entry.has_left, true) {
             self.left.push(thread);
         }
@@ -112,7 +112,7 @@ impl Watch {
         let Some(thread) = self.left.pop() else { return };
         let entry = &mut self.entries[thread as usize];
         entry.has_left = false;
-        if entry.at != ELSEWHERE {
+        if entry.at != NO_INDEX {
             return; // it has come back
         }
         if let (Some(own), Some(number)) = (&self.epoll, entry.registered.take()) {
@@ -126,7 +126,7 @@ impl Watch {
     }
 
     /// Calls `readable` with the index of each I/O thread here that has become readable since the last look.
-    pub(crate) fn look(&mut self, mut readable: impl FnMut(usize)) {
+    pub(crate) fn poll_readable(&mut self, mut readable: impl FnMut(usize)) {
         let Some(own) = &self.epoll else { return };
         // enough calls for every descriptor once; later events are in the next call
         for _ in 0..=self.entries.len() / EVENTS {
@@ -135,7 +135,7 @@ impl Watch {
             let Ok((events, _)) = epoll::wait(own, &mut room, Some(&NO_WAIT)) else { return };
             for event in events.iter() {
                 let at = self.entries[event.data.u64() as usize].at;
-                if at != ELSEWHERE {
+                if at != NO_INDEX {
                     readable(at as usize);
                 }
             }

@@ -58,7 +58,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use channel::FileChannel;
-use medium::{Medium, Way};
+use medium::{AccessMethod, Medium};
 use open::Limits;
 pub use open::{FileError, MISSING_DEVICE, names_device, size_remedy};
 pub use queue::logical_block_size;
@@ -128,7 +128,7 @@ impl FileBackend {
         let medium = Arc::new(open::open(options, limits, opener, Arc::clone(&budget))?);
         let threads = BlockingPool::start(THREADS, budget)
             .map_err(|source| FileError::System { path: options.path.clone(), source })?;
-        if medium.way() == Way::Threads {
+        if medium.method() == AccessMethod::Threads {
             let path = options.path.display();
             tracing::info!(
                 "{path}: the medium has no requests that never block: threads serve up to {THREADS} at once"
@@ -150,9 +150,9 @@ impl Backend for FileBackend {
     }
 
     fn access(&self) -> Option<Access> {
-        Some(match self.medium.way() {
-            Way::Aio if !self.medium.is_limited() => Access::Asynchronous { per_io_thread: CHANNEL_DEPTH },
-            way => Access::Threads { most: THREADS as u32, limited: way == Way::Aio },
+        Some(match self.medium.method() {
+            AccessMethod::Aio if !self.medium.is_limited() => Access::Asynchronous { per_io_thread: CHANNEL_DEPTH },
+            method => Access::Threads { most: THREADS as u32, limited: method == AccessMethod::Aio },
         })
     }
 

@@ -38,7 +38,7 @@ pub struct Latency {
 impl Latency {
     /// Of a histogram.
     #[must_use]
-    pub fn of(h: &Histogram<u64>) -> Self {
+    pub fn from_histogram(h: &Histogram<u64>) -> Self {
         let q = |q| h.value_at_quantile(q);
         Self {
             min_ns: h.min(),
@@ -263,7 +263,7 @@ fn op_report(ios: u64, bytes: u64, errors: u64, latency: &Histogram<u64>, elapse
         data_bytes: bytes,
         data_bytes_per_s: per_s(bytes),
         errors,
-        latency: Latency::of(latency),
+        latency: Latency::from_histogram(latency),
     }
 }
 
@@ -273,7 +273,7 @@ fn phases(spec: &LoadSpec, stats: &Stats) -> Vec<PhaseReport> {
         rate_iops: p.rate_iops,
         duration_ns: p.duration_ns,
         ios: h.len(),
-        latency: Latency::of(h),
+        latency: Latency::from_histogram(h),
     };
     open.schedule.phases().iter().zip(&stats.phases).map(report).collect()
 }

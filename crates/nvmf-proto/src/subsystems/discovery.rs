@@ -63,7 +63,7 @@ enum Wildcard {
 }
 
 impl Wildcard {
-    fn of(endpoint: &Endpoint) -> Option<Self> {
+    fn from_endpoint(endpoint: &Endpoint) -> Option<Self> {
         let family = match endpoint.address {
             SocketAddr::V4(_) => Self::V4,
             SocketAddr::V6(_) if endpoint.is_v6_only => Self::V6,
@@ -98,7 +98,7 @@ impl DiscoveryLog {
         if self.records.iter().any(known) {
             return; // several listeners behind one advertised address
         }
-        let wildcard = Wildcard::of(&endpoint).filter(|_| advertise.is_none());
+        let wildcard = Wildcard::from_endpoint(&endpoint).filter(|_| advertise.is_none());
         self.records.push(Record { entry, wildcard, allowed_hosts: allowed_hosts.to_vec() });
     }
 

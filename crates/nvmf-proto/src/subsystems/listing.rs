@@ -77,7 +77,7 @@ impl NamespaceList {
 
     /// The namespaces of this view; none without such a subsystem.
     #[must_use]
-    pub fn of(&self, view: ViewId) -> Listed<'_> {
+    pub fn listed(&self, view: ViewId) -> Listed<'_> {
         let subsystem = self.views.subsystem_of(view).and_then(|at| self.subsystems.get(at));
         Listed { all: subsystem.map_or(&[], Vec::as_slice), view: view.index().is_ok().then_some((&*self.views, view)) }
     }

@@ -96,7 +96,7 @@ pub struct Restricted {
 impl Views {
     /// The view of a host.
     #[must_use]
-    pub fn of(&self, subsystem: usize, hostnqn: &str) -> ViewId {
+    pub fn view_of(&self, subsystem: usize, hostnqn: &str) -> ViewId {
         let find = |host: &str| self.numbers.get(&(subsystem, host.to_owned()));
         find(hostnqn).or_else(|| find("")).map_or(ViewId::whole(subsystem), |&number| ViewId::view(number))
     }
@@ -131,7 +131,7 @@ impl Views {
     #[must_use]
     pub fn prepared(&self, subsystem: usize, restricted: &[Restricted]) -> Self {
         let mut views = self.clone();
-        let seen = self.of(subsystem, "").index().ok().and_then(|number| self.view(number));
+        let seen = self.view_of(subsystem, "").index().ok().and_then(|number| self.view(number));
         let hidden = seen.map_or([0; _], |view| view.hidden);
         for host in needed(restricted) {
             views.insert(View { subsystem, host: host.to_owned(), hidden });
@@ -233,7 +233,7 @@ mod tests {
     }
 
     fn seen(views: &Views, host: &str) -> Vec<u32> {
-        (1..=3).filter(|&nsid| views.contains(views.of(0, host), nsid)).collect()
+        (1..=3).filter(|&nsid| views.contains(views.view_of(0, host), nsid)).collect()
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let views = Views::default().prepared(0, &all).restricted_to(0, &all);
         assert_eq!([seen(&views, "a"), seen(&views, "b"), seen(&views, "c")], [vec![1, 2, 3], vec![1, 3], vec![1]]);
         assert_eq!(seen(&views, ""), [1], "a host without a name");
-        assert_eq!(views.of(1, "a"), ViewId::whole(1), "another subsystem is whole");
+        assert_eq!(views.view_of(1, "a"), ViewId::whole(1), "another subsystem is whole");
     }
 
     #[test]
@@ -251,16 +251,16 @@ mod tests {
         let views = Views::default().prepared(0, &first);
         assert_eq!(seen(&views, "c"), [1, 2, 3], "unchanged");
         let views = views.restricted_to(0, &first);
-        let of_a = views.of(0, "a");
+        let of_a = views.view_of(0, "a");
         let then = [restricted(2, &["a", "b"])];
         let prepared = views.prepared(0, &then);
-        assert_eq!((seen(&prepared, "b"), prepared.of(0, "a")), (vec![1, 3], of_a));
+        assert_eq!((seen(&prepared, "b"), prepared.view_of(0, "a")), (vec![1, 3], of_a));
         let next = prepared.restricted_to(0, &then);
         assert_eq!(seen(&next, "b"), [1, 2, 3]);
-        let changed = |host| prepared.contains(prepared.of(0, host), 2) != next.contains(next.of(0, host), 2);
+        let changed = |host| prepared.contains(prepared.view_of(0, host), 2) != next.contains(next.view_of(0, host), 2);
         assert_eq!((["a", "b", "c"].map(changed), prepared.differs(&next, 2)), ([false, true, false], true));
         let open = next.prepared(0, &[]).restricted_to(0, &[]);
-        assert_eq!((seen(&open, "c"), open.of(0, "a")), (vec![1, 2, 3], of_a));
+        assert_eq!((seen(&open, "c"), open.view_of(0, "a")), (vec![1, 2, 3], of_a));
     }
 
     #[test]
@@ -274,9 +274,9 @@ mod tests {
             assert_eq!([seen(&views, &host), seen(&views, "c")], [vec![1, 2, 3], vec![1, 3]]);
             assert!(views.len() <= 5, "{}", views.len());
         }
-        let gone = views.of(0, "c");
+        let gone = views.view_of(0, "c");
         views = views.restricted_to(0, &[]).pruned(0, &[]);
-        assert_eq!(views.of(0, "c"), ViewId::whole(0));
+        assert_eq!(views.view_of(0, "c"), ViewId::whole(0));
         assert!(!views.contains(gone, 1), "a view that does not exist shows nothing");
     }
 }

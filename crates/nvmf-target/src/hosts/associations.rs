@@ -147,7 +147,7 @@ impl Associations {
     pub(crate) fn set_views(&self, views: Arc<Views>) {
         let mut inner = self.lock();
         for association in inner.associations.values() {
-            association.set_view(views.of(association.host.subsystem, &association.host.hostnqn));
+            association.set_view(views.view_of(association.host.subsystem, &association.host.hostnqn));
         }
         inner.views = views;
     }
@@ -234,7 +234,7 @@ impl AssociationRegister for Associations {
     ) -> Option<Arc<Association>> {
         let mut inner = self.lock();
         let cntlid = inner.free_id(ids)?;
-        let view = inner.views.of(host.subsystem, &host.hostnqn);
+        let view = inner.views.view_of(host.subsystem, &host.hostnqn);
         let earlier = inner.hosts.get(&host).map(|host| host.unfinished.clone()).unwrap_or_default();
         let association = Arc::new(Association::new(cntlid, host, admin, origin, view, earlier));
         inner.associations.insert(cntlid, Arc::clone(&association));

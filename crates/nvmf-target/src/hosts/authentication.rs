@@ -117,7 +117,12 @@ impl Authenticator {
     }
 
     /// What an exchange with this host needs; `None` if it does not have to authenticate.
-    pub(crate) fn of(&self, host: &HostKey, subnqn: &str, concatenation: Concatenation) -> Option<Arc<Config>> {
+    pub(crate) fn exchange_config(
+        &self,
+        host: &HostKey,
+        subnqn: &str,
+        concatenation: Concatenation,
+    ) -> Option<Arc<Config>> {
         let config = self.config();
         let secrets = config.hosts.get(&host.hostnqn).filter(|_| config.requires(host))?;
         Some(Arc::new(Config {

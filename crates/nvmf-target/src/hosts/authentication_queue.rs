@@ -69,7 +69,7 @@ impl<R: Waiting> Turns<R> {
         if !self.amounts.take(message.address(), 1, BOUND) {
             return false;
         }
-        let node = Network::of(message.address()).fold(&mut self.root, Node::part);
+        let node = Network::containing(message.address()).fold(&mut self.root, Node::part);
         let queue = if message.is_reply() { &mut node.replies } else { &mut node.negotiations };
         queue.push_back(message);
         true

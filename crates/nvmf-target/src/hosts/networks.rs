@@ -31,7 +31,7 @@ pub(crate) struct Network {
 
 impl Network {
     /// Those of an address, the widest first.
-    pub(crate) fn of(address: IpAddr) -> impl Iterator<Item = Self> {
+    pub(crate) fn containing(address: IpAddr) -> impl Iterator<Item = Self> {
         let networks = match address.to_canonical() {
             IpAddr::V4(address) => [None, Some(Self { address: address.into(), prefix_len: 32 })],
             IpAddr::V6(address) => [SITE, HOST].map(|prefix_len| {
@@ -85,18 +85,18 @@ impl Amounts {
         let held = |network| self.by_network.get(&network).copied().unwrap_or(0);
         let most = bound.of_address(self.total);
         let fits = |network: Network| held(network).saturating_add(amount) <= most.saturating_mul(network.times());
-        if self.total.saturating_add(amount) > bound.total || !Network::of(address).all(fits) {
+        if self.total.saturating_add(amount) > bound.total || !Network::containing(address).all(fits) {
             return false;
         }
         self.total += amount;
-        Network::of(address).for_each(|network| *self.by_network.entry(network).or_default() += amount);
+        Network::containing(address).for_each(|network| *self.by_network.entry(network).or_default() += amount);
         true
     }
 
     /// Subtracts what [`Amounts::take`] has added.
     pub(crate) fn give(&mut self, address: IpAddr, amount: u64) {
         self.total -= amount;
-        for network in Network::of(address) {
+        for network in Network::containing(address) {
             let Some(held) = self.by_network.get_mut(&network) else { continue };
             *held -= amount;
             if *held == 0 {

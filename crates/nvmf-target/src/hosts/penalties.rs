@@ -60,7 +60,7 @@ impl Penalties {
     pub fn note(&self, address: IpAddr, has_failed: bool, now_ns: u64) -> u64 {
         let mut table = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let next = |network| note(&mut table, network, has_failed, now_ns);
-        Network::of(address).map(next).max().unwrap_or(now_ns)
+        Network::containing(address).map(next).max().unwrap_or(now_ns)
     }
 }
 

@@ -105,7 +105,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of(cell: &Cell) -> Self {
+    fn load(cell: &Cell) -> Self {
         Self {
             requests: cell.requests.each_ref().map(|count| count.load(Relaxed)),
             bytes: cell.bytes.each_ref().map(|count| count.load(Relaxed)),
@@ -151,7 +151,7 @@ impl Rows {
         let parts = self.lock().clone();
         let of_part = |(&(host, subsystem, at), cells): (&Part, &Arc<Chunk>)| {
             let first = (at * CHUNK) as u32 + 1;
-            let usage = |(nsid, cell)| Usage { host, subsystem, nsid, counts: Counts::of(cell) };
+            let usage = |(nsid, cell)| Usage { host, subsystem, nsid, counts: Counts::load(cell) };
             (first..).zip(cells.iter()).map(usage).filter(|it| it.counts != Counts::default()).collect::<Vec<_>>()
         };
         parts.iter().flat_map(of_part).collect()

@@ -94,7 +94,7 @@ impl Default for Draining {
 }
 
 impl AssociationStats {
-    fn of(association: &Association, directory: &Directory, now_ns: u64) -> Self {
+    fn new(association: &Association, directory: &Directory, now_ns: u64) -> Self {
         let HostKey { subsystem, hostid, hostnqn } = &association.host;
         let (io_queues, io_threads) = association.queues();
         Self {
@@ -115,7 +115,7 @@ impl Shared {
         let now_ns = clock::now_ns();
         let active = associations.iter().filter(|association| !association.has_ended());
         let directory = Arc::clone(&self.state().directory);
-        active.map(|association| AssociationStats::of(association, &directory, now_ns)).collect()
+        active.map(|association| AssociationStats::new(association, &directory, now_ns)).collect()
     }
 }
 

@@ -72,7 +72,7 @@ impl Published {
             self.added = added;
         }
         let classes = shared.placement.classes();
-        let of = |host: &pilotlight_nvmf_proto::ids::HostKey| classes.of(&host.hostnqn, host.subsystem);
+        let of = |host: &pilotlight_nvmf_proto::ids::HostKey| classes.class_of(&host.hostnqn, host.subsystem);
         let classes = shared.hosts.associations.classes(shared.counters.len(), of);
         let mut published = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
         if classes != *published {

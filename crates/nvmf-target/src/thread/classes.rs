@@ -53,7 +53,7 @@ impl Classes {
 
     /// The class of a host's connections to the subsystem of this index; `None` if there is no such subsystem.
     #[must_use]
-    pub fn of(&self, hostnqn: &str, subsystem: usize) -> Option<u8> {
+    pub fn class_of(&self, hostnqn: &str, subsystem: usize) -> Option<u8> {
         self.of_priority(self.hosts.get(hostnqn).copied(), subsystem)
     }
 
@@ -145,7 +145,7 @@ impl Placement {
     pub(crate) fn place(&self, hostnqn: &str, subsystem: usize, is_io: bool, here: u16) -> Option<Place> {
         let mut assigned = self.lock();
         let Assigned { classes, hosts } = &mut *assigned;
-        let class = classes.of(hostnqn, subsystem)?;
+        let class = classes.class_of(hostnqn, subsystem)?;
         let threads = classes.threads(class);
         let is_served_here = threads.contains(&usize::from(here));
         if !is_io {
@@ -195,14 +195,14 @@ mod tests {
 
     #[test]
     fn a_connection_has_the_highest_class_of_its_requests() {
-        let of = |hosts, namespaces: &[Option<u8>]| classes(hosts, namespaces, 1).of("h", 0);
+        let of = |hosts, namespaces: &[Option<u8>]| classes(hosts, namespaces, 1).class_of("h", 0);
         assert_eq!(of(&[], &[]), Some(0));
         assert_eq!(of(&[], &[Some(3), None]), Some(3));
         assert_eq!(of(&[("h", 2)], &[Some(3), Some(1)]), Some(2));
         assert_eq!(of(&[("h", 9)], &[Some(3), Some(1)]), Some(3));
         assert_eq!(of(&[("h", 9)], &[Some(3), None]), Some(9), "a namespace without a priority");
         assert_eq!(of(&[("h", 9)], &[]), Some(9));
-        assert_eq!(classes(&[], &[], 1).of("h", 7), None);
+        assert_eq!(classes(&[], &[], 1).class_of("h", 7), None);
     }
 
     #[test]

@@ -54,7 +54,12 @@ pub fn drive(stream: &TcpStream, spec: &BareSpec, runtime_ns: u64) -> io::Result
     }
     let elapsed_ns = last_ns - start_ns;
     let rate_iops = client.responses as f64 * 1e9 / elapsed_ns.max(1) as f64;
-    Ok(BareReport { responses: client.responses, elapsed_ns, rate_iops, latency: Latency::of(&client.latency) })
+    Ok(BareReport {
+        responses: client.responses,
+        elapsed_ns,
+        rate_iops,
+        latency: Latency::from_histogram(&client.latency),
+    })
 }
 
 /// Consecutive messages of one kind.

@@ -262,7 +262,7 @@ pub(crate) enum Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    fn of(host: Option<&'a String>, nqn: Option<&'a String>, nsid: Option<i64>) -> Result<Self, Refusal> {
+    fn from_fields(host: Option<&'a String>, nqn: Option<&'a String>, nsid: Option<i64>) -> Result<Self, Refusal> {
         let nqn = nqn.map(String::as_str);
         match (host, nsid) {
             (Some(_), Some(_)) => Err(exclusive("nsid", "host")),
@@ -276,13 +276,13 @@ impl<'a> Target<'a> {
 
 impl CapRequest {
     pub(crate) fn target(&self) -> Result<Target<'_>, Refusal> {
-        Target::of(self.host.as_ref(), self.nqn.as_ref(), self.nsid)
+        Target::from_fields(self.host.as_ref(), self.nqn.as_ref(), self.nsid)
     }
 }
 
 impl PriorityRequest {
     pub(crate) fn target(&self) -> Result<Target<'_>, Refusal> {
-        Target::of(self.host.as_ref(), self.nqn.as_ref(), self.nsid)
+        Target::from_fields(self.host.as_ref(), self.nqn.as_ref(), self.nsid)
     }
 }
 

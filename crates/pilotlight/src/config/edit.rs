@@ -19,7 +19,7 @@ impl Edit {
     ///
     /// # Errors
     /// Why it is not TOML.
-    pub(crate) fn of(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let document = text.parse::<DocumentMut>().map_err(|error| error.to_string())?;
         Ok(Self { document, changes: Vec::new() })
     }

@@ -15,7 +15,7 @@ use crate::policies::{PolicyChoice, key_and_value};
 /// # Errors
 /// If a flag has no key, which is a mistake in this program.
 pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> Result<Edit, String> {
-    let mut edit = Edit::of("")?;
+    let mut edit = Edit::parse("")?;
     for (section, key, value) in keyed(args) {
         edit.set(section, key, Some(to_value(value, here)));
     }

@@ -43,7 +43,7 @@ impl Unusable {
         Self { what: format!("{}: {what}", path.display()), help: None }
     }
 
-    fn of(path: &Path, error: &io::Error) -> Self {
+    fn from_error(path: &Path, error: &io::Error) -> Self {
         let help = (error.kind() == ErrorKind::PermissionDenied)
             .then(|| "it must be readable and writable by the user that runs Pilotlight".to_owned());
         Self { help, ..Self::new(path, cause(error)) }
@@ -66,15 +66,15 @@ pub(crate) fn inspect(path: &Path, wanted: Option<u64>, block_size: u32) -> Resu
         (Err(error), None) if error.kind() == ErrorKind::NotFound => {
             let name = path.display();
             let help = format!("create it: `truncate -s 1G {name}`, or let the start do so: file:{name}?size=1GiB");
-            return Err(Unusable::of(path, &error).help(help));
+            return Err(Unusable::from_error(path, &error).help(help));
         }
-        (Err(error), _) => return Err(Unusable::of(path, &error)),
+        (Err(error), _) => return Err(Unusable::from_error(path, &error)),
     };
     let kind = meta.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(Unusable::new(path, "it is neither a file nor a block device"));
     }
-    let size = size_of(path).map_err(|error| Unusable::of(path, &error))?;
+    let size = size_of(path).map_err(|error| Unusable::from_error(path, &error))?;
     check_size(path, size, wanted, block_size)?;
     Ok(Storage { medium: medium_of(&meta), size })
 }
@@ -93,7 +93,7 @@ pub(crate) fn is_same_medium(a: &Path, b: &Path) -> bool {
 /// Looks whether a file can be created.
 fn check_creation(path: &Path, size: u64) -> Result<Storage, Unusable> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory = parent.canonicalize().map_err(|error| Unusable::of(parent, &error))?;
+    let directory = parent.canonicalize().map_err(|error| Unusable::from_error(parent, &error))?;
     let allowed = if files::has_helper() { Ok(()) } else { access(&directory, Access::WRITE_OK | Access::EXEC_OK) };
     allowed.map_err(|error| Unusable::new(path, format_args!("it cannot be created: {}", cause(&error.into()))))?;
     let name = path.file_name().ok_or_else(|| Unusable::new(path, "it names no file"))?;
@@ -102,7 +102,7 @@ fn check_creation(path: &Path, size: u64) -> Result<Storage, Unusable> {
 
 /// The size in bytes; a block device's metadata have none: its end has.
 pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
-    files::look(path)?.seek(SeekFrom::End(0))
+    files::open_shared(path)?.seek(SeekFrom::End(0))
 }
 
 fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unusable> {

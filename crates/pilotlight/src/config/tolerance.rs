@@ -30,7 +30,7 @@ pub(crate) struct LatencyBound {
 
 impl LatencyBound {
     /// The tolerance of the server or of a namespace.
-    pub(crate) fn of(self, scope: Scope) -> Tolerance {
+    pub(crate) fn in_scope(self, scope: Scope) -> Tolerance {
         Tolerance { scope, stat: self.stat, bound: self.bound }
     }
 }

@@ -14,7 +14,7 @@ pub(super) struct Median {
 
 impl Median {
     /// Of these measurements; 0 of none.
-    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Self {
+    pub(super) fn from_values(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let n = sorted.len();
@@ -58,11 +58,11 @@ mod tests {
 
     #[test]
     fn the_median_lies_in_its_interval() {
-        let median = Median::of((1..=10).map(f64::from));
+        let median = Median::from_values((1..=10).map(f64::from));
         assert_eq!(median, Median { median: 5.5, interval: Some((2.0, 9.0)) });
         assert!(median.may_be(9.0) && !median.may_be(9.1));
-        assert_eq!(Median::of([3.0, 1.0, 2.0]), Median { median: 2.0, interval: None });
-        assert!(!Median::of([1.0; 3]).may_be(1.0));
-        assert_eq!(Median::of([]).median, 0.0);
+        assert_eq!(Median::from_values([3.0, 1.0, 2.0]), Median { median: 2.0, interval: None });
+        assert!(!Median::from_values([1.0; 3]).may_be(1.0));
+        assert_eq!(Median::from_values([]).median, 0.0);
     }
 }

@@ -17,7 +17,7 @@ use crate::serve::power::Power;
 /// Quotas, as shares of the highest.
 const SHARES: [f64; 4] = [1.0, 0.6, 0.3, 0.1];
 /// Longest wait for a window of the sensor.
-const PATIENCE: Duration = Duration::from_secs(3);
+const SENSOR_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time until a quota holds: two of its periods.
 const HOLDS_NS: u64 = 200_000_000;
 const INTERVAL: Duration = Duration::from_millis(20);
@@ -106,7 +106,7 @@ fn polls(stage: &Stage) -> u64 {
 /// Power of the first window that begins then or later, in microwatts.
 fn window_since(power: &Power, domain: BudgetDomain, since_ns: u64) -> Option<u64> {
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < SENSOR_TIMEOUT {
         if let Some((began_ns, _, power_uw)) = power.window(domain)
             && began_ns >= since_ns
         {

@@ -44,13 +44,13 @@ const HEADER: [&str; 2] = [
 
 impl Row {
     fn median(&self, of: impl Fn(&Sample) -> f64) -> Median {
-        Median::of(self.samples.iter().map(of))
+        Median::from_values(self.samples.iter().map(of))
     }
 
     /// The ratio of two policies, per burst.
     fn ratio(&self, other: &Self, of: impl Fn(&Sample) -> f64) -> Median {
         let pairs = self.samples.iter().zip(&other.samples);
-        Median::of(pairs.map(|(one, other)| of(one) / of(other).max(f64::MIN_POSITIVE)))
+        Median::from_values(pairs.map(|(one, other)| of(one) / of(other).max(f64::MIN_POSITIVE)))
     }
 
     fn line(&self) -> String {

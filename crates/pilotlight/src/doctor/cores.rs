@@ -30,7 +30,7 @@ fn allowed(section: &mut Section, facts: &Facts, topology: &Topology) {
     if denied.is_empty() {
         return section.ok("allowed", format!("{list}, all that are online"), value);
     }
-    let isolated = lists::both(&denied, &cpu_list(facts, "isolated"));
+    let isolated = lists::intersection(&denied, &cpu_list(facts, "isolated"));
     let by_hand = format!("`taskset -c {} pilotlight serve ...`", lists::format(&online));
     let (why, remedy) = if isolated.is_empty() {
         let why = "the CPU affinity that this process inherited, or its control group's cpuset, excludes the others";
@@ -173,7 +173,7 @@ fn no_siblings(section: &mut Section, facts: &Facts) {
 
 fn isolated(section: &mut Section, facts: &Facts, chosen: &Chosen) {
     let (isolated, tickless) = (cpu_list(facts, "isolated"), cpu_list(facts, "nohz_full"));
-    let shared = lists::without(&chosen.workers(), &lists::both(&isolated, &tickless));
+    let shared = lists::without(&chosen.workers(), &lists::intersection(&isolated, &tickless));
     let found =
         format!("isolated: {}; without timer tick (nohz_full): {}", lists::format(&isolated), lists::format(&tickless));
     let value = json!({ "isolated": isolated, "nohz_full": tickless, "workers_not_isolated": shared });

@@ -58,7 +58,7 @@ pub(super) fn this(tree: &Tree) -> Cpu {
         architecture: architecture(),
         vendor: String::new(),
         model: std::env::consts::ARCH.to_owned(),
-        hypervisor: tree.words("/sys/hypervisor/type"),
+        hypervisor: tree.non_empty_text("/sys/hypervisor/type"),
         waitpkg: false,
         monitorx: false,
         wfxt: architecture() == Architecture::Arm && has_feature(&cpuinfo, "wfxt"),

@@ -37,8 +37,9 @@ pub(super) fn examine(section: &mut Section, facts: &Facts) {
 }
 
 fn drive(section: &mut Section, facts: &Facts, name: &str) {
-    let file =
-        |file: &str| facts.tree.words(&format!("{DRIVES}/{name}/{file}")).unwrap_or_else(|| "unknown".to_owned());
+    let file = |file: &str| {
+        facts.tree.non_empty_text(&format!("{DRIVES}/{name}/{file}")).unwrap_or_else(|| "unknown".to_owned())
+    };
     let node: Option<u32> = facts.tree.number(&format!("{DRIVES}/{name}/numa_node"));
     let states = facts.power_states.get(name);
     let place = node.map_or(String::new(), |node| format!(", NUMA node {node}"));

@@ -50,7 +50,7 @@ fn settings(tree: &Tree, cores: &[u32]) -> BTreeMap<Setting, Vec<u32>> {
         let list = tree.text(&format!("{dir}/related_cpus")).unwrap_or_default();
         // the kernel separates them by spaces
         let theirs = lists::parse(&list.split_whitespace().collect::<Vec<_>>().join(","));
-        let ours = lists::both(&theirs, cores);
+        let ours = lists::intersection(&theirs, cores);
         if !ours.is_empty() {
             settings.entry(setting(tree, &dir)).or_default().extend(ours);
         }
@@ -60,7 +60,7 @@ fn settings(tree: &Tree, cores: &[u32]) -> BTreeMap<Setting, Vec<u32>> {
 }
 
 fn setting(tree: &Tree, dir: &str) -> Setting {
-    let text = |name: &str| tree.words(&format!("{dir}/{name}"));
+    let text = |name: &str| tree.non_empty_text(&format!("{dir}/{name}"));
     let khz = |name: &str| tree.number(&format!("{dir}/{name}")).unwrap_or(0);
     Setting {
         driver: text("scaling_driver").unwrap_or_else(|| "unknown".to_owned()),

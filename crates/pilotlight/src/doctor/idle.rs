@@ -44,14 +44,14 @@ pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("idle", "Idle states");
     let tree = &facts.tree;
     let groups = groups(tree, &chosen.cores);
-    let driver = tree.words(&format!("{CPUS}/cpuidle/current_driver")).filter(|name| name != "none");
+    let driver = tree.non_empty_text(&format!("{CPUS}/cpuidle/current_driver")).filter(|name| name != "none");
     if groups.is_empty() {
         none(&mut section, facts);
         return section;
     }
     let governor = ["current_governor", "current_governor_ro"]
         .iter()
-        .find_map(|name| tree.words(&format!("{CPUS}/cpuidle/{name}")))
+        .find_map(|name| tree.non_empty_text(&format!("{CPUS}/cpuidle/{name}")))
         .unwrap_or_else(|| "unknown".to_owned());
     let name = driver.unwrap_or_else(|| "unknown".to_owned());
     let value = json!({ "driver": name, "governor": governor });
@@ -80,7 +80,7 @@ fn states(tree: &Tree, core: u32) -> Vec<State> {
     let dir = format!("{CPUS}/cpu{core}/cpuidle");
     let state = |(name, index): (String, u32)| State {
         index,
-        name: tree.words(&format!("{dir}/{name}/name")).unwrap_or_else(|| name.clone()),
+        name: tree.non_empty_text(&format!("{dir}/{name}/name")).unwrap_or_else(|| name.clone()),
         exit_us: tree.number(&format!("{dir}/{name}/latency")).unwrap_or(0),
         residency_us: tree.number(&format!("{dir}/{name}/residency")).unwrap_or(0),
     };

@@ -31,7 +31,7 @@ pub(super) fn of_receiving(tree: &Tree, interface: &str) -> Vec<Interrupt> {
     let lines = parse(&text);
     let own = numbers_of(tree, interface);
     let ours = |line: &&Line| {
-        if own.is_empty() { words(&line.name).any(|word| word == interface) } else { own.contains(&line.number) }
+        if own.is_empty() { name_parts(&line.name).any(|word| word == interface) } else { own.contains(&line.number) }
     };
     let ours: Vec<&Line> = lines.iter().filter(ours).filter(|line| tells_of_packets(&line.name)).collect();
     ours.into_iter().map(|line| interrupt(tree, line)).collect()
@@ -52,20 +52,20 @@ fn tells_of_packets(name: &str) -> bool {
         "config", "control", "ctrl", "output", "async", "mgmt", "mgmnt", "misc", "admin", "event", "fw", "cmd",
         "pages", "aux",
     ];
-    let words: Vec<String> = words(&name.to_lowercase()).map(str::to_owned).collect();
+    let words: Vec<String> = name_parts(&name.to_lowercase()).map(str::to_owned).collect();
     let has = |wanted: &str| words.iter().any(|word| word.contains(wanted));
     let transmits_only = has("tx") && !has("rx");
     !transmits_only && !OTHER.iter().any(|other| words.iter().any(|word| word.starts_with(other)))
 }
 
 /// The parts of an interrupt's name: `ice-ens1f0-TxRx-0` has four.
-fn words(name: &str) -> impl Iterator<Item = &str> {
+fn name_parts(name: &str) -> impl Iterator<Item = &str> {
     name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty())
 }
 
 fn interrupt(tree: &Tree, line: &Line) -> Interrupt {
     let dir = format!("/proc/irq/{}", line.number);
-    let set = |name: &str| tree.words(&format!("{dir}/{name}"));
+    let set = |name: &str| tree.non_empty_text(&format!("{dir}/{name}"));
     let list = set("effective_affinity_list").or_else(|| set("smp_affinity_list")).unwrap_or_default();
     let mut taken: Vec<(u32, u64)> = line.counts.iter().copied().filter(|(_, count)| *count > 0).collect();
     taken.sort_by_key(|(cpu, count)| (u64::MAX - count, *cpu));

@@ -41,7 +41,7 @@ pub(super) fn union(lists: &[&[u32]]) -> Vec<u32> {
 }
 
 /// The intersection.
-pub(super) fn both(cpus: &[u32], others: &[u32]) -> Vec<u32> {
+pub(super) fn intersection(cpus: &[u32], others: &[u32]) -> Vec<u32> {
     cpus.iter().copied().filter(|cpu| others.contains(cpu)).collect()
 }
 

@@ -12,7 +12,8 @@ use super::{cpu, drives, network, system, wakeup};
 /// Gathers the facts of this machine, and measures a wake-up from the main core to another.
 pub(super) fn facts(allowed: &[u32], chosen: &Chosen) -> Facts {
     let tree = Tree::live();
-    let coalescing = network::up(&tree).into_iter().filter_map(|name| Some((name.clone(), system::coalescing(&name)?)));
+    let coalescing =
+        network::interfaces_up(&tree).into_iter().filter_map(|name| Some((name.clone(), system::coalescing(&name)?)));
     let coalescing = coalescing.collect();
     let power_states = power_states(&tree);
     Facts {

@@ -30,7 +30,7 @@ struct Interface {
 }
 
 /// The names of interfaces that are up.
-pub(super) fn up(tree: &Tree) -> Vec<String> {
+pub(super) fn interfaces_up(tree: &Tree) -> Vec<String> {
     let up = |name: &String| flags(tree, name) & UP != 0 && carries(tree, name);
     tree.names(NET).into_iter().filter(up).collect()
 }
@@ -47,7 +47,7 @@ fn flags(tree: &Tree, name: &str) -> u32 {
 
 pub(super) fn examine(facts: &Facts, chosen: &Chosen) -> Section {
     let mut section = Section::new("network", "Network");
-    for name in up(&facts.tree) {
+    for name in interfaces_up(&facts.tree) {
         let found = read(&facts.tree, &name);
         if found.driver.is_some() {
             hardware(&mut section, facts, chosen, &found);
@@ -91,7 +91,7 @@ fn software(section: &mut Section, tree: &Tree, found: &Interface) {
 
 fn hardware(section: &mut Section, facts: &Facts, chosen: &Chosen, found: &Interface) {
     let landing = landing(found);
-    let (workers, text) = (lists::both(&landing, &chosen.workers()), describe(facts, found, &landing, chosen));
+    let (workers, text) = (lists::intersection(&landing, &chosen.workers()), describe(facts, found, &landing, chosen));
     let value = value(facts, found, &workers);
     if found.interrupts.is_empty() {
         let reason = Reason {
@@ -131,7 +131,7 @@ fn describe(facts: &Facts, found: &Interface, landing: &[u32], chosen: &Chosen) 
 
 /// `packets land on the main core 0, workers 1-3 and 2 other CPUs`.
 fn lands(landing: &[u32], chosen: &Chosen) -> String {
-    let workers = lists::both(landing, &chosen.workers());
+    let workers = lists::intersection(landing, &chosen.workers());
     let others = lists::without(landing, &chosen.cores);
     let mut on = Vec::new();
     if landing.contains(&chosen.main) {
@@ -165,7 +165,7 @@ fn speed(mbit: u32) -> String {
 }
 
 fn on_workers(section: &mut Section, tree: &Tree, chosen: &Chosen, found: &Interface, text: String, value: Value) {
-    let workers = lists::both(&landing(found), &chosen.workers());
+    let workers = lists::intersection(&landing(found), &chosen.workers());
     let why = format!("receive queues of {} land on worker {}", found.name, lists::cores(&workers));
     let remedy = remedies(tree, chosen, found, &workers);
     let remedy: Vec<&str> = remedy.iter().map(String::as_str).collect();
@@ -190,7 +190,7 @@ fn remedies(tree: &Tree, chosen: &Chosen, found: &Interface, workers: &[u32]) ->
             "stop irqbalance if it runs; then `for i in {numbers}; do echo {main} > /proc/irq/$i/smp_affinity_list; done`"
         ));
     }
-    if !lists::both(&found.steered, workers).is_empty() {
+    if !lists::intersection(&found.steered, workers).is_empty() {
         let (mask, name) = (lists::format_mask(&[main]), &found.name);
         remedies.push(format!("`for q in {NET}/{name}/queues/rx-*; do echo {mask} > $q/rps_cpus; done`"));
     }
@@ -208,7 +208,7 @@ fn remedies(tree: &Tree, chosen: &Chosen, found: &Interface, workers: &[u32]) ->
 }
 
 fn on(interrupt: &Interrupt, cpus: &[u32]) -> bool {
-    !lists::both(&interrupt.cpus, cpus).is_empty()
+    !lists::intersection(&interrupt.cpus, cpus).is_empty()
 }
 
 fn value(facts: &Facts, found: &Interface, workers: &[u32]) -> Value {

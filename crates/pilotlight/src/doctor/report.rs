@@ -78,7 +78,7 @@ impl Section {
         reason: Reason<'_>,
     ) {
         let item = item.into();
-        self.lacks.push(reason.of(&item));
+        self.lacks.push(reason.lack(&item));
         self.row(Mark::Limited, item, found.into(), value);
     }
 
@@ -91,7 +91,7 @@ impl Section {
         reason: Reason<'_>,
     ) {
         let item = item.into();
-        self.lacks.push(reason.of(&item));
+        self.lacks.push(reason.lack(&item));
         self.row(Mark::Missing, item, found.into(), value);
     }
 
@@ -109,7 +109,7 @@ pub(super) struct Reason<'a> {
 }
 
 impl Reason<'_> {
-    fn of(self, what: &str) -> Lack {
+    fn lack(self, what: &str) -> Lack {
         Lack {
             what: what.to_owned(),
             why: self.why.to_owned(),

@@ -24,7 +24,7 @@ pub(super) fn zones(tree: &Tree) -> Vec<Zone> {
     let names = tree.names(POWERCAP).into_iter().filter(|name| name.starts_with("intel-rapl:"));
     let zone = |name: String| {
         let dir = format!("{POWERCAP}/{name}");
-        Some(Zone { name: tree.words(&format!("{dir}/name"))?, dir })
+        Some(Zone { name: tree.non_empty_text(&format!("{dir}/name"))?, dir })
     };
     names.filter_map(zone).collect()
 }
@@ -100,7 +100,7 @@ fn hwmon(section: &mut Section, tree: &Tree) {
 
 fn power_of(tree: &Tree, chip: &str) -> Option<(String, Vec<String>)> {
     let dir = format!("{HWMON}/{chip}");
-    let name = tree.words(&format!("{dir}/name")).unwrap_or_else(|| chip.to_owned());
+    let name = tree.non_empty_text(&format!("{dir}/name")).unwrap_or_else(|| chip.to_owned());
     let measures = |file: &String| {
         (file.starts_with("power") && (file.ends_with("_average") || file.ends_with("_input")))
             || (file.starts_with("energy") && file.ends_with("_input"))

@@ -47,18 +47,18 @@ impl Tree {
     }
 
     /// The location of the absolute `path`.
-    fn at(&self, path: &str) -> PathBuf {
+    fn resolve(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
     }
 
     /// A file's text without white space around it.
     pub(super) fn text(&self, path: &str) -> Option<String> {
-        let bytes = fs::read(self.at(path)).ok()?;
+        let bytes = fs::read(self.resolve(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
     /// A file's text, if not empty.
-    pub(super) fn words(&self, path: &str) -> Option<String> {
+    pub(super) fn non_empty_text(&self, path: &str) -> Option<String> {
         self.text(path).filter(|text| !text.is_empty())
     }
 
@@ -69,12 +69,12 @@ impl Tree {
 
     /// Whether the path exists.
     pub(super) fn has(&self, path: &str) -> bool {
-        self.at(path).exists()
+        self.resolve(path).exists()
     }
 
     /// Names in a directory, `cpu2` before `cpu10`.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.at(path)) else { return Vec::new() };
+        let Ok(entries) = fs::read_dir(self.resolve(path)) else { return Vec::new() };
         let mut names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort_by_key(|name| natural(name));
         names
@@ -91,7 +91,7 @@ impl Tree {
 
     /// The last component of a symbolic link's target.
     pub(super) fn link(&self, path: &str) -> Option<String> {
-        let target = fs::read_link(self.at(path)).ok()?;
+        let target = fs::read_link(self.resolve(path)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
@@ -106,7 +106,7 @@ impl Tree {
     }
 
     fn may(&self, path: &str, right: Right) -> bool {
-        let path = self.at(path);
+        let path = self.resolve(path);
         match self.rights {
             Rights::Ours => {
                 let wanted = if right == Right::Read { Access::READ_OK } else { Access::WRITE_OK };

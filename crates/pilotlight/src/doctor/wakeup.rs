@@ -21,7 +21,7 @@ const ROUNDS: usize = 200;
 /// Sleep before each wake-up.
 const REST: Duration = Duration::from_millis(1);
 /// Time limit, as other processes may use these CPUs.
-const PATIENCE: Duration = Duration::from_millis(800);
+const TIME_LIMIT: Duration = Duration::from_millis(800);
 /// The minimum number for a 99th percentile.
 const FEWEST: usize = 100;
 
@@ -82,7 +82,7 @@ fn measure_times(waker: u32, sleeper: u32) -> Result<WakeUp, String> {
         scope.spawn(|| wake(&shared, waker)).join().unwrap_or_default()
     });
     summarise(&samples, [waker, sleeper])
-        .ok_or_else(|| format!("only {} of {ROUNDS} wake-ups in {} ms", samples.len(), PATIENCE.as_millis()))
+        .ok_or_else(|| format!("only {} of {ROUNDS} wake-ups in {} ms", samples.len(), TIME_LIMIT.as_millis()))
 }
 
 /// The sleeper: announces its sleep, sleeps, and records its wake-up.
@@ -101,7 +101,7 @@ fn sleep(shared: &Shared, cpu: u32) {
 fn wake(shared: &Shared, cpu: u32) -> Vec<(u64, u64)> {
     pin(cpu);
     let mut samples = Vec::with_capacity(ROUNDS);
-    while samples.len() < ROUNDS && shared.start.elapsed() < PATIENCE {
+    while samples.len() < ROUNDS && shared.start.elapsed() < TIME_LIMIT {
         until(|| shared.word.load(Ordering::SeqCst) == ASLEEP);
         let rested = Instant::now() + REST;
         until(|| Instant::now() >= rested);

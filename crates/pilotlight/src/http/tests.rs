@@ -36,8 +36,8 @@ fn a_connection_that_stops_reading_is_closed() {
         };
         Router::new().route("/", get(endless))
     };
-    let patience = Duration::from_millis(50);
-    let service = Service { name: "test", connections: 1, patience, router, beside: pending() };
+    let idle_timeout = Duration::from_millis(50);
+    let service = Service { name: "test", connections: 1, idle_timeout, router, beside: pending() };
     let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
@@ -54,7 +54,7 @@ fn each_request_of_a_kept_connection_resets_its_timeout() {
         tell.send(peer.progress).unwrap();
         Router::new().route("/", get(|| async { "." }))
     };
-    let service = Service { name: "test", connections: 1, patience: PATIENCE, router, beside: pending() };
+    let service = Service { name: "test", connections: 1, idle_timeout: IDLE_TIMEOUT, router, beside: pending() };
     let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -76,7 +76,7 @@ fn idle_connections_deny_a_new_one_nothing() {
     let address = listener.local_addr().unwrap();
     let router = |_| Router::new().route("/", get(|| async { "." }));
     let service =
-        Service { name: "test", connections: CONNECTIONS, patience: Duration::MAX, router, beside: pending() };
+        Service { name: "test", connections: CONNECTIONS, idle_timeout: Duration::MAX, router, beside: pending() };
     let http = Http::start(Listener::Tcp(listener), service, &[]).unwrap();
     let idle: Vec<_> = (0..4 * CONNECTIONS).map(|_| TcpStream::connect(address).unwrap()).collect();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -14,7 +14,7 @@ use axum::routing::get;
 
 use super::Facts;
 use super::text::{Format, text};
-use crate::http::{Http, Listener, PATIENCE, Peer, Service, is_this_machine};
+use crate::http::{Http, IDLE_TIMEOUT, Listener, Peer, Service, is_this_machine};
 
 /// Connections at once.
 const CONNECTIONS: usize = 32;
@@ -37,7 +37,8 @@ pub(crate) fn start(listener: TcpListener, source: Source, reactors: &[Option<u3
         let page = Page { source: Arc::clone(&source), is_loopback: peer.is_local };
         Router::new().route("/metrics", get(metrics)).with_state(page)
     };
-    let service = Service { name: "metrics", connections: CONNECTIONS, patience: PATIENCE, router, beside: pending() };
+    let service =
+        Service { name: "metrics", connections: CONNECTIONS, idle_timeout: IDLE_TIMEOUT, router, beside: pending() };
     Http::start(Listener::Tcp(listener), service, reactors)
 }
 

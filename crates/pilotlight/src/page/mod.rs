@@ -25,7 +25,7 @@ use anyhow::{Context as _, anyhow};
 
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{self, PageAddress};
-use crate::http::{Http, Listener, PATIENCE, Peer, Service};
+use crate::http::{Http, IDLE_TIMEOUT, Listener, Peer, Service};
 use crate::status::measure::Snapshot;
 use crate::status::report::{PageReport, Report};
 use feed::Feed;
@@ -99,7 +99,7 @@ impl Prepared {
         });
         let router = move |peer: Peer| routes::router(Arc::clone(&app), peer);
         let beside = feed::run(feed, source, self.page.tick);
-        let service = Service { name: "page", connections: CONNECTIONS, patience: PATIENCE, router, beside };
+        let service = Service { name: "page", connections: CONNECTIONS, idle_timeout: IDLE_TIMEOUT, router, beside };
         let http = Http::start(self.listener, service, reactors).context("cannot start a thread for the page")?;
         Ok(Page { _http: http, _file: self.file })
     }

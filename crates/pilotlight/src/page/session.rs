@@ -118,7 +118,7 @@ mod tests {
     const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
     fn sessions() -> (Sessions, Instant) {
-        (Sessions::new(Token::of(TOKEN)), Instant::now())
+        (Sessions::new(Token::from_text(TOKEN)), Instant::now())
     }
 
     fn here() -> Arc<str> {

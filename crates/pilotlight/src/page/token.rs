@@ -31,7 +31,7 @@ impl Token {
     }
 
     #[cfg(test)]
-    pub(super) fn of(text: &str) -> Self {
+    pub(super) fn from_text(text: &str) -> Self {
         Self(text.to_owned())
     }
 }

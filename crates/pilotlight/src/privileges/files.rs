@@ -97,7 +97,7 @@ pub(crate) fn open_text_with(path: &Path, direct: impl FnOnce() -> io::Result<Ow
 ///
 /// # Errors
 /// As of open(2).
-pub(crate) fn look(path: &Path) -> io::Result<File> {
+pub(crate) fn open_shared(path: &Path) -> io::Result<File> {
     let direct = || match options().read(true).write(true).open(path) {
         Err(error)
             if error.kind() == ErrorKind::ReadOnlyFilesystem && (names_device(path) || is_block_device(path)) =>

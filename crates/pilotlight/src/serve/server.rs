@@ -111,7 +111,7 @@ pub(super) fn start(
 
 /// Tolerances as a server takes them.
 fn by_name(tolerances: &[NamespaceTolerance]) -> Vec<(Capped, Tolerance)> {
-    tolerances.iter().map(|(of, bound)| (of.clone(), bound.of(Scope::Server))).collect()
+    tolerances.iter().map(|(of, bound)| (of.clone(), bound.in_scope(Scope::Server))).collect()
 }
 
 /// How reactors are started, but for what sets knobs.

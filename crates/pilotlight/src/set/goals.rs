@@ -35,7 +35,7 @@ CLOCK_BOOTTIME in seconds, as the first number of /proc/uptime; one that is past
 holds from its start until the first such limit.";
 
 /// How long a budget may take until power is within it; the server calls it unreachable before.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BUDGET_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval of status requests.
 const INTERVAL: Duration = Duration::from_millis(250);
 
@@ -130,7 +130,10 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     let is_final = |state: &str| state != "settling" && state != "exceeded";
     let waits = !args.dry_run && !args.no_wait && answer.budget.is_some();
     let begin = Instant::now();
-    while waits && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state)) && begin.elapsed() < PATIENCE {
+    while waits
+        && answer.budget.as_ref().is_some_and(|budget| !is_final(&budget.state))
+        && begin.elapsed() < BUDGET_TIMEOUT
+    {
         thread::sleep(INTERVAL);
         let Report { budget, power, .. } = client.request::<Report>(&Request::Status {})?;
         (answer.budget, answer.power) = (budget, power);

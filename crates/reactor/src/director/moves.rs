@@ -83,7 +83,7 @@ impl Director {
         }
         if self.peers[to.index()].is_ready() {
             pending.sent = Some(to);
-            self.send(home, Event::Hand { thread, to });
+            self.send(home, Event::HandOver { thread, to });
         }
         false
     }

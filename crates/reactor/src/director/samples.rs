@@ -17,7 +17,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    pub(super) fn of(cell: &ThreadCell) -> Self {
+    pub(super) fn load(cell: &ThreadCell) -> Self {
         Self {
             requests: cell.requests.load(Relaxed),
             busy_ns: cell.busy_ns.load(Relaxed),
@@ -93,7 +93,7 @@ impl Director {
         let mut quiet = true;
         let cells = self.cells.iter().zip(&mut self.on_interval).zip(&self.pending_moves).enumerate();
         for (thread, ((cell, before), pending)) in cells {
-            let now = Counters::of(cell);
+            let now = Counters::load(cell);
             let home = pending.to.unwrap_or_else(|| cell.home());
             let sample = ThreadSample {
                 home,

@@ -64,7 +64,7 @@ impl Director {
         self.peers.iter().for_each(|peer| peer.cell.idle_timeout_ns.store(timeout_ns, Relaxed));
         if before_ns > 0 && (timeout_ns == 0 || timeout_ns > before_ns) {
             for core in (0..self.peers.len()).map(|core| CoreId(core as u16)) {
-                self.send(core, Event::Look); // one that rests may have to poll
+                self.send(core, Event::EndWait); // one that rests may have to poll
             }
         }
     }

@@ -118,7 +118,7 @@ fn a_core_that_is_being_woken_does_not_sleep_deeper() {
 
 /// Whether the first core has received a hand-over.
 fn is_handed(fixture: &mut Fixture) -> bool {
-    std::iter::from_fn(|| fixture.inboxes[0].take()).any(|event| matches!(event, Event::Hand { .. }))
+    std::iter::from_fn(|| fixture.inboxes[0].take()).any(|event| matches!(event, Event::HandOver { .. }))
 }
 
 #[test]
@@ -167,7 +167,7 @@ proptest! {
                     match event {
                         Event::Sleep(depth) => *sleep = Some(depth),
                         Event::Wake { .. } => *sleep = None,
-                        Event::Hand { thread, to } => {
+                        Event::HandOver { thread, to } => {
                             prop_assert_eq!(fixture.cells[thread.index()].home().index(), core, "handed by its home");
                             hands.push((thread, to));
                         }

@@ -43,7 +43,7 @@ impl Reactor {
             *now = end;
             return false;
         }
-        let each = !self.looks_first();
+        let each = !self.polls_readiness_first();
         if !each {
             self.find_due(now);
         }
@@ -51,7 +51,7 @@ impl Reactor {
     }
 
     /// Whether one check of all descriptors costs less than a poll of each.
-    fn looks_first(&self) -> bool {
+    fn polls_readiness_first(&self) -> bool {
         let active = self.slots.len() - self.quiet;
         self.quiet >= MANY_QUIET && self.quiet >= 2 * active
     }
@@ -59,7 +59,7 @@ impl Reactor {
     /// Looks which I/O threads this round polls.
     fn find_due(&mut self, now: &mut u64) {
         let Self { slots, watch, due, quiet, .. } = self;
-        watch.look(|at| *quiet -= usize::from(!std::mem::replace(&mut slots[at].active, true)));
+        watch.poll_readable(|at| *quiet -= usize::from(!std::mem::replace(&mut slots[at].active, true)));
         due.clear();
         for (at, slot) in (0..).zip(slots) {
             if slot.active || slot.thread.needs_poll(*now) {
@@ -167,7 +167,7 @@ impl Reactor {
         self.has_rested = false;
         let main = &self.peers[self.main.index()];
         if main.cell.rests.is_set_after_request() {
-            let _ = main.events.send(Event::Look); // a full ring wakes it too
+            let _ = main.events.send(Event::EndWait); // a full ring wakes it too
         }
     }
 

@@ -107,14 +107,14 @@ proptest! {
                 }
                 Do::Hand { thread, to } => {
                     let goal = &mut goals[usize::from(thread)];
-                    let event = Event::Hand { thread: ThreadId(thread), to: CoreId(to) };
+                    let event = Event::HandOver { thread: ThreadId(thread), to: CoreId(to) };
                     let home = &reactors[goal.index()].peers[goal.index()];
                     if cells[usize::from(thread)].home() == *goal && home.events.send(event).is_ok() {
                         *goal = CoreId(to);
                     }
                 }
                 Do::Fill(core) => {
-                    let _ = reactors[usize::from(core)].peers[usize::from(core)].events.send(Event::Look);
+                    let _ = reactors[usize::from(core)].peers[usize::from(core)].events.send(Event::EndWait);
                 }
             }
         }

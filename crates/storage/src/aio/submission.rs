@@ -9,7 +9,7 @@
 //! The reactor pushes control blocks to a queue and gives a [`Submission`] to a pool of threads. The thread takes blocks from
 //! the queue, at most [`BATCH`] at once, and submits them, until the queue is empty. Completions do not pass through it: the
 //! reactor reads them from the context's ring. What the kernel refuses returns to the reactor. If nothing has been
-//! taken from a queue for [`PATIENCE_NS`], another submission takes part, up to [`MOST`]: so a stuck one keeps at most its batch, and a
+//! taken from a queue for [`HELP_AFTER_NS`], another submission takes part, up to [`MOST`]: so a stuck one keeps at most its batch, and a
 //! context at most [`MOST`] threads.
 //!
 //! # The properties
@@ -30,7 +30,7 @@ use crate::wait::Wait;
 const MOST: u32 = 4;
 /// Time after which another submission helps, in nanoseconds: longer than submitting a batch takes, so that a running one is
 /// normally enough.
-const PATIENCE_NS: u64 = 1_000_000;
+const HELP_AFTER_NS: u64 = 1_000_000;
 
 /// Control blocks to submit.
 struct Queue {
@@ -84,13 +84,13 @@ impl Submissions {
         if std::mem::replace(&mut self.batches, batches) != batches {
             self.help_ns = None;
         }
-        let help_ns = *self.help_ns.get_or_insert(now_ns + PATIENCE_NS);
+        let help_ns = *self.help_ns.get_or_insert(now_ns + HELP_AFTER_NS);
         fence(Ordering::SeqCst);
         let running = self.queue.running.load(Ordering::SeqCst);
         if (running > 0 && now_ns < help_ns) || !self.queue.enter() {
             return None;
         }
-        self.help_ns = Some(now_ns + PATIENCE_NS);
+        self.help_ns = Some(now_ns + HELP_AFTER_NS);
         Some(Submission { queue: Arc::clone(&self.queue), is_counted: true })
     }
 

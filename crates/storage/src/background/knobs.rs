@@ -21,7 +21,7 @@ const WINDOW: Duration = Duration::from_millis(500);
 /// Delay from the end of a window to its value.
 const LAG: Cost = Cost::Assumed(1_000_000);
 
-fn of(class: Class) -> Scope {
+fn scope_of(class: Class) -> Scope {
     Scope::Background(class as u16)
 }
 
@@ -48,7 +48,7 @@ impl BackgroundKnobs {
 
 fn knob(class: Class) -> Knob {
     let values = Values::Range { min: 0, max: FULL_PPM, step: 1 };
-    Knob { scope: of(class), kind: Kind::RatePpm, values, initial: FULL_PPM, caller: COSTS.0, effect: COSTS.1 }
+    Knob { scope: scope_of(class), kind: Kind::RatePpm, values, initial: FULL_PPM, caller: COSTS.0, effect: COSTS.1 }
 }
 
 impl Knobs for BackgroundKnobs {
@@ -113,7 +113,7 @@ impl Readings for BackgroundReadings {
     fn sources(&self) -> Vec<Source> {
         let machine = self.machine.as_ref().map(|machine| machine.sources()).unwrap_or_default();
         let window_ns = WINDOW.as_nanos() as u64;
-        let source = |class| Source { scope: of(class), quantity: Quantity::BacklogBytes, window_ns, lag: LAG };
+        let source = |class| Source { scope: scope_of(class), quantity: Quantity::BacklogBytes, window_ns, lag: LAG };
         machine.into_iter().chain(CLASSES.map(source)).collect()
     }
 

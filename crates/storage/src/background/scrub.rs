@@ -35,11 +35,11 @@ const BATCH: usize = 64;
 /// Maximum age of a batch of checksums, in nanoseconds.
 const BATCH_NS: u64 = NS_PER_S;
 /// Words of the set of dirty ranges searched in one poll: a microsecond.
-const WORDS: usize = 512;
+const WORDS_PER_POLL: usize = 512;
 /// Ranges between records of the position of a pass: 256 MiB.
 const NOTED: u64 = 4096;
 /// Maximum interval of polls while there is work, in nanoseconds: the delay of a raised rate.
-const LOOK_NS: u64 = NS_PER_S;
+const MAX_POLL_INTERVAL_NS: u64 = NS_PER_S;
 /// Interval of retries of work blocked by requests, in nanoseconds.
 const BLOCKED_NS: u64 = 1_000_000;
 
@@ -224,7 +224,7 @@ impl Scrubber {
         // work may be blocked by requests or a drive in use, and ranges become dirty without a notification
         let retry_ns = if round.has_requests { BLOCKED_NS } else { crate::wait::BUSY_RETRY_NS };
         let backlog = self.tracker().is_some() || position < ranges;
-        due_ns.max(now_ns + retry_ns).min(if backlog { now_ns + LOOK_NS } else { u64::MAX })
+        due_ns.max(now_ns + retry_ns).min(if backlog { now_ns + MAX_POLL_INTERVAL_NS } else { u64::MAX })
     }
 
     /// Advances the work. Returns whether anything was done.
@@ -296,7 +296,7 @@ impl Scrubber {
         if tracker.dirty.is_empty() || now_ns < self.dirty_ns {
             return None;
         }
-        match tracker.dirty.next(self.dirty_from, WORDS) {
+        match tracker.dirty.next(self.dirty_from, WORDS_PER_POLL) {
             Ok(range) => {
                 self.dirty_from = range + 1;
                 let written = tracker.ranges.begin_summing(range, true)?;

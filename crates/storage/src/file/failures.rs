@@ -67,7 +67,7 @@ fn a_failed_write_does_not_fail_a_flush() {
 fn a_forced_write_executed_by_the_device_is_not_a_sync() {
     let dir = on_disk();
     let backend = fresh(&dir, 4096, 64, Limits { force_unit_access: true, ..Limits::default() });
-    if backend.medium.way() != super::medium::Way::Aio {
+    if backend.medium.method() != super::medium::AccessMethod::Aio {
         return println!("skipped: no AIO with O_DIRECT in {}", dir.path().display());
     }
     backend.medium.faults.open_at_once();

@@ -24,7 +24,7 @@ const SHRINK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How reads and writes access the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum AccessMethod {
     /// Linux AIO.
     Aio,
     /// System calls by the thread pool.
@@ -53,7 +53,7 @@ const HUGE_PAGE: u64 = 2 << 20;
 /// Properties found when the file was opened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
-    pub(super) way: Way,
+    pub(super) method: AccessMethod,
     /// AIO requests carry `RWF_NOWAIT`.
     pub(super) nowait: bool,
     pub(super) block_device: bool,
@@ -121,14 +121,14 @@ impl Medium {
         }
     }
 
-    pub(super) fn way(&self) -> Way {
-        self.traits.way
+    pub(super) fn method(&self) -> AccessMethod {
+        self.traits.method
     }
 
     /// Options of a channel's AIO context, if the medium has one. Only `io_submit` to block devices never waits.
     pub(super) fn aio(&self, depth: u32) -> Option<aio::Options> {
         let options = aio::Options { depth, nowait: self.traits.nowait, by_threads: !self.traits.block_device };
-        (self.traits.way == Way::Aio).then_some(options)
+        (self.traits.method == AccessMethod::Aio).then_some(options)
     }
 
     pub(super) fn budget(&self) -> &Arc<MemoryBudget> {

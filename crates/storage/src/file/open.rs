@@ -12,7 +12,7 @@ use rustix::fs::{Advice, AtFlags, FallocateFlags, IFlags, OFlags, StatVfsMountFl
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::FileOptions;
-use super::medium::{Deallocation, Medium, Traits, Way};
+use super::medium::{AccessMethod, Deallocation, Medium, Traits};
 use super::queue::{executes_force_unit_access, is_read_only, queue_attribute};
 use crate::MemoryBudget;
 use crate::buffer::{BufferPool, MIN_BUFFER};
@@ -163,7 +163,7 @@ pub(super) fn open(
     let traits = Traits {
         block_device,
         block_size: options.block_size,
-        way: Way::Threads,
+        method: AccessMethod::Threads,
         nowait: false,
         unit: 1,
         volatile_write_cache: true,
@@ -267,8 +267,8 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     let in_memory = is_tmpfs(file).map_err(system)?;
     if in_memory {
         // No transfer waits for a medium, so that one after the other is soon submitted.
-        let way = if limits.aio { Way::Aio } else { Way::Threads };
-        return Ok(Traits { way, volatile_write_cache: false, ..traits });
+        let method = if limits.aio { AccessMethod::Aio } else { AccessMethod::Threads };
+        return Ok(Traits { method, volatile_write_cache: false, ..traits });
     }
     let Some(unit) = direct_unit(file, &traits).filter(|_| limits.direct) else { return Ok(traits) };
     if unit > traits.block_size {
@@ -289,7 +289,7 @@ fn find_way(file: &File, path: &Path, traits: Traits, limits: Limits) -> Result<
     let force_unit_access = force_unit_access || limits.force_unit_access;
     let traits = Traits { unit: unit as usize, volatile_write_cache, force_unit_access, ..traits };
     match probe_nowait(file, traits.block_size) {
-        Ok(true) if limits.aio => Ok(Traits { way: Way::Aio, nowait: true, ..traits }),
+        Ok(true) if limits.aio => Ok(Traits { method: AccessMethod::Aio, nowait: true, ..traits }),
         Ok(_) => Ok(traits),
         Err(Errno::INVAL) if traits.block_size < 4096 => Err(FileError::Unit { path: path.to_owned(), unit: 4096 }),
         Err(Errno::INVAL) => {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::super::conformance::{self, Driver, Subject};
 use super::super::{IoError, Op, Request, Submitted};
-use super::medium::{Deallocation, Way};
+use super::medium::{AccessMethod, Deallocation};
 use super::*;
 use crate::wait::Wait;
 
@@ -37,10 +37,14 @@ pub(super) fn fresh(dir: &TempDir, block_size: u32, blocks: u64, limits: Limits)
 }
 
 /// Runs the suite. Checks the access method, so that a fallback does not go unnoticed.
-fn conforms(dir: &TempDir, limits: Limits, way: Option<Way>, requests: u32) {
+fn conforms(dir: &TempDir, limits: Limits, method: Option<AccessMethod>, requests: u32) {
     let create = |block_size, blocks| {
         let backend = fresh(dir, block_size, blocks, limits);
-        assert!(way.is_none_or(|way| backend.medium.way() == way), "{:?} instead of {way:?}", backend.medium.way());
+        assert!(
+            method.is_none_or(|method| backend.medium.method() == method),
+            "{:?} instead of {method:?}",
+            backend.medium.method()
+        );
         Arc::new(backend) as Arc<dyn Backend>
     };
     conformance::check(&Subject {
@@ -55,7 +59,7 @@ fn conforms(dir: &TempDir, limits: Limits, way: Option<Way>, requests: u32) {
 
 /// Whether direct transfers work on the build's disk.
 fn disk_is_direct(dir: &TempDir) -> bool {
-    let direct = fresh(dir, 4096, 8, Limits::default()).medium.way() == Way::Aio;
+    let direct = fresh(dir, 4096, 8, Limits::default()).medium.method() == AccessMethod::Aio;
     if !direct {
         println!("skipped: no direct asynchronous transfers in {}", dir.path().display());
     }
@@ -71,18 +75,18 @@ fn conforms_on_disk_by_default() {
 fn conforms_on_disk_with_aio() {
     let dir = on_disk();
     if disk_is_direct(&dir) {
-        conforms(&dir, Limits::default(), Some(Way::Aio), 300);
+        conforms(&dir, Limits::default(), Some(AccessMethod::Aio), 300);
     }
 }
 
 #[test]
 fn conforms_on_disk_with_threads_bypassing_the_page_cache() {
-    conforms(&on_disk(), Limits { aio: false, ..Limits::default() }, Some(Way::Threads), 300);
+    conforms(&on_disk(), Limits { aio: false, ..Limits::default() }, Some(AccessMethod::Threads), 300);
 }
 
 #[test]
 fn conforms_on_disk_with_threads_using_the_page_cache() {
-    conforms(&on_disk(), Limits { direct: false, ..Limits::default() }, Some(Way::Threads), 300);
+    conforms(&on_disk(), Limits { direct: false, ..Limits::default() }, Some(AccessMethod::Threads), 300);
 }
 
 #[test]
@@ -93,14 +97,14 @@ fn conforms_on_disk_without_deallocation() {
 #[test]
 fn conforms_on_tmpfs() {
     let Some(dir) = on_tmpfs() else { return };
-    conforms(&dir, Limits::default(), Some(Way::Aio), 4_000);
+    conforms(&dir, Limits::default(), Some(AccessMethod::Aio), 4_000);
 }
 
 #[test]
 fn conforms_on_tmpfs_with_threads_and_without_deallocation() {
     let Some(dir) = on_tmpfs() else { return };
     let limits = Limits { aio: false, deallocate: false, ..Limits::default() };
-    conforms(&dir, limits, Some(Way::Threads), 1_000);
+    conforms(&dir, limits, Some(AccessMethod::Threads), 1_000);
 }
 
 #[test]
@@ -479,7 +483,7 @@ fn memory_is_charged_to_the_budget() {
     drop((driver, backend));
     assert_eq!(budget.used(), 0);
     let backend = open(&budget);
-    if backend.medium.way() != Way::Aio {
+    if backend.medium.method() != AccessMethod::Aio {
         return println!("skipped: the build's disk has no AIO");
     }
     let sizes = [false, true].map(|at_once| {

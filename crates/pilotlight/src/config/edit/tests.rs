@@ -30,7 +30,7 @@ backend = "file:disk.img"
 
 /// [`FILE`] after edits: its text, and the changes.
 fn edited() -> (String, Vec<String>) {
-    let mut edit = Edit::of(FILE).unwrap();
+    let mut edit = Edit::parse(FILE).unwrap();
     let min_requests = vec![("min_requests".to_owned(), "4".to_owned()), ("spread".to_owned(), "deviation".to_owned())];
     edit.set_policy(&PolicyChoice { name: "sandman".to_owned(), parameters: min_requests });
     edit.set("goals", "budget", Some("300W".into()));
@@ -116,7 +116,7 @@ fn parameters_are_in_the_order_they_were_set() {
     let parameters = set.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     let policy = PolicyChoice { name: "sandman".to_owned(), parameters };
     let file = "[policy]\nname = \"sandman\"\n# measured\nwindow = \"64\" # blocks\nmin_requests = 3\n\n[goals]\n";
-    let mut edit = Edit::of(file).unwrap();
+    let mut edit = Edit::parse(file).unwrap();
     edit.set_policy(&policy);
     expect![[r#"
             [policy]
@@ -129,7 +129,7 @@ fn parameters_are_in_the_order_they_were_set() {
             [goals]
         "#]]
     .assert_eq(&edit.finish().0);
-    let mut edit = Edit::of("policy = { name = \"sandman\", window = 64, min_requests = 3 }\n").unwrap();
+    let mut edit = Edit::parse("policy = { name = \"sandman\", window = 64, min_requests = 3 }\n").unwrap();
     edit.set_policy(&policy);
     let text = edit.finish().0;
     assert!(text.find("min_requests") < text.find("spread") && text.find("spread") < text.find("window"), "{text}");
@@ -138,7 +138,7 @@ fn parameters_are_in_the_order_they_were_set() {
 #[test]
 fn inline_tables_are_expanded_when_extended() {
     let text = format!("subsystem = [{{ nqn = \"{NQN}\", namespace = [{{ nsid = 1, backend = \"mem:1GiB\" }}] }}]\n");
-    let mut edit = Edit::of(&text).unwrap();
+    let mut edit = Edit::parse(&text).unwrap();
     edit.set_allowed_hosts(NQN, &["h".to_owned()]);
     edit.change_backend((NQN, 1), |_| "mem:2GiB".to_owned());
     expect![[r#"
@@ -155,7 +155,7 @@ fn inline_tables_are_expanded_when_extended() {
 
 #[test]
 fn unset_values_leave_no_key() {
-    let mut edit = Edit::of(FILE).unwrap();
+    let mut edit = Edit::parse(FILE).unwrap();
     edit.set_allowed_hosts(NQN, &[]);
     edit.set("goals", "tolerance", None);
     edit.set_minimum(5, None);

@@ -164,7 +164,7 @@ impl Checker<'_> {
     }
 
     fn tolerance(&mut self, written: &keys::Goals) -> Option<Tolerance> {
-        Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.of(Scope::Server))
+        Some(self.parsed(written.tolerance.as_ref(), parse_tolerance)??.in_scope(Scope::Server))
     }
 
     /// The text of a profile that `pass` takes.

@@ -39,7 +39,7 @@ impl Admin {
         let mut state = self.state();
         let target = self.target(&state, request)?;
         let mut edit = match &target.before {
-            Some(text) => Edit::of(text),
+            Some(text) => Edit::parse(text),
             None => std::env::current_dir()
                 .map_err(|error| error.to_string())
                 .and_then(|here| config::of_flags(&self.args, &state.read, &here)),

@@ -148,7 +148,7 @@ impl Configured {
     pub(in crate::serve) fn goals(&self, overrides: &GoalOverrides, now_s: u64) -> Goals {
         Goals {
             budget_uw: self.budget(overrides, now_s).budget_uw,
-            tolerances: self.tolerance(overrides).into_iter().map(|bound| bound.of(Scope::Server)).collect(),
+            tolerances: self.tolerance(overrides).into_iter().map(|bound| bound.in_scope(Scope::Server)).collect(),
             priorities: Vec::new(), // by name: `priorities`
             minimums: over(&self.goals.minimums, &overrides.minimums),
         }

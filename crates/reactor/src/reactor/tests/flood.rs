@@ -47,7 +47,7 @@ fn flooded(threads: u32, event: impl Fn(u32, &Peer) + Clone + Send + 'static) ->
 #[test]
 fn an_order_waits_for_one_poll_at_most() {
     let hand = |id, own: &Peer| {
-        let event = Event::Hand { thread: ThreadId(3), to: CoreId(1) };
+        let event = Event::HandOver { thread: ThreadId(3), to: CoreId(1) };
         assert!(id != 1 || own.events.send(event).is_ok());
     };
     let (mut reactors, polled) = flooded(4, hand);
@@ -61,7 +61,7 @@ fn an_order_waits_for_one_poll_at_most() {
 
 #[test]
 fn events_in_every_poll_starve_no_thread() {
-    let (mut reactors, polled) = flooded(5, |_, own: &Peer| assert!(own.events.send(Event::Look).is_ok()));
+    let (mut reactors, polled) = flooded(5, |_, own: &Peer| assert!(own.events.send(Event::EndWait).is_ok()));
     let mut now_ns = clock::now_ns();
     (0..50).for_each(|_| assert_eq!(reactors[0].round(&mut now_ns), Some(true)));
     let polled = polled.lock().unwrap();

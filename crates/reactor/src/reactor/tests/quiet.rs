@@ -100,9 +100,9 @@ impl Cores {
         panic!("I/O threads without work stay active");
     }
 
-    fn hand(&mut self, thread: u16, to: u16) {
+    fn hand_over(&mut self, thread: u16, to: u16) {
         let from = self.cells[usize::from(thread)].home();
-        self.reactors[from.index()].hand(ThreadId(thread), CoreId(to));
+        self.reactors[from.index()].hand_over(ThreadId(thread), CoreId(to));
     }
 
     fn polls(&self) -> Vec<(u64, u64)> {
@@ -156,7 +156,7 @@ fn a_quiet_thread_that_moves_is_polled_on_its_new_core() {
     let mut cores = Cores::new(8);
     cores.settle(0);
     for (from, to) in [(0, 1), (1, 0), (0, 1)] {
-        cores.hand(2, to);
+        cores.hand_over(2, to);
         cores.threads[2].send(); // on its way
         let before = cores.polls();
         cores.round(from);
@@ -225,7 +225,7 @@ proptest! {
                         prop_assert!(!controls.is_readable() && !controls.needs_poll.load(SeqCst), "I/O thread {}", thread);
                     }
                 },
-                Step::Hand { thread, to } => cores.hand(thread, to),
+                Step::Hand { thread, to } => cores.hand_over(thread, to),
                 Step::Send(thread) => cores.threads[thread].send(),
                 Step::Need(thread) => cores.threads[thread].needs_poll.store(true, SeqCst),
             }

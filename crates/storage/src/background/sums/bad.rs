@@ -27,7 +27,7 @@ impl Default for BadBlocks {
 impl BadBlocks {
     /// From the places of a sums file.
     #[must_use]
-    pub fn of(places: &[Option<u64>]) -> Self {
+    pub fn from_places(places: &[Option<u64>]) -> Self {
         let this = Self::default();
         for (place, lba) in this.places.iter().zip(places).filter_map(|(place, lba)| Some((place, (*lba)?))) {
             place.store(lba + 1, Ordering::SeqCst);
@@ -106,7 +106,7 @@ mod tests {
         assert!(bad.overlaps(0, 1) && bad.overlaps(5, 3) && !bad.overlaps(1, 6) && !bad.overlaps(8, 100));
         bad.clear(1, 7);
         assert_eq!((bad.len(), bad.overlaps(7, 1), bad.overlaps(0, 8)), (1, false, true));
-        let again = BadBlocks::of(&bad.places());
+        let again = BadBlocks::from_places(&bad.places());
         assert_eq!((again.len(), again.places()), (1, vec![Some(0), None]));
         assert!((1..PLACES as u64).all(|lba| bad.add(lba)));
         assert!(!bad.add(PLACES as u64), "the list is full");

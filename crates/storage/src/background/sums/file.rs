@@ -188,7 +188,7 @@ impl SumsFile {
                 (header, if was_empty { OpenState::New } else { OpenState::Reset(why) })
             }
         };
-        let mut raw = vec![0; layout.words() * 8];
+        let mut raw = vec![0; layout.mark_words() * 8];
         storage.read(layout.word_at(0), &mut raw)?;
         let marks = raw.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect();
         let bad = read_bad(&*storage)?;
@@ -373,7 +373,7 @@ fn read_bad(storage: &dyn Storage) -> io::Result<Box<[Option<u64>]>> {
 /// Creates a file; its header becomes durable after its marks.
 fn create(storage: &dyn Storage, layout: &Layout) -> io::Result<Header> {
     storage.reset(layout.file_bytes())?;
-    let mut marks = vec![0xff; layout.words() * 8];
+    let mut marks = vec![0xff; layout.mark_words() * 8];
     if !layout.ranges.is_multiple_of(64)
         && let Some(last) = marks.last_chunk_mut::<8>()
     {

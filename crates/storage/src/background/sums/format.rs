@@ -174,7 +174,7 @@ impl Layout {
 
     /// Number of words of marks.
     #[must_use]
-    pub fn words(&self) -> usize {
+    pub fn mark_words(&self) -> usize {
         self.ranges.div_ceil(64) as usize
     }
 
@@ -299,7 +299,7 @@ mod tests {
         fn sections_do_not_overlap(bytes in 1..=1_u64 << 40) {
             let layout = Layout::new(bytes);
             prop_assert!(layout.word_at(0) >= 2 * HEADER_STEP);
-            prop_assert!(layout.word_at(layout.words()) <= layout.record_at(0));
+            prop_assert!(layout.word_at(layout.mark_words()) <= layout.record_at(0));
             prop_assert_eq!(layout.bytes_of(layout.ranges - 1).end, bytes);
             prop_assert!(layout.bytes_of(layout.ranges).is_empty());
         }

@@ -43,7 +43,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    const fn of(word: u32) -> Self {
+    const fn from_word(word: u32) -> Self {
         match word & MARK {
             0 => Self::Clean,
             1 => Self::Marking,
@@ -105,7 +105,7 @@ impl Ranges {
     /// The mark of a range.
     #[must_use]
     pub fn mark(&self, range: u64) -> Mark {
-        Mark::of(self.word(range).load(Ordering::SeqCst))
+        Mark::from_word(self.word(range).load(Ordering::SeqCst))
     }
 
     /// Enters a range for a write to `blocks` (a bit each).
@@ -114,10 +114,10 @@ impl Ranges {
         let marks = self.marks;
         let entered = self.change(range, |word| {
             let is_full = word & WRITERS == WRITERS;
-            if word & PUNCHING != 0 || is_full || marks && Mark::of(word) == Mark::Marking {
+            if word & PUNCHING != 0 || is_full || marks && Mark::from_word(word) == Mark::Marking {
                 return None;
             }
-            if marks && Mark::of(word) == Mark::Clean {
+            if marks && Mark::from_word(word) == Mark::Clean {
                 return Some(word & !MARK | 1);
             }
             let dirty = if marks { word & !MARK | 2 } else { word };
@@ -126,7 +126,7 @@ impl Ranges {
         });
         match entered {
             None => Entry::Busy,
-            Some(word) if marks && Mark::of(word) == Mark::Clean => Entry::NeedsMark,
+            Some(word) if marks && Mark::from_word(word) == Mark::Clean => Entry::NeedsMark,
             Some(_) => Entry::Entered,
         }
     }
@@ -147,13 +147,13 @@ impl Ranges {
     /// Starts marking a clean range without a write; `written` if its checksums are invalid. Returns whether it was clean.
     pub fn start_marking(&self, range: u64, written: bool) -> bool {
         let all = if written { ALL_WRITTEN } else { 0 };
-        self.change(range, |word| (Mark::of(word) == Mark::Clean).then_some(word & !MARK | 1 | all)).is_some()
+        self.change(range, |word| (Mark::from_word(word) == Mark::Clean).then_some(word & !MARK | 1 | all)).is_some()
     }
 
     /// Ends marking: the mark is `durable`, or it failed and the range is clean.
     pub fn marked(&self, range: u64, durable: bool) {
         let to = if durable { 2 } else { 0 };
-        self.change(range, |word| (Mark::of(word) == Mark::Marking).then_some(word & !MARK | to));
+        self.change(range, |word| (Mark::from_word(word) == Mark::Marking).then_some(word & !MARK | to));
     }
 
     /// Marks a range dirty, with all blocks written, as found in the file.
@@ -166,7 +166,7 @@ impl Ranges {
     #[must_use]
     pub fn begin_summing(&self, range: u64, only_if_quiet: bool) -> Option<u16> {
         let was = self.change(range, |word| {
-            let may = Mark::of(word) == Mark::Dirty && word & (WRITERS | PUNCHING) == 0;
+            let may = Mark::from_word(word) == Mark::Dirty && word & (WRITERS | PUNCHING) == 0;
             may.then_some(word & !TOUCHED)
         })?;
         (was & TOUCHED == 0 || !only_if_quiet).then_some((was >> WRITTEN_AT) as u16)
@@ -175,7 +175,7 @@ impl Ranges {
     /// Begins the commit of new checksums. Returns `false` if a write has entered since [`Ranges::begin_summing`].
     #[must_use]
     pub fn begin_commit(&self, range: u64) -> bool {
-        let quiet = |word: u32| Mark::of(word) == Mark::Dirty && word & (TOUCHED | WRITERS | PUNCHING) == 0;
+        let quiet = |word: u32| Mark::from_word(word) == Mark::Dirty && word & (TOUCHED | WRITERS | PUNCHING) == 0;
         self.change(range, |word| quiet(word).then_some(word | MARK)).is_some()
     }
 
@@ -183,7 +183,7 @@ impl Ranges {
     #[must_use]
     pub fn end_commit(&self, range: u64, durable: bool) -> bool {
         let to = if durable { 0 } else { 2 };
-        let committing = |word: u32| Mark::of(word) == Mark::Committing;
+        let committing = |word: u32| Mark::from_word(word) == Mark::Committing;
         let change = |word: u32| {
             let rest = if durable { word & !ALL_WRITTEN } else { word };
             committing(word).then_some(rest & !MARK | to)

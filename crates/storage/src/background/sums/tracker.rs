@@ -115,7 +115,7 @@ impl Tracker {
             ranges: Ranges::new(layout.ranges, file.is_some())?,
             dirty: Bits::new(layout.ranges),
             freed: Bits::new(layout.ranges),
-            bad: file.as_ref().map(|file| BadBlocks::of(&file.bad())).unwrap_or_default(),
+            bad: file.as_ref().map(|file| BadBlocks::from_places(&file.bad())).unwrap_or_default(),
             to_mark: ArrayQueue::new(TO_MARK),
             is_marking: AtomicBool::new(false),
             failed: AtomicI32::new(0),

@@ -93,7 +93,7 @@ fn conforms_on_a_block_device() {
     let create = |block_size, blocks| {
         let device = Loop::attach(&dir, block_size, blocks).expect("another loop device");
         let backend = FileBackend::open(&options(device.path(), block_size, None)).expect("opens");
-        assert_eq!(backend.medium.way(), Way::Aio);
+        assert_eq!(backend.medium.method(), AccessMethod::Aio);
         Arc::new(OnLoop(backend, device)) as Arc<dyn Backend>
     };
     conformance::check(&Subject {

@@ -70,7 +70,7 @@ fn a_manual_tolerance_of_off_is_kept() {
         let tolerances = overrides.map(|text| (None, bound(text))).into_iter().collect();
         configured.goals(&GoalOverrides { tolerances, ..GoalOverrides::default() }, 0).tolerances
     };
-    let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().of(Scope::Server));
+    let (before, after) = (Tolerance::mean_loss(7), bound("500us p99").unwrap().in_scope(Scope::Server));
     assert_eq!([None, Some("off"), Some("500us p99")].map(tolerances), [vec![before], vec![], vec![after]]);
     let namespace = |nsid| Capped::Namespace { nqn: "a".to_owned(), nsid };
     let configured = Configured { tolerances: vec![(namespace(1), bound("20%").unwrap())], ..configured };
