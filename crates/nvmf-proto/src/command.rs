@@ -12,13 +12,13 @@ use crate::services::NamespaceTable;
 use crate::subsystems::views::ViewId;
 
 /// Maximum ranges of a Dataset Management command that a host is told (DMRL): one byte cannot state the 256 of its format.
-pub const DSM_RANGES: u8 = 255;
+pub(crate) const DSM_RANGES: u8 = 255;
 /// Maximum blocks of all its ranges together, and so of one, that a host is told (DMSL, DMRSL; NVM 4.1.5.2): 8 GiB of 512 bytes.
 /// A host may have a hundred such commands in progress, all of which have to end within its time-out, often 30 s. Larger ones
 /// are served: Linux before 5.13 sends them.
-pub const DSM_BLOCKS: u32 = 1 << 24;
+pub(crate) const DSM_BLOCKS: u32 = 1 << 24;
 /// Maximum bytes of a Write Zeroes or Verify command (WZSL, VSL): 65,536 blocks of 512 bytes.
-pub const MAX_ZEROES: u32 = 32 << 20;
+pub(crate) const MAX_ZEROES: u32 = 32 << 20;
 
 /// Attribute of Dataset Management (NVM 3.3.3): the ranges may be deallocated.
 const DEALLOCATE: u32 = 1 << 2;
@@ -145,7 +145,7 @@ impl Work {
 /// The operation of an I/O command by its opcode.
 #[inline]
 #[must_use]
-pub fn operation_of(sqe: &Sqe) -> Option<Operation> {
+pub(crate) fn operation_of(sqe: &Sqe) -> Option<Operation> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
     match sqe.opcode {
         READ => Some(Operation::Read),
@@ -161,7 +161,7 @@ pub fn operation_of(sqe: &Sqe) -> Option<Operation> {
 
 /// Direction of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub(crate) enum Direction {
     /// No data.
     None,
     /// Controller to host.
@@ -172,7 +172,7 @@ pub enum Direction {
 
 /// A decoded command.
 #[derive(Clone, Copy, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The work.
     pub work: Work,
     /// Bytes of data.
@@ -185,7 +185,7 @@ pub struct Plan {
 ///
 /// # Errors
 /// The status to complete it with.
-pub fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
+pub(crate) fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
     if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
         return Err(Status::INVALID_OPCODE.dnr());
@@ -258,14 +258,14 @@ impl Plan {
     /// A plan without data.
     #[inline]
     #[must_use]
-    pub const fn without_data(work: Work) -> Self {
+    pub(crate) const fn without_data(work: Work) -> Self {
         Self { work, len: 0, direction: Direction::None }
     }
 }
 
 /// Location of a command's data, by its SGL descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataLocation {
+pub(crate) enum DataLocation {
     /// No data moves.
     None,
     /// In the capsule.
@@ -279,7 +279,7 @@ pub enum DataLocation {
 /// # Errors
 /// The status to complete it with.
 #[inline]
-pub fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<DataLocation, Status> {
+pub(crate) fn check_sgl(sqe: &Sqe, plan: &Plan, in_capsule: usize) -> Result<DataLocation, Status> {
     const PSDT_SGL: u8 = 1;
     if plan.direction == Direction::None || plan.len == 0 {
         return Ok(DataLocation::None);

@@ -3,13 +3,13 @@
 //! It has no socket, no clock and no thread: bytes, time and the server around it ([`services`]) are arguments. The target
 //! (`pilotlight-nvmf-target`) has all of these.
 //!
-//! Path of a request: PDU ([`tcp`]) → command ([`queue_pair`], [`command`]) → backend ([`pilotlight_storage`]) → completion
+//! Path of a request: PDU ([`tcp`]) → command ([`queue_pair`], `command`) → backend ([`pilotlight_storage`]) → completion
 //! ([`queue_pair`]) → response ([`tcp`]).
 
 pub mod arrival;
 pub mod association;
-pub mod command;
-pub mod controller;
+mod command;
+mod controller;
 pub mod ids;
 pub mod memory;
 pub mod operation;

@@ -1,29 +1,29 @@
 //! The NVMe/TCP target: server, I/O threads, hosts, namespaces, caps, latencies. The protocol is in [`pilotlight_nvmf_proto`].
 //!
-//! Path of a request: socket ([`thread`]) → PDU, command ([`pilotlight_nvmf_proto`]) → namespace ([`namespaces`]) → backend
+//! Path of a request: socket (`thread`) → PDU, command ([`pilotlight_nvmf_proto`]) → namespace (`namespaces`) → backend
 //! ([`pilotlight_storage`]) → completion, response ([`pilotlight_nvmf_proto`]) → socket. Outside of it: associations
-//! ([`hosts::associations`]), messages between I/O threads ([`thread::message`]), the state that they share
-//! ([`shared`]), start and stop ([`server`]).
+//! ([`hosts::associations`]), messages between I/O threads (`thread/message.rs`), the state that they share
+//! (`shared`), start and stop ([`server`]).
 
-pub mod accounting;
+mod accounting;
 pub mod caps;
 pub mod config;
 pub mod hosts;
 pub mod latency;
-pub mod latency_batch;
-pub mod namespaces;
+mod latency_batch;
+mod namespaces;
 pub mod offload;
 #[cfg(test)]
 mod queue_pair_tests;
 pub mod server;
 mod services;
-pub mod shared;
-pub mod stats;
+mod shared;
+mod stats;
 mod stop_state;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub mod thread;
-pub mod tls;
+mod thread;
+mod tls;
 
 pub use config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 pub use pilotlight_nvmf_proto::operation::Operation;
@@ -35,3 +35,4 @@ pub use server::{
     AssociationStats, CapStats, Capped, DrainError, Draining, Ended, Leftover, NamespaceFailures, NamespaceUsage,
     Server, ServerError, ServerStats, StartError, TargetThreadStats,
 };
+pub use thread::moves::Moves;

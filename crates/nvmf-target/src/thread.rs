@@ -5,18 +5,18 @@
 //! connection with unsent responses. Connections share one large read buffer; only an incomplete PDU is kept per connection,
 //! so an idle connection costs little. Between polls it can wait in the kernel (`thread/wait.rs`).
 
-pub mod acks;
+pub(crate) mod acks;
 mod background;
-pub mod classes;
+pub(crate) mod classes;
 mod encrypted;
 mod end;
 mod hand_over;
-pub mod message;
-pub mod moves;
+pub(crate) mod message;
+pub(crate) mod moves;
 mod poll;
 mod queue_messages;
 mod socket;
-pub mod stream;
+pub(crate) mod stream;
 mod sweep;
 mod tasks;
 #[cfg(feature = "testing")]
@@ -67,7 +67,7 @@ const WATCHED_CONNECTIONS: u32 = 128;
 const NO_WAIT: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// An I/O thread of the target.
-pub struct TargetThread {
+pub(crate) struct TargetThread {
     id: u16,
     inbox: Inbox<Message>,
     resources: Resources,
@@ -102,7 +102,7 @@ pub struct TargetThread {
 }
 
 /// Parameters of an I/O thread.
-pub struct ThreadParts {
+pub(crate) struct ThreadParts {
     /// Its number.
     pub id: u16,
     /// Its inbox.
@@ -124,7 +124,7 @@ impl TargetThread {
     ///
     /// # Errors
     /// If there is no memory or descriptor.
-    pub fn new(parts: ThreadParts) -> std::io::Result<Self> {
+    pub(crate) fn new(parts: ThreadParts) -> std::io::Result<Self> {
         let thread = Self {
             id: parts.id,
             inbox: parts.inbox,

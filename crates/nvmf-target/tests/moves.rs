@@ -26,7 +26,7 @@ use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, SocketLimits};
 use pilotlight_nvme::pdu::Digests;
-use pilotlight_nvmf_target::thread::moves::Moves;
+use pilotlight_nvmf_target::Moves;
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
 use pilotlight_plant::{Goals, Policy, Tolerance};
 use pilotlight_reactor::{Idle, RuntimeOptions};

@@ -14,7 +14,7 @@
 //! - blocks on loan do not change, and a write without a buffer is equivalent to one with a buffer;
 //! - reads and writes do not allocate.
 //!
-//! The backends: [`mem`], [`mod@file`], [`null`]; for tests [`delay`] and, with the feature `testing`, `frozen`. [`spec`] parses and opens them,
+//! The backends: `mem`, `file`, `null`; for tests `delay` and, with the feature `testing`, `frozen`. `spec` parses and opens them,
 //! `conformance` is their test suite.
 //!
 //! A request may be busy because an overlapping one is in flight, perhaps in another thread's channel; that one ends when
@@ -28,21 +28,21 @@ mod budget;
 pub mod buffer;
 #[cfg(test)]
 mod conformance;
-pub mod delay;
-pub mod file;
+mod delay;
+mod file;
 #[cfg(any(test, feature = "testing"))]
 pub mod frozen;
 mod guard;
 pub mod lease;
 mod loan;
 mod mapping;
-pub mod mem;
-pub mod null;
-pub mod opener;
+mod mem;
+mod null;
+mod opener;
 mod random;
 pub mod reaper;
 mod size;
-pub mod spec;
+mod spec;
 pub mod wait;
 
 use std::fmt;

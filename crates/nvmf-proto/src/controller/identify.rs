@@ -41,7 +41,7 @@ const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
 
 /// The namespace whose utilization an admin command reports (NUSE, in Identify Namespace).
 #[must_use]
-pub fn reports_utilization(sqe: &Sqe) -> Option<u32> {
+pub(crate) fn reports_utilization(sqe: &Sqe) -> Option<u32> {
     let nsid = sqe.nsid.get();
     let is_identify = sqe.opcode == opcode::admin::IDENTIFY && sqe.cdw10() as u8 == cns::NAMESPACE;
     (is_identify && nsid != NSID_ALL).then_some(nsid)

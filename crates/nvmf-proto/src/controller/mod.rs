@@ -36,7 +36,7 @@ use crate::subsystems::listing::Listed;
 use crate::subsystems::subsystem::Subsystem;
 use events::Events;
 use features::Features;
-pub use identify::reports_utilization;
+pub(crate) use identify::reports_utilization;
 use logs::ErrorLog;
 use pilotlight_storage::buffer::MAX_BUFFER;
 
@@ -53,7 +53,7 @@ const DISCOVERY_KATO_MS: u32 = 120_000;
 
 /// What kind of controller.
 #[derive(Clone, Debug)]
-pub enum ControllerKind {
+pub(crate) enum ControllerKind {
     /// I/O, of this subsystem.
     Io(Arc<Subsystem>),
     /// Discovery.
@@ -62,7 +62,7 @@ pub enum ControllerKind {
 
 /// Parameters of a new controller.
 #[derive(Clone, Debug)]
-pub struct ControllerParams {
+pub(crate) struct ControllerParams {
     /// Controller identifier.
     pub cntlid: u16,
     /// I/O or discovery.
@@ -84,7 +84,7 @@ pub struct ControllerParams {
 }
 
 /// Inputs of an admin command.
-pub struct AdminEnv<'a> {
+pub(crate) struct AdminEnv<'a> {
     /// The subsystem's namespaces by ascending NSID.
     pub namespaces: Listed<'a>,
     /// Counters of the server.
@@ -99,7 +99,7 @@ pub struct AdminEnv<'a> {
 
 /// Effect of setting a property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub(crate) enum Effect {
     /// Nothing.
     None,
     /// The controller is enabled.
@@ -116,7 +116,7 @@ pub enum Effect {
 
 /// Result of an admin command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Complete it.
     Complete {
         /// The status.
@@ -149,7 +149,7 @@ impl Outcome {
 
 /// One host's controller.
 #[derive(Debug)]
-pub struct Controller {
+pub(crate) struct Controller {
     params: ControllerParams,
     cc: u32,
     csts: u32,
@@ -171,7 +171,7 @@ impl Controller {
 
     /// A controller that is not enabled yet.
     #[must_use]
-    pub fn new(params: ControllerParams) -> Self {
+    pub(crate) fn new(params: ControllerParams) -> Self {
         let features = Features::new(&params);
         let now_ns = params.now_ns;
         Self {
@@ -194,18 +194,18 @@ impl Controller {
 
     /// Whether I/O queues may connect.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.csts & csts::RDY != 0 && self.cc & cc::EN != 0
     }
 
     /// The highest queue identifier that may connect.
     #[must_use]
-    pub fn granted_io_queues(&self) -> u16 {
+    pub(crate) fn granted_io_queues(&self) -> u16 {
         if self.is_discovery() { 0 } else { self.features.granted_queues() }
     }
 
     /// Records an I/O queue: the number of queues is fixed until the next reset.
-    pub fn io_queue_connected(&mut self) {
+    pub(crate) fn io_queue_connected(&mut self) {
         self.features.fix_queues();
     }
 
@@ -213,7 +213,7 @@ impl Controller {
     ///
     /// # Errors
     /// Invalid Field for a property or size that does not exist.
-    pub fn property_get(&self, cmd: &PropertyCmd) -> Result<u64, Status> {
+    pub(crate) fn property_get(&self, cmd: &PropertyCmd) -> Result<u64, Status> {
         // Without Do Not Retry: nvme-cli 2.3 reads every PCIe register and aborts at any other status.
         let invalid = Status::INVALID_FIELD;
         let (value, is_wide) = match cmd.offset {
@@ -232,7 +232,7 @@ impl Controller {
     /// # Errors
     /// Invalid Field for other properties and a reserved shutdown notification; Command Sequence Error during a reset (Base
     /// 3.5.3).
-    pub fn property_set(&mut self, cmd: &PropertyCmd, now_ns: u64) -> Result<Effect, Status> {
+    pub(crate) fn property_set(&mut self, cmd: &PropertyCmd, now_ns: u64) -> Result<Effect, Status> {
         let new = cmd.value as u32;
         if cmd.offset != property::CC || cmd.wide != Some(false) || cc::shn(new) == 3 {
             return Err(Status::INVALID_FIELD.dnr());
@@ -270,7 +270,7 @@ impl Controller {
     }
 
     /// Ends a reset, when the I/O queues are closed.
-    pub fn reset_done(&mut self) {
+    pub(crate) fn reset_done(&mut self) {
         self.csts = 0;
         self.resetting = false;
         self.events = Events::default();
@@ -278,7 +278,7 @@ impl Controller {
     }
 
     /// Ends a shutdown after the flush, unless a reset has replaced it.
-    pub fn shutdown_done(&mut self) {
+    pub(crate) fn shutdown_done(&mut self) {
         if self.csts & csts::SHST_OCCURRING == 0 {
             return;
         }
@@ -287,19 +287,19 @@ impl Controller {
 
     /// The flush of a shutdown failed. Shutdown processing does not complete (CSTS.SHST stays 01b), and Controller Fatal Status
     /// is set (Base 3.1.4.6): the host must reset the controller. No effect if a reset has replaced the shutdown.
-    pub fn shutdown_failed(&mut self) {
+    pub(crate) fn shutdown_failed(&mut self) {
         if self.csts & csts::SHST_OCCURRING != 0 {
             self.csts |= csts::CFS;
         }
     }
 
     /// Records traffic on any queue (TBKAS).
-    pub fn traffic(&mut self, now_ns: u64) {
+    pub(crate) fn traffic(&mut self, now_ns: u64) {
         self.traffic_ns = now_ns;
     }
 
     /// Records traffic on an I/O queue.
-    pub fn io_traffic(&mut self, now_ns: u64) {
+    pub(crate) fn io_traffic(&mut self, now_ns: u64) {
         self.traffic(now_ns);
         if let Some(power) = &mut self.features.power {
             power.io(now_ns);
@@ -308,13 +308,13 @@ impl Controller {
 
     /// The power state as of the last command; `None` without power states.
     #[must_use]
-    pub fn power_state(&self) -> Option<u8> {
+    pub(crate) fn power_state(&self) -> Option<u8> {
         self.features.power.as_ref().map(power::Power::state)
     }
 
     /// The keep-alive timeout in nanoseconds; `None` without one.
     #[must_use]
-    pub fn kato_ns(&self) -> Option<u64> {
+    pub(crate) fn kato_ns(&self) -> Option<u64> {
         let ms = match self.features.kato_ms() {
             0 if self.is_discovery() => DISCOVERY_KATO_MS,
             ms => ms,
@@ -324,7 +324,7 @@ impl Controller {
 
     /// Whether the keep-alive timeout, with its tolerance, has expired.
     #[must_use]
-    pub fn expired(&self, now_ns: u64) -> bool {
+    pub(crate) fn expired(&self, now_ns: u64) -> bool {
         self.kato_ns().is_some_and(|kato| now_ns.saturating_sub(self.traffic_ns) > kato + kato / GRACE)
     }
 
@@ -332,7 +332,7 @@ impl Controller {
     ///
     /// # Errors
     /// None at present: refused commands have no data.
-    pub fn host_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
+    pub(crate) fn host_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
         Ok(if sqe.opcode == admin::SET_FEATURES { self.features.data_len(sqe.cdw10() as u8) } else { 0 })
     }
 
@@ -340,7 +340,7 @@ impl Controller {
     ///
     /// # Errors
     /// Invalid Field beyond MDTS.
-    pub fn controller_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
+    pub(crate) fn controller_data_len(&self, sqe: &Sqe) -> Result<u32, Status> {
         match sqe.opcode {
             admin::IDENTIFY => Ok(pilotlight_nvme::identify::IDENTIFY_LEN as u32),
             admin::GET_LOG_PAGE => {
@@ -354,7 +354,7 @@ impl Controller {
 
     /// Executes an admin command with `data` from the host; `out` (zeroed, [`Controller::controller_data_len`] bytes) is the
     /// data to the host.
-    pub fn execute(&mut self, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64, env: &AdminEnv) -> Outcome {
+    pub(crate) fn execute(&mut self, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64, env: &AdminEnv) -> Outcome {
         let outcome = self.dispatch(sqe, data, out, now_ns, env);
         if let Outcome::Complete { status, .. } = outcome
             && !status.is_success()
@@ -397,22 +397,22 @@ impl Controller {
     }
 
     /// Records that namespace `nsid` was added, resized or removed.
-    pub fn namespace_changed(&mut self, nsid: u32) {
+    pub(crate) fn namespace_changed(&mut self, nsid: u32) {
         self.events.namespace_changed(nsid);
     }
 
     /// Records a change of the discovery log.
-    pub fn discovery_changed(&mut self) {
+    pub(crate) fn discovery_changed(&mut self) {
         self.events.discovery_changed();
     }
 
     /// The next parked Async Event Request that can be completed, and its result.
-    pub fn take_event_completion(&mut self) -> Option<(u16, u32)> {
+    pub(crate) fn take_event_completion(&mut self) -> Option<(u16, u32)> {
         self.events.take()
     }
 
     /// Removes an aborted Async Event Request.
-    pub fn forget_parked(&mut self, cid: u16) {
+    pub(crate) fn forget_parked(&mut self, cid: u16) {
         self.events.forget(cid);
     }
 }

@@ -17,7 +17,7 @@ struct Shared {
 }
 
 /// The waiting side. Only the thread that created it can wait.
-pub struct Acks(Arc<Shared>);
+pub(crate) struct Acks(Arc<Shared>);
 
 /// One pending acknowledgement. Dropping it acknowledges.
 pub struct Ack(Arc<Shared>);
@@ -25,25 +25,25 @@ pub struct Ack(Arc<Shared>);
 impl Acks {
     /// No acknowledgements are expected yet. Only the calling thread can wait for them.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Arc::new(Shared { missing: AtomicUsize::new(0), waiter: std::thread::current() }))
     }
 
     /// Adds an acknowledgement to wait for.
     #[must_use]
-    pub fn expect(&self) -> Ack {
+    pub(crate) fn expect(&self) -> Ack {
         self.0.missing.fetch_add(1, Relaxed);
         Ack(Arc::clone(&self.0))
     }
 
     /// Number of outstanding acknowledgements.
     #[must_use]
-    pub fn missing(&self) -> usize {
+    pub(crate) fn missing(&self) -> usize {
         self.0.missing.load(Acquire)
     }
 
     /// Waits until none is outstanding. Calls `late` with their number every ten seconds.
-    pub fn wait(self, mut late: impl FnMut(usize)) {
+    pub(crate) fn wait(self, mut late: impl FnMut(usize)) {
         let mut reported = Instant::now();
         while self.missing() > 0 {
             std::thread::park_timeout(REPORT);

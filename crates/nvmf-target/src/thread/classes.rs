@@ -17,7 +17,7 @@ use crate::config::{QueuePlacement, allows};
 
 /// Priorities and the classes derived from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Classes {
+pub(crate) struct Classes {
     hosts: HashMap<String, u8>,
     /// The priorities of the namespaces of each subsystem.
     subsystems: Vec<Vec<Option<u8>>>,
@@ -32,7 +32,11 @@ type AllowedHosts<'a> = Option<&'a [String]>;
 impl Classes {
     /// From the priorities of `hosts` and of the namespaces of `subsystems`.
     #[must_use]
-    pub fn new(hosts: HashMap<String, u8>, subsystems: &[(AllowedHosts, Vec<Option<u8>>)], io_threads: usize) -> Self {
+    pub(crate) fn new(
+        hosts: HashMap<String, u8>,
+        subsystems: &[(AllowedHosts, Vec<Option<u8>>)],
+        io_threads: usize,
+    ) -> Self {
         let mut classes = Self { hosts, subsystems: Vec::new(), all: Vec::new(), io_threads: io_threads.max(1) };
         classes.subsystems = subsystems.iter().map(|(_, namespaces)| namespaces.clone()).collect();
         let mut all = Vec::new();
@@ -53,7 +57,7 @@ impl Classes {
 
     /// The class of a host's connections to the subsystem of this index; `None` if there is no such subsystem.
     #[must_use]
-    pub fn class_of(&self, hostnqn: &str, subsystem: usize) -> Option<u8> {
+    pub(crate) fn class_of(&self, hostnqn: &str, subsystem: usize) -> Option<u8> {
         self.of_priority(self.hosts.get(hostnqn).copied(), subsystem)
     }
 
@@ -65,7 +69,7 @@ impl Classes {
 
     /// The I/O threads of a class; all of them if it is the only one.
     #[must_use]
-    pub fn threads(&self, class: u8) -> Range<usize> {
+    pub(crate) fn threads(&self, class: u8) -> Range<usize> {
         let many = self.all.len().max(1);
         let rank = self.all.partition_point(|&known| known < class).min(many - 1);
         if many <= self.io_threads {

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pilotlight_nvmf_proto::association::Association;
-pub use pilotlight_nvmf_proto::ids::ConnAddr;
+pub(crate) use pilotlight_nvmf_proto::ids::ConnAddr;
 use pilotlight_nvmf_proto::queue_pair::message::{Outbox, QueueMessage};
 use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
 use pilotlight_nvmf_proto::subsystems::views::{ChangedNamespace, Views};
@@ -87,7 +87,7 @@ pub enum Message {
 }
 
 /// Messages to other I/O threads.
-pub struct ThreadOutbox {
+pub(crate) struct ThreadOutbox {
     threads: Arc<[Sender<Message>]>,
     waiting: VecDeque<(u16, Message)>,
 }
@@ -95,12 +95,12 @@ pub struct ThreadOutbox {
 impl ThreadOutbox {
     /// An outbox to `threads`, in the order of their numbers.
     #[must_use]
-    pub fn new(threads: Arc<[Sender<Message>]>) -> Self {
+    pub(crate) fn new(threads: Arc<[Sender<Message>]>) -> Self {
         Self { threads, waiting: VecDeque::new() }
     }
 
     /// Sends a message, now or in a later poll.
-    pub fn send_message(&mut self, thread: u16, message: Message) {
+    pub(crate) fn send_message(&mut self, thread: u16, message: Message) {
         if self.waiting.is_empty() {
             if let Err(message) = self.threads[usize::from(thread)].send(message) {
                 self.waiting.push_back((thread, message));
@@ -112,12 +112,12 @@ impl ThreadOutbox {
 
     /// Whether all messages have been sent.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Retries waiting messages.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         while let Some((thread, message)) = self.waiting.pop_front() {
             if let Err(message) = self.threads[usize::from(thread)].send(message) {
                 self.waiting.push_front((thread, message));

@@ -12,7 +12,7 @@ use pilotlight_reactor::cells::add;
 
 /// Identifies the calling OS thread among the running ones, at the cost of an addition.
 #[must_use]
-pub fn os_thread_id() -> usize {
+pub(crate) fn os_thread_id() -> usize {
     thread_local!(static HERE: u8 = const { 0 });
     HERE.with(|here| &raw const *here as usize)
 }
