@@ -60,7 +60,7 @@ def case(number, load):
 
 
 def simulate(program, loads):
-    with tempfile.TemporaryDirectory(dir=HERE.parents[1] / "target") as folder:  # experiments must be below calibration.toml
+    with tempfile.TemporaryDirectory(dir=HERE.parents[1] / "target") as folder:  # experiments must be below profiles/calibration
         file = Path(folder, "worst.toml")
         file.write_text(HEAD + "".join(case(number, load) for number, load in enumerate(loads)))
         subprocess.run([program, "run", file, "--out", folder], check=True, stdout=subprocess.DEVNULL)

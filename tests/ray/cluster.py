@@ -24,7 +24,7 @@ import pilotlab_ray
 NODES = 3
 SHARES = 9
 # About 20 s of CPU time.
-EXPERIMENT = "experiments/sandman/fig3.toml"
+EXPERIMENT = "papers/sandman/fig3.toml"
 ARGUMENTS = ["--smoke", "--set", 'parameter.rate.values=[[10_000, "6s"], [640_000, "2.5s"]]', "--repeats", "6"]
 SHORT = ["--smoke", "--at", "rate=10000"]
 RAY_PORTS = 20_000

@@ -93,7 +93,7 @@ is_idle() { [[ $(sinfo --noheader --format %t) == idle ]]; }
 wait_for 30 is_idle
 
 # About 20 s of CPU time.
-experiment=(experiments/sandman/fig3.toml --smoke --set 'parameter.rate.values=[[10_000, "6s"], [640_000, "2.5s"]]' --repeats 6)
+experiment=(papers/sandman/fig3.toml --smoke --set 'parameter.rate.values=[[10_000, "6s"], [640_000, "2.5s"]]' --repeats 6)
 "$program" run "${experiment[@]}" --out "$dir/whole" >/dev/null
 
 submitted=$("$program" submit slurm "${experiment[@]}" --tasks 8 --out "$out")

@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_project_maps_match_their_claims() {
-        let claims = include_str!("../../../experiments/claims.toml").to_owned();
+        let claims = include_str!("../../../papers/claims.toml").to_owned();
         let claims = super::super::claim::parse(&[("claims.toml".to_owned(), claims)]).unwrap();
         let map = map::parse(&map::of_project()).unwrap();
         check(&map, &claims).unwrap();

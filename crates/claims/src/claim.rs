@@ -224,7 +224,7 @@ pub(crate) mod tests {
 
     #[test]
     fn all_claims_are_read() {
-        let text = include_str!("../../../experiments/claims.toml").to_owned();
+        let text = include_str!("../../../papers/claims.toml").to_owned();
         let claims = parse(&[("claims.toml".to_owned(), text)]).unwrap();
         assert_eq!(claims.len(), 857);
         let sandman: Vec<&Claim> = claims.iter().filter(|claim| claim.seed == "sandman").collect();

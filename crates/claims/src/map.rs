@@ -17,10 +17,10 @@ use super::quantity::{Aggregation, Compare, Quantity, Selection};
 
 /// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
 pub const PROJECT: [&str; 4] = [
-    "experiments/claims-map.toml",
-    "experiments/claims-map-machines.toml",
-    "experiments/claims-map-pass.toml",
-    "experiments/claims-map-pacer.toml",
+    "papers/claims-map.toml",
+    "papers/claims-map-machines.toml",
+    "papers/claims-map-pass.toml",
+    "papers/claims-map-pacer.toml",
 ];
 
 /// All map rows.

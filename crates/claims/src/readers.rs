@@ -38,8 +38,7 @@ fn is_read(file: &str, key: &str) -> bool {
     let top = key.split('.').next().unwrap_or(key);
     match file.split('/').next() {
         Some("profiles") => !machine::ABOUT.contains(&top),
-        Some("experiments") => !experiment::ABOUT.contains(&top),
-        Some("calibration.toml") => true,
+        Some("experiments" | "papers") => !experiment::ABOUT.contains(&top),
         _ => false,
     }
 }
@@ -126,11 +125,11 @@ mod tests {
     fn copies_of_printed_values_have_no_reader() {
         assert!(!is_read("profiles/a.toml", "fact.\"core.kiops\".value"));
         assert!(!is_read("profiles/a.toml", "cores"));
-        assert!(!is_read("experiments/sandman/fig13.toml", "printed.strip"));
+        assert!(!is_read("papers/sandman/fig13.toml", "printed.strip"));
         assert!(!is_read("docs/a.toml", "power"));
         assert!(is_read("profiles/a.toml", "power.cpu_uw.poll"));
-        assert!(is_read("experiments/sandman/fig3.toml", "topology.cores"));
-        assert!(is_read("calibration.toml", "constant.poll.batch.value"));
+        assert!(is_read("papers/sandman/fig3.toml", "topology.cores"));
+        assert!(is_read("profiles/calibration/sandman-epyc-9454p.toml", "constant.poll.batch.value"));
     }
 
     #[test]

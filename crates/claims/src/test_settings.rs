@@ -69,7 +69,7 @@ fn experiments(map: &Map, file: &dyn Fn(&str) -> Option<String>) -> Vec<Experime
         .flat_map(|row| selections(&row.check))
         .map(|selection| selection.experiment.as_str())
         .collect();
-    let text = |name: &str| file(&format!("experiments/sandman/{name}.toml"));
+    let text = |name: &str| file(&format!("papers/sandman/{name}.toml"));
     names.into_iter().filter_map(|name| toml::from_str(&text(name)?).ok()).collect()
 }
 
@@ -111,10 +111,10 @@ mod tests {
 
     fn unused_by(test: &str, settings: &str) -> Vec<String> {
         let map = map::parse(&[("map".to_owned(), MAP.to_owned())]).unwrap();
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/sandman/fig3.toml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers/sandman/fig3.toml");
         let fig3 = std::fs::read_to_string(path).unwrap();
         let fig3 = fig3.replace("variant = \"paper\"", settings).replace("guards = \"recommended\"", settings);
-        let file = |name: &str| (name == "experiments/sandman/fig3.toml").then(|| fig3.clone());
+        let file = |name: &str| (name == "papers/sandman/fig3.toml").then(|| fig3.clone());
         unused(TESTS, test, &map, &file)
     }
 

@@ -27,7 +27,7 @@ fn small(file: &str, set: &[(&str, &str)]) -> Bench {
     keys.extend(set);
     let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let request = Request { set, smoke: false, repeats: Some(2) };
-    experiment::load(&root().join("experiments/sandman").join(file), &request).unwrap()
+    experiment::load(&root().join("papers/sandman").join(file), &request).unwrap()
 }
 
 fn stable() -> Bench {
@@ -81,9 +81,10 @@ fn recomputed_results_are_equal_and_a_changed_value_is_found() {
 fn a_sentinel_has_the_value_of_its_run() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
-    std::fs::copy(root().join("calibration.toml"), file("calibration.toml")).unwrap();
-    std::fs::create_dir_all(file("profiles/ssd")).unwrap();
-    for profile in ["sandman-epyc-9454p.toml", "ssd/pm1743.toml"] {
+    for folder in ["profiles/ssd", "profiles/calibration"] {
+        std::fs::create_dir_all(file(folder)).unwrap();
+    }
+    for profile in ["sandman-epyc-9454p.toml", "calibration/sandman-epyc-9454p.toml", "ssd/pm1743.toml"] {
         std::fs::copy(root().join("profiles").join(profile), file("profiles").join(profile)).unwrap();
     }
     std::fs::write(file("small.toml"), toml::to_string(&small_experiment()).unwrap()).unwrap();

@@ -12,7 +12,7 @@ fn root() -> PathBuf {
 }
 
 fn files() -> Vec<PathBuf> {
-    let folder = std::fs::read_dir(root().join("experiments/sandman")).unwrap();
+    let folder = std::fs::read_dir(root().join("papers/sandman")).unwrap();
     let mut files: Vec<PathBuf> = folder.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
     files.sort();

@@ -12,7 +12,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Two segments of 8 KiB requests: 60 k a second with 70 % reads, and half of that as sequential reads.
 #[test]
 fn a_trace_at_a_tenth_of_the_maximum_rate_has_a_pressure_of_10_percent() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/pacer/pressure.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/pacer/pressure.toml");
     let bench = load(&path, &Request { smoke: true, ..Request::default() }).unwrap();
     let mut segments = Segments::new(SECOND);
     for at in 0..60_000_u64 {

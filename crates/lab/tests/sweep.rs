@@ -17,7 +17,7 @@ use pilotlight_sim::scenario::Scenario;
 
 /// Tiny: a core, 3 ms, two policies, two rates, three replications.
 fn bench(set: &[(&str, &str)]) -> Bench {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig3.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/sandman/fig3.toml");
     let mut keys = vec![
         ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
         ("policy", "[{ label = 'static', name = 'static' }, { label = 'hybrid', name = 'hybrid-poll' }]"),

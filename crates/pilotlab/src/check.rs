@@ -17,18 +17,19 @@ use pilotlight_lab::simulated::sentinel::{self, Finding};
 use pilotlight_lab::simulated::stale as lab_stale;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::variant::Variant;
+use pilotlight_lab::stored::folders;
 use pilotlight_lab::stored::values::{self, Results};
 
 use crate::console;
 use crate::exit::Exit;
-use crate::run::{found, workers};
+use crate::run::{found, home, workers};
 use crate::stale;
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab check results                1 % of the runs in results/ again, numbers compared exactly
+  pilotlab check results                1 % of the runs of all results again, numbers compared exactly
   pilotlab check results --share 5% --seed 7 --at-most 10min
-  pilotlab check sentinels              short runs, pinned in experiments/sentinels.toml
+  pilotlab check sentinels              short runs, pinned in papers/sentinels.toml
   pilotlab check sentinels --bless      record the current values after an intended change
 
 Exit codes:
@@ -54,7 +55,7 @@ enum Check {
     /// Recompute a random share of simulated results and compare each value exactly
     #[command(after_long_help = EXAMPLES)]
     Results(ResultsArgs),
-    /// Compare values of short runs with those in experiments/sentinels.toml
+    /// Compare values of short runs with those in papers/sentinels.toml
     #[command(after_long_help = EXAMPLES)]
     Sentinels {
         /// Update the values after an intended change
@@ -65,9 +66,9 @@ enum Check {
 
 #[derive(Args, Clone, Debug)]
 struct ResultsArgs {
-    /// Folder of results
-    #[arg(value_name = "DIR", default_value = "results")]
-    folder: PathBuf,
+    /// Folder of results [default: results/, and those beside experiments in experiments/ and papers/]
+    #[arg(value_name = "DIR")]
+    folder: Option<PathBuf>,
 
     /// Share of the runs, such as 1% or 0.01
     #[arg(long, value_name = "SHARE", value_parser = share, default_value = "1%")]
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// The file with sentinels.
-const SENTINELS: &str = "experiments/sentinels.toml";
+const SENTINELS: &str = "papers/sentinels.toml";
 
 /// Checks every sentinel; with `bless` updates them.
 fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
@@ -155,10 +156,11 @@ pub(super) struct Committed {
 
 /// Lists stale results and recomputes a share of the others. Fails if any is stale or differs.
 fn recheck(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
-    let (committed, stale) = committed(&args.folder)?;
+    let (committed, stale) = committed(args.folder.as_deref())?;
     let equal = committed.is_empty() || compared(args, workers, &committed)?;
     if committed.is_empty() {
-        console::println(format_args!("{} has no current results: nothing is computed again", args.folder.display()))?;
+        let folder = args.folder.as_deref().unwrap_or(Path::new("the project")).display();
+        console::println(format_args!("{folder} has no current results: nothing is computed again"))?;
     }
     if stale > 0 {
         console::println(format_args!("{stale} files contain stale results: run the commands above"))?;
@@ -221,11 +223,10 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
 }
 
 /// The current results in a folder and its subfolders. Prints stale ones, and returns the number of their files.
-fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
-    let calibration = found("calibration.toml")?;
-    let home = calibration.parent().unwrap_or(Path::new("."));
+fn committed(folder: Option<&Path>) -> anyhow::Result<(Vec<Committed>, usize)> {
+    let home = &home()?;
     let (mut files, mut stale) = (Vec::new(), 0);
-    for path in below(folder)? {
+    for path in below(folder, home)? {
         let results = stale::read(&path, home)?;
         if results.about.is_measured() {
             continue; // measured results cannot be recomputed
@@ -244,9 +245,14 @@ fn committed(folder: &Path) -> anyhow::Result<(Vec<Committed>, usize)> {
     Ok((files, stale))
 }
 
-/// Results files in a folder and its subfolders.
-pub(super) fn below(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    values::files_below(folder).with_context(|| format!("folder {}", folder.display()))
+/// Results files in a folder and its subfolders, by default in all of the project.
+pub(super) fn below(folder: Option<&Path>, home: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let folders = folder.map_or_else(|| folders::results(home), |folder| vec![folder.to_owned()]);
+    let mut files = Vec::new();
+    for folder in folders {
+        files.extend(values::files_below(&folder).with_context(|| format!("folder {}", folder.display()))?);
+    }
+    Ok(files)
 }
 
 /// Results with their experiment; `None` if there are none.

@@ -8,7 +8,7 @@ mod tables;
 /// The text of a file of the project; experiments with their includes.
 fn project_file(path: &Path) -> Option<String> {
     let is_experiment = path.extension().is_some_and(|ending| ending == "toml")
-        && path.components().any(|part| part.as_os_str() == "experiments");
+        && path.components().any(|part| folders::EXPERIMENTS.iter().any(|folder| part.as_os_str() == *folder));
     if is_experiment {
         return Some(include::load(path).ok()?.table.to_string());
     }
@@ -39,6 +39,7 @@ use pilotlight_input::include;
 use pilotlight_lab::simulated::calibration::Calibration;
 use pilotlight_lab::simulated::host;
 use pilotlight_lab::simulated::stale as lab_stale;
+use pilotlight_lab::stored::folders;
 use pilotlight_lab::stored::values::{self, About};
 use serde::Serialize;
 
@@ -48,16 +49,15 @@ use crate::files;
 use crate::stale;
 use tables::Table;
 
-const CLAIMS: &str = "experiments/claims.toml";
+const CLAIMS: &str = "papers/claims.toml";
 /// The map that identifies the root of the repository; the others are optional.
 const MAP: &str = map::PROJECT[0];
-const RESULTS: &str = "results";
-/// Variants of the machine by short runs.
-const SHORT: &str = "results/short";
-/// Suffix of tables of draws beside the results.
-const CALIBRATION: &str = "calibration.toml";
+/// Variants of the machine by short runs: the folder within results.
+const SHORT: &str = "short";
+/// The machine whose constants are left out figure by figure.
+const MACHINE: &str = "sandman-epyc-9454p";
 /// How the papers are read where their words leave a choice.
-const READINGS: &str = "experiments/readings.toml";
+const READINGS: &str = "papers/readings.toml";
 
 const ABOUT: &str = "\
 Compare results of the papers with ours, row by row: the paper's value, ours with its 95 % interval, and a verdict.
@@ -83,21 +83,20 @@ Exit codes:
 #[derive(Args, Clone, Debug)]
 #[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
 pub(crate) struct ClaimsArgs {
-    /// Claims of the papers; repeatable [default: experiments/claims.toml]
+    /// Claims of the papers; repeatable [default: papers/claims.toml]
     #[arg(long, value_name = "FILE")]
     claims: Vec<PathBuf>,
 
-    /// Map from claims to results; repeatable [default: experiments/claims-map.toml, and with it claims-map-machines.toml, -pass.toml and -pacer.toml]
+    /// Map from claims to results; repeatable [default: papers/claims-map.toml, and with it claims-map-machines.toml, -pass.toml and -pacer.toml]
     #[arg(long, value_name = "FILE")]
     map: Vec<PathBuf>,
 
-    /// Results: the folder of an experiment or a folder of such folders; repeatable [default: results, and results/short for variants of
-    /// constants]
+    /// Results: the folder of an experiment or a folder of such folders; repeatable [default: results/, and those beside
+    /// experiments in experiments/ and papers/; of variants of constants those in short/ of these]
     #[arg(long, value_name = "FILE")]
     results: Vec<PathBuf>,
 
-    /// Folder of profiles/, experiments/ and calibration.toml [default: the nearest parent folder with
-    /// experiments/claims-map.toml]
+    /// Folder of profiles/, experiments/ and papers/ [default: the nearest parent folder with papers/claims-map.toml]
     #[arg(long, value_name = "FOLDER")]
     root: Option<PathBuf>,
 
@@ -117,7 +116,7 @@ pub(crate) struct ClaimsArgs {
     #[arg(long, value_name = "NAME", hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "write_tables"])]
     table: Option<Table>,
 
-    /// Write all tables: between their marks in results/README.md and results/constants.md, and results/claims-PAPER.md
+    /// Write all tables between their marks in papers/README.md and papers/constants.md
     #[arg(long, hide = true, conflicts_with_all = ["json", "perturb", "uncertainty", "paper"])]
     write_tables: bool,
 
@@ -202,7 +201,7 @@ fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) 
     Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }) + &inert)
 }
 
-/// Results of variants of the machine, by default in `results/short`, because variants are simulated by short runs.
+/// Results of variants of the machine, by default in `short/` of the results, because variants are simulated by short runs.
 struct Varied {
     left_out: Vec<LeftOut>,
     moved: Option<Vec<Sensitivity>>,
@@ -245,11 +244,12 @@ struct Files {
 }
 
 impl Files {
-    /// Variants of the machine in `results/short`, if it exists and no other results are named.
+    /// Variants of the machine in [`SHORT`], if there are any and no other results are named.
     fn short(&self, args: &ClaimsArgs) -> anyhow::Result<Option<Self>> {
-        let short = self.root.join(SHORT);
-        let is_used = args.results.is_empty() && short.is_dir();
-        let args = ClaimsArgs { results: vec![short], ..args.clone() };
+        let mut short: Vec<PathBuf> = folders::results(&self.root).iter().map(|folder| folder.join(SHORT)).collect();
+        short.retain(|folder| folder.is_dir());
+        let is_used = args.results.is_empty() && !short.is_empty();
+        let args = ClaimsArgs { results: short, ..args.clone() };
         is_used.then(|| Self::read(&args, self.root.clone(), self.claims.clone())).transpose()
     }
 
@@ -272,13 +272,9 @@ impl Files {
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
         }
         map.families.iter().for_each(|(parameter, default)| store.fold(parameter, default));
-        let path = root.join(CALIBRATION);
-        let calibration = if path.exists() {
-            Calibration::parse(&read(&path)?).with_context(|| path.display().to_string())?
-        } else {
-            Calibration::default()
-        };
-        let others = host::calibrations(&root.join("profiles"))?;
+        let mut others = host::calibrations(&root.join("profiles"))?;
+        let own = others.iter().position(|(name, _)| name == MACHINE);
+        let calibration = own.map(|at| others.remove(at).1).unwrap_or_default();
         let mut fits = calibration.fits();
         for (name, what) in others.iter().flat_map(|(_, calibration)| calibration.fits()) {
             fits.entry(name).or_default().extend(what);
@@ -358,13 +354,14 @@ fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 
-/// Results files in the folders and their direct subfolders. The default folder may be missing.
+/// Results files in the folders and their direct subfolders. The default folders may be missing.
 fn results(args: &ClaimsArgs, root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for path in or(&args.results, root.join(RESULTS)) {
+    let folders = if args.results.is_empty() { folders::results(root) } else { args.results.clone() };
+    for path in folders {
         if path.is_dir() {
             files.extend(values::files(&path).with_context(|| format!("cannot read {}", path.display()))?);
-        } else if path.exists() || !args.results.is_empty() {
+        } else {
             files.push(path);
         }
     }

@@ -7,7 +7,7 @@ use pilotlight_cli::{pages, program, restore};
 const EXAMPLES: &str = "\
 Examples:
   pilotlab run experiments/quick.toml                  fio on this machine, with its sensors
-  pilotlab run experiments/sandman/fig3.toml --smoke   a figure of a paper, on the simulator
+  pilotlab run papers/sandman/fig3.toml --smoke        a figure of a paper, on the simulator
   pilotlab measure -- sleep 2                          time and energy of a command, over three runs
   pilotlab sensors                                     sensors of this machine
   pilotlab profile --out own.toml /dev/nvme0n1         a model of this server for policy pass

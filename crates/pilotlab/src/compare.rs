@@ -25,7 +25,7 @@ const EXAMPLES: &str = "\
 Examples:
   pilotlab compare results/before results/after
   pilotlab compare results/today --point ioengine=libaio --versus ioengine=io_uring
-  pilotlab compare results/fig4 --point policy=spdk-static --versus policy=sandman
+  pilotlab compare papers/sandman/results/fig4 --point policy=spdk-static --versus policy=sandman
   pilotlab compare before after --point bs=4k --metric iops --metric io_per_j_system
   pilotlab compare before after --margin 5%       also show metrics that are equal within 5 %
   pilotlab compare before after --exit-code       for scripts: 3 if a difference is shown

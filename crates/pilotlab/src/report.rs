@@ -16,7 +16,7 @@ use crate::compare::unreadable;
 use crate::console;
 use crate::exit::Exit;
 use crate::files;
-use crate::run::found;
+use crate::run;
 use crate::stale;
 
 const ABOUT: &str = "\
@@ -29,7 +29,7 @@ simulated server the page has the charts that their experiment defines. The page
 const EXAMPLES: &str = "\
 Examples:
   pilotlab report bench-results/quick-20261122-053000
-  pilotlab report results/fig3 --out /tmp/fig3.html
+  pilotlab report papers/sandman/results/fig3 --out /tmp/fig3.html
 
 Exit codes:
   0  written; its path is printed
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Read, FolderError> {
     let folder = Folder::new(path);
     let numbers = result_set::committed(&folder)?;
     let experiment = |about: &About| -> Option<Bench> {
-        let home = found("calibration.toml").ok()?.parent()?.to_owned();
+        let home = run::home().ok()?;
         if about.is_measured() || stale::is_of_host(about, &home) {
             return None;
         }

@@ -15,14 +15,14 @@ use pilotlight_lab::shard::Shard;
 
 use crate::exit::{self, Exit};
 
-pub(crate) use simulated::{VariantArgs, found, workers};
+pub(crate) use simulated::{VariantArgs, found, home, workers};
 
 const ABOUT: &str = "\
 Run an experiment: every combination of the parameters in one file, repeated.
 
 The file determines where it runs. With a [workload] of a tool (fio, RocksDB, any command) it is measured on this machine, with sensors of power \
 and counters (docs/measure.md); --simulated runs the same file on a simulated machine with one drive. With the profile of a server and \
-[[workload]]s of hosts it is simulated (docs/experiments.md). A list of experiments (experiments/all.toml) runs one after the other. With \
+[[workload]]s of hosts it is simulated (docs/experiments.md). A list of experiments (papers/all.toml) runs one after the other. With \
 --replay a block trace of your own is simulated under every policy.
 
 Finished results are kept: an interrupted run is continued with --resume (measured) or the same command (simulated). Settings that a measurement \
@@ -37,18 +37,18 @@ Examples:
   pilotlab run experiments/bursts.toml                              bursts under three policies
   pilotlab run --resume bench-results/NAME                          continue an interrupted run
   pilotlab run drive.toml --i-may-overwrite /dev/nvme1n1
-  pilotlab run experiments/thesis/gc-15s.toml --simulated profiles/thesis-980pro.toml
+  pilotlab run papers/thesis/gc-15s.toml --simulated profiles/thesis-980pro.toml
 
-  pilotlab run experiments/sandman/fig3.toml                        a figure, on the simulator
-  pilotlab run experiments/sandman/fig3.toml --smoke                short runs, two of each
-  pilotlab run experiments/sandman/fig3.toml --dry-run              number of runs, their CPU time
-  pilotlab run experiments/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
-  pilotlab run experiments/sandman/fig3.toml --set machine.poll.loop_ns=150
-  pilotlab run experiments/sandman/fig4.toml --family               all machines of the paper
-  pilotlab run experiments/sandman/fig4.toml --perturb 20 --lhs 50  sensitivity to free constants
-  pilotlab run experiments/sandman/fig3.toml --oracle               bounds on what sleep saves
-  pilotlab run experiments/sandman/fig3.toml --shard 3/8 --out s3   the third of 8 machines' share
-  pilotlab run --all                                                all of experiments/all.toml
+  pilotlab run papers/sandman/fig3.toml                             a figure, on the simulator
+  pilotlab run papers/sandman/fig3.toml --smoke                     short runs, two of each
+  pilotlab run papers/sandman/fig3.toml --dry-run                   number of runs, their CPU time
+  pilotlab run papers/sandman/fig4.toml --set policy.sandman.settings.z=3 --out /tmp/z3
+  pilotlab run papers/sandman/fig3.toml --set machine.poll.loop_ns=150
+  pilotlab run papers/sandman/fig4.toml --family                    all machines of the paper
+  pilotlab run papers/sandman/fig4.toml --perturb 20 --lhs 50       sensitivity to free constants
+  pilotlab run papers/sandman/fig3.toml --oracle                    bounds on what sleep saves
+  pilotlab run papers/sandman/fig3.toml --shard 3/8 --out s3        the third of 8 machines' share
+  pilotlab run --all                                                all of papers/all.toml
   pilotlab run --all --smoke --audit --out /tmp/smoke               short, with invariants checked
 
   pilotlab run --replay io_traces.csv.gz --sizes device_size.csv    your own trace: joules per day
@@ -96,8 +96,8 @@ pub(crate) struct RunArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Output")]
 struct OutputArgs {
-    /// Results folder; an earlier run in it is continued [default: results for a simulated experiment,
-    /// bench-results/TITLE-DATE-TIME for a measured one]
+    /// Results folder; an earlier run in it is continued [default for a simulated experiment: results beside its file if
+    /// there is such a folder, otherwise here; for a measured one: bench-results/TITLE-DATE-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -190,7 +190,7 @@ pub(crate) fn count(args: &RunArgs) -> anyhow::Result<Option<usize>> {
 }
 
 impl RunArgs {
-    /// The file of a name; `experiments/all` is `experiments/all.toml`.
+    /// The file of a name; `papers/all` is `papers/all.toml`.
     fn file(&self) -> Option<PathBuf> {
         let file = self.file.as_ref()?;
         let longer = PathBuf::from(format!("{}.toml", file.display()));

@@ -31,10 +31,11 @@ pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
 pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &Path, home: &Path) -> String {
     let folder = path.parent().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).display();
-    let (file, profile) = (&about.file, &about.profile);
-    if file.is_empty() {
+    if about.file.is_empty() {
         return "run its experiment again".to_owned();
     }
+    let file = stale::file_of(about, home);
+    let (file, profile) = (file.strip_prefix(home).unwrap_or(&file).display(), &about.profile);
     if is_of_host(about, home) {
         let own = path.parent().unwrap_or(Path::new(".")).display();
         let set: String = about.overrides.set.iter().map(|(key, value)| format!(" --set '{key}={value}'")).collect();

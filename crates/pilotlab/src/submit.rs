@@ -12,8 +12,8 @@ Hand an experiment to a batch system, which runs its shares on many machines (do
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab submit slurm experiments/sandman/fig3.toml --tasks 100
-  pilotlab submit slurm experiments/sandman/fig3.toml --dry-run";
+  pilotlab submit slurm papers/sandman/fig3.toml --tasks 100
+  pilotlab submit slurm papers/sandman/fig3.toml --dry-run";
 
 /// Options of `pilotlab submit`.
 #[derive(Args, Clone, Debug)]

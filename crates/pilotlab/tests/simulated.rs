@@ -44,9 +44,7 @@ fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 #[test]
 fn the_same_bytes_twice() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    folders
-        .iter()
-        .for_each(|folder| run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
+    folders.iter().for_each(|folder| run("papers/thesis/gc-15s.toml", folder.path(), &["--repeats", "2", "--csv"]));
     let [first, second] = [0, 1].map(|at: usize| files(folders[at].path()));
     let names: Vec<_> = first.iter().map(|(name, _)| name.display().to_string()).collect();
     for needed in [
@@ -69,8 +67,8 @@ fn the_same_bytes_twice() {
 fn committed_results_are_reproduced() {
     for name in ["gc-15s", "gc-60s", "apst"] {
         let folder = tempfile::tempdir().unwrap();
-        run(&format!("experiments/thesis/{name}.toml"), folder.path(), &[]);
-        let committed = root().join(format!("results/thesis-{name}/values.csv.zst"));
+        run(&format!("papers/thesis/{name}.toml"), folder.path(), &[]);
+        let committed = root().join(format!("papers/thesis/results/thesis-{name}/values.csv.zst"));
         let read = |file: &Path| pilotlight_lab::stored::values::Results::read_whole(file).unwrap();
         assert!(read(&folder.path().join("out/values.csv.zst")) == read(&committed), "{name} differs");
     }
@@ -88,7 +86,7 @@ fn stale_results_fail_the_check() {
             .unwrap();
         (program.status.code(), said(&program))
     };
-    run("experiments/thesis/gc-60s.toml", folder.path(), &[]);
+    run("papers/thesis/gc-60s.toml", folder.path(), &[]);
     let rows = folder.path().join("out/values.csv.zst");
     let results = pilotlight_lab::stored::values::Results::read_whole(&rows).unwrap();
     let put = |results: &pilotlight_lab::stored::values::Results| {
@@ -105,8 +103,7 @@ fn stale_results_fail_the_check() {
     assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains(&name)
-            && said
-                .contains("pilotlab run experiments/thesis/gc-60s.toml --simulated profiles/thesis-980pro.toml --out"),
+            && said.contains("pilotlab run papers/thesis/gc-60s.toml --simulated profiles/thesis-980pro.toml --out"),
         "{said}"
     );
     other.cells.clear();
@@ -126,7 +123,7 @@ fn results_of_another_machine_are_not_continued() {
     let (profile, out) = (folder.path().join(Path::new(THESIS).file_name().unwrap()), folder.path().join("out"));
     let run = || {
         let (profile, out) = (profile.to_str().unwrap(), out.to_str().unwrap());
-        bench(&["experiments/thesis/gc-15s.toml", "--simulated", profile, "--repeats", "1", "--out", out])
+        bench(&["papers/thesis/gc-15s.toml", "--simulated", profile, "--repeats", "1", "--out", out])
     };
     assert_eq!(run().status.code(), Some(0));
     let before = std::fs::read(out.join("values.csv.zst")).unwrap();
@@ -146,7 +143,7 @@ fn results_of_another_machine_are_not_continued() {
 #[test]
 fn everything_says_that_it_is_modelled() {
     let folder = tempfile::tempdir().unwrap();
-    run("experiments/thesis/gc-15s.toml", folder.path(), &["--repeats", "1"]);
+    run("papers/thesis/gc-15s.toml", folder.path(), &["--repeats", "1"]);
     let results = std::fs::read_to_string(folder.path().join("out/results.json")).unwrap();
     assert!(results.contains("all values are simulated") && results.contains("thesis-980pro"));
     let results: serde_json::Value = serde_json::from_str(&results).unwrap();
@@ -175,7 +172,7 @@ fn missing_parts_of_the_machine_are_refused() {
 fn results_with_equal_numbers_are_restamped() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
-    let output = bench(&["experiments/sandman/t2.toml", "--smoke", "--out", out]);
+    let output = bench(&["papers/sandman/t2.toml", "--smoke", "--out", out]);
     assert!(output.status.success(), "{}", said(&output));
     let (plain, packed) = (folder.path().join("t2/values.csv"), folder.path().join("t2/values.csv.zst"));
     let today = pilotlight_lab::stored::values::Results::read(&packed).unwrap();

@@ -1,7 +1,7 @@
 //! A simulated machine: cores and their costs, network, and power by component and state.
 //!
-//! Figures come from `profiles/*.toml` (each with its source) and `calibration.toml` (free parameters, each with a range). Both are read into these
-//! structs, so that a run needs no file.
+//! Figures come from `profiles/*.toml` (each with its source) and `profiles/calibration/*.toml` (free parameters, each with a
+//! range). Both are read into these structs, so that a run needs no file.
 
 use serde::Deserialize;
 

@@ -61,11 +61,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def home(tmp_path: Path) -> Path:
     """A repository with the experiment `experiments/x/e.toml`."""
     files = {
-        "calibration.toml": "",
+        "profiles/calibration/server.toml": "",
         "profiles/server.toml": "a = 1",
         "profiles/ssd/drive.toml": "b = 2",
         "profiles/README.md": "not read",
-        "experiments/claims.toml": "",
+        "papers/claims.toml": "",
         "experiments/other.toml": "not read",
         "experiments/x/common.toml": "include = ['../deep.toml']\nname = 'common'",
         "experiments/deep.toml": "title = 'deep'",

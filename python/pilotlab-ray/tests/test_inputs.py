@@ -13,10 +13,10 @@ from pilotlab_ray.inputs import load
 def test_files_that_pilotlab_reads_are_sent(home: Path, experiment: Path) -> None:
     inputs = load(experiment)
     assert set(inputs.files) == {
-        "calibration.toml",
+        "profiles/calibration/server.toml",
         "profiles/server.toml",
         "profiles/ssd/drive.toml",
-        "experiments/claims.toml",
+        "papers/claims.toml",
         "experiments/deep.toml",
         "experiments/x/common.toml",
         "experiments/x/e.toml",
@@ -74,7 +74,7 @@ def test_options_that_are_set_here_are_refused(experiment: Path, argument: str) 
 def test_a_folder_without_calibration_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "e.toml"
     path.write_text("[[policy]]\nname = 'a'")
-    with pytest.raises(RefusedError, match=r"calibration\.toml"):
+    with pytest.raises(RefusedError, match="profiles/calibration"):
         load(path)
     with pytest.raises(RefusedError, match="name the file of an experiment"):
         load(tmp_path / "missing")

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if program is None:
         pytest.skip("PILOTLAB does not name the program")
     out = tmp_path_factory.mktemp("out")
-    words = ["run", "experiments/sandman/fig3.toml", "--smoke", "--at", "rate=10000", "--out", str(out)]
+    words = ["run", "papers/sandman/fig3.toml", "--smoke", "--at", "rate=10000", "--out", str(out)]
     subprocess.run([program, *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return out / "fig3"
 

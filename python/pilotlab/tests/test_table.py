@@ -131,7 +131,7 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
 
 
 def test_committed_results_are_read() -> None:
-    results = Path(__file__).parents[3] / "results/fig3"
+    results = Path(__file__).parents[3] / "papers/sandman/results/fig3"
     if not results.is_dir():
         pytest.skip("not in the repository")
     table = pilotlab.read_table(results)

@@ -1,5 +1,5 @@
-//! `calibration.toml`: free constants with their ranges and the claims they were fitted on, and other choices made after results were known,
-//! with the claims they were made on.
+//! `profiles/calibration/NAME.toml`: free constants with their ranges and the claims they were fitted on, and other choices made after results
+//! were known, with the claims they were made on.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn requests_are_rate_times_time() {
         let bench = |name: &str| {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman").join(name);
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/sandman").join(name);
             load(&path, &Request::default()).unwrap()
         };
         let stable = bench("fig3.toml");

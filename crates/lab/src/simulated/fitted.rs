@@ -1,4 +1,4 @@
-//! Figures of the papers with fitted constants: rows of `experiments/claims.toml` named in `calibration.toml`.
+//! Figures of the papers with fitted constants: rows of `papers/claims.toml` named in the calibration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -59,7 +59,7 @@ pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibrati
 /// # Errors
 /// If the claims cannot be read.
 pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, ReadError> {
-    let path = home.join("experiments/claims.toml");
+    let path = home.join("papers/claims.toml");
     if !path.is_file() {
         return Ok(Fitted::new());
     }

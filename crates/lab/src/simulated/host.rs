@@ -172,6 +172,14 @@ pub fn is_one(profiles: &Path, name: &str) -> bool {
     profiles.join(CALIBRATIONS).join(file).is_file() && !is_server
 }
 
+/// The name of an experiment on a host: `thesis/depth` of `papers/thesis/depth.toml`.
+#[must_use]
+pub fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = file.parent().and_then(Path::file_name).map(|folder| format!("{}/", folder.to_string_lossy()));
+    format!("{}{stem}", folder.unwrap_or_default())
+}
+
 fn text(path: &Path) -> Result<String, HostError> {
     std::fs::read_to_string(path).map_err(|error| HostError::File { path: path.to_owned(), error })
 }
@@ -203,7 +211,7 @@ pub fn parse(profile: &str, calibration: &str) -> Result<Host, MachineError> {
     Ok(host)
 }
 
-/// The free constants of all hosts by name; none without the folder.
+/// The free constants of all machines by name; none without the folder.
 ///
 /// # Errors
 /// If one cannot be read.

@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn experiment() -> Experiment {
-        let text = include_str!("../../../../experiments/sandman/fig3.toml");
+        let text = include_str!("../../../../papers/sandman/fig3.toml");
         let mut experiment: Experiment = pilotlight_input::file::table(text.parse().unwrap(), "fig3.toml").unwrap();
         experiment.policies = vec![
             policy("label = 'a'\nname = 'sandman'\nsettings = { z = 3 }"),

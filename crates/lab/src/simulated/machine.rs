@@ -1,4 +1,4 @@
-//! Simulated machines from two files: printed values (`profiles/NAME.toml`) and free constants (`calibration.toml`).
+//! Simulated machines from two files: printed values (`profiles/NAME.toml`) and free constants (`profiles/calibration/NAME.toml`).
 //!
 //! Both are merged by dotted key. Duplicate, missing and unknown keys are errors; only [`defaults`] are filled in. The profile's `[sources]` must
 //! have every value.
@@ -18,9 +18,6 @@ use pilotlight_input::file::{self as read, ReadError};
 
 /// Descriptive keys of a profile, which are not part of the machine.
 pub const ABOUT: [&str; 5] = ["source", "cores", "sources", "fact", "calibration"];
-
-/// Default file of free constants.
-const CALIBRATION: &str = "calibration.toml";
 
 /// Optional constants with their defaults: faults, and how kernel and CPU enforce limits and select frequencies
 /// ([`pilotlight_sim::machine::Limits`], [`pilotlight_sim::machine::Governor`]).
@@ -117,6 +114,11 @@ pub enum MachineError {
     /// An unknown key.
     #[error(transparent)]
     Key(#[from] dotted::DottedError),
+    /// A profile of a server without a file of free constants.
+    #[error(
+        "the profile has no key calibration: it names the file of free constants, such as profiles/calibration/NAME.toml"
+    )]
+    NoCalibration,
     /// A change of a key in neither file.
     #[error("machine.{0}: neither profile nor calibration has this key")]
     Unknown(String),
@@ -136,10 +138,10 @@ pub fn hash<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
 /// The file of a server's free constants, relative to the folder of `profiles/`.
 ///
 /// # Errors
-/// If the profile is not TOML.
+/// If the profile is not TOML or names none.
 pub fn calibration_of(profile: &str) -> Result<String, MachineError> {
     let table = read::parse("profile", profile)?;
-    Ok(table.get("calibration").and_then(Value::as_str).unwrap_or(CALIBRATION).to_owned())
+    table.get("calibration").and_then(Value::as_str).map(str::to_owned).ok_or(MachineError::NoCalibration)
 }
 
 impl MachineFiles {
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
-    const CALIBRATION: &str = include_str!("../../../../calibration.toml");
+    const CALIBRATION: &str = include_str!("../../../../profiles/calibration/sandman-epyc-9454p.toml");
 
     fn message(profile: &str, calibration: &str) -> String {
         MachineFiles::parse(profile, calibration).unwrap_err().to_string()

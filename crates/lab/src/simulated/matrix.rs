@@ -1,4 +1,4 @@
-//! Lists of experiments (`experiments/all.toml`), in passes.
+//! Lists of experiments (`papers/all.toml`), in passes.
 //!
 //! A pass runs its experiments with common variants of the machine and repeats. Passes over the same experiment add to the same results, so a
 //! later pass can have more variants with fewer repeats.
@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
-use crate::simulated::fitted::Fitted;
 use crate::simulated::variant::Choice;
 use pilotlight_input::file::{self as read, ReadError};
 
@@ -107,8 +106,7 @@ impl Matrix {
         Ok(read::table(read::parse(&name, &text(path)?)?, &name)?)
     }
 
-    /// All experiments in order, with additional variants (`beside`). A smoke test runs each experiment once. `fitted`: figures with
-    /// fitted constants, for passes that leave them out.
+    /// All experiments in order, with additional variants (`beside`). A smoke test runs each experiment once. `leave_out`: as of every pass.
     ///
     /// # Errors
     /// If one cannot be run; then none is.
@@ -117,13 +115,13 @@ impl Matrix {
         list: &Path,
         request: &Request,
         beside: &Choice,
-        fitted: &Fitted,
+        leave_out: bool,
     ) -> Result<Vec<Entry>, MatrixError> {
         let folder = list.parent().unwrap_or(Path::new("."));
         let mut entries: Vec<Entry> = Vec::new();
         for pass in &self.passes {
             for file in pass.files(folder)? {
-                let entry = pass.entry(&file, request, beside, fitted)?;
+                let entry = pass.entry(&file, request, beside, leave_out)?;
                 let known = |other: &Entry| other.bench.file == entry.bench.file;
                 if !(request.smoke && entries.iter().any(known)) {
                     entries.push(entry);
@@ -148,25 +146,29 @@ impl Pass {
         Ok(files)
     }
 
-    fn choice(&self, beside: &Choice, fitted: &Fitted) -> Choice {
+    fn choice(&self, beside: &Choice) -> Choice {
         Choice {
             family: self.family || beside.family,
             perturb: beside.perturb.or(self.perturb),
             draws: self.lhs.max(beside.draws),
-            without: if self.leave_out { fitted.clone() } else { beside.without.clone() },
+            without: beside.without.clone(),
         }
     }
 
-    fn entry(&self, file: &Path, request: &Request, beside: &Choice, fitted: &Fitted) -> Result<Entry, LoadError> {
+    fn entry(&self, file: &Path, request: &Request, beside: &Choice, leave_out: bool) -> Result<Entry, LoadError> {
         let asked = Request {
             smoke: request.smoke || self.smoke,
             repeats: request.repeats.or(self.repeats.filter(|_| !request.smoke)),
             ..request.clone()
         };
-        let choice = if request.smoke { beside.clone() } else { self.choice(beside, fitted) };
+        let bench = experiment::load(file, &asked)?;
+        let mut choice = if request.smoke { beside.clone() } else { self.choice(beside) };
+        if leave_out || (self.leave_out && !request.smoke) {
+            choice.without.clone_from(&bench.fitted);
+        }
         let out = if request.smoke { PathBuf::new() } else { self.out.clone() };
         let (pass, oracle) = (self.name.clone(), self.oracle.filter(|_| !request.smoke));
-        Ok(Entry { pass, bench: experiment::load(file, &asked)?, choice, oracle, out })
+        Ok(Entry { pass, bench, choice, oracle, out })
     }
 }
 
@@ -193,7 +195,7 @@ mod tests {
     use super::*;
 
     fn list() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/all.toml")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/all.toml")
     }
 
     #[test]
@@ -201,11 +203,11 @@ mod tests {
         let matrix = Matrix::read(&list()).unwrap();
         assert!(Matrix::is_one(&list()).unwrap());
         assert!(!Matrix::is_one(&list().with_file_name("sandman/fig3.toml")).unwrap());
-        let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), &Fitted::new()).unwrap();
+        let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), false).unwrap();
         let there = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
         let names = there.map(|file| file.unwrap().file_name().into_string().unwrap());
         for file in names.filter(|name| name.ends_with(".toml")) {
-            let path = format!("experiments/sandman/{file}");
+            let path = format!("papers/sandman/{file}");
             assert!(
                 entries.iter().any(|entry| entry.bench.file == path && entry.choice.family),
                 "{path} is not listed"
@@ -217,7 +219,7 @@ mod tests {
     fn a_smoke_test_runs_each_experiment_once() {
         let matrix = Matrix::read(&list()).unwrap();
         let request = Request { smoke: true, ..Request::default() };
-        let entries = matrix.entries(&list(), &request, &Choice::default(), &Fitted::new()).unwrap();
+        let entries = matrix.entries(&list(), &request, &Choice::default(), false).unwrap();
         let mut names: Vec<&str> = entries.iter().map(|entry| entry.bench.experiment.name.as_str()).collect();
         let count = names.len();
         names.sort_unstable();

@@ -213,7 +213,7 @@ mod tests {
     fn states_are_those_of_the_policy() {
         let files = crate::simulated::machine::MachineFiles::parse(
             include_str!("../../../../profiles/sandman-epyc-9454p.toml"),
-            include_str!("../../../../calibration.toml"),
+            include_str!("../../../../profiles/calibration/sandman-epyc-9454p.toml"),
         );
         let mut machine = files.unwrap().machine(&[]).unwrap();
         machine.power.family.kernel_idles_deep = true;

@@ -1,4 +1,4 @@
-//! Sentinels: exact reference values of short runs (`experiments/sentinels.toml`).
+//! Sentinels: exact reference values of short runs (`papers/sentinels.toml`).
 //!
 //! The simulator is deterministic, so any change of engine, policies or lab shows as a changed value. After an intended change the values are
 //! updated (`--bless`) and reviewed in the diff.
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn names_of_committed_sentinels_exist() {
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sentinels.toml");
+        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/sentinels.toml");
         let sentinels = read(&list).unwrap();
         assert!((18..=30).contains(&sentinels.len()), "{}", sentinels.len());
         for watched in watched(&list, &sentinels).unwrap() {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use crate::simulated::cells::Cells;
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
 use crate::simulated::fingerprint::Fingerprint;
+use crate::simulated::host;
 use crate::simulated::variant::{self, Choice, Variant};
+use crate::stored::folders;
 use crate::stored::values::{About, Cell};
 
 /// Maximum number of cells in a message.
@@ -21,12 +23,17 @@ pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadErro
         return Ok(None);
     }
     let request = Request { set: about.overrides.set.clone(), smoke: about.overrides.smoke, repeats: None };
-    let path = home.join(&about.file);
-    let path = if path.is_file() { path } else { moved(about, home).unwrap_or(path) };
-    experiment::load(&path, &request).map(Some)
+    experiment::load(&file_of(about, home), &request).map(Some)
 }
 
-/// The file of an experiment of this name.
+/// The current file of the experiment of results: that in the results, or one of its name if it moved.
+#[must_use]
+pub fn file_of(about: &About, home: &Path) -> PathBuf {
+    let path = home.join(&about.file);
+    if path.is_file() { path } else { moved(about, home).unwrap_or(path) }
+}
+
+/// The file of an experiment of this name, or of the name of its file in its folder.
 fn moved(about: &About, home: &Path) -> Option<PathBuf> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -34,13 +41,14 @@ fn moved(about: &About, home: &Path) -> Option<PathBuf> {
         paths.sort();
         paths
     };
-    let folders = below(&home.join("experiments"));
+    let folders: Vec<PathBuf> = folders::EXPERIMENTS.iter().flat_map(|folder| below(&home.join(folder))).collect();
     let files = folders.iter().filter(|path| path.is_dir()).flat_map(|folder| below(folder));
+    let mut files = files.chain(folders.iter().filter(|path| path.is_file()).cloned());
     let named = |path: &PathBuf| {
         let table = std::fs::read_to_string(path).ok().and_then(|text| text.parse::<toml::Table>().ok());
-        table.is_some_and(|table| table.get("name").and_then(toml::Value::as_str) == Some(about.experiment.as_str()))
+        let own = table.map(|table| table.get("name").and_then(toml::Value::as_str).map(str::to_owned));
+        own.is_some_and(|own| own.unwrap_or_else(|| host::name_of(path)) == about.experiment)
     };
-    let mut files = folders.iter().filter(|path| path.is_file()).cloned().chain(files);
     files.find(|path| path.extension().is_some_and(|ending| ending == "toml") && named(path))
 }
 

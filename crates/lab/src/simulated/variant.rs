@@ -165,7 +165,8 @@ mod tests {
 
     #[test]
     fn names_describe_the_change() {
-        let calibration = Calibration::parse(include_str!("../../../../calibration.toml")).unwrap();
+        let calibration =
+            Calibration::parse(include_str!("../../../../profiles/calibration/sandman-epyc-9454p.toml")).unwrap();
         let without = BTreeMap::from([
             ("sandman/Table 1".to_owned(), vec!["power.read_4k_nj".to_owned()]),
             ("sandman/s2.2".to_owned(), vec!["poll.receive_ns".to_owned()]),

@@ -149,7 +149,7 @@ pub struct About {
     pub profile: String,
     /// The fingerprint of the machine and its drives, for display; each cell has its own.
     pub hash: String,
-    /// The experiment's file relative to the folder of `calibration.toml`; empty if unknown.
+    /// The experiment's file relative to the project folder; empty if unknown.
     pub file: String,
     /// Overrides on the command line.
     pub overrides: Overrides,

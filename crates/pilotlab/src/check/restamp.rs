@@ -21,7 +21,7 @@ use pilotlight_lab::stored::values::{self, Results};
 use super::{Committed, ResultsArgs, below};
 use crate::console;
 use crate::exit::Exit;
-use crate::run::found;
+use crate::run::home;
 use crate::stale;
 
 /// A file that is to be written, and its runs whose fingerprint changes.
@@ -32,10 +32,9 @@ struct Doubtful {
 
 /// Restamps the folder of results and those in it.
 pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
-    let calibration = found("calibration.toml")?;
-    let home = calibration.parent().unwrap_or(Path::new("."));
+    let home = &home()?;
     let mut doubtful = Vec::new();
-    for path in below(&args.folder)? {
+    for path in below(args.folder.as_deref(), home)? {
         let results = Results::read(&path)?;
         if results.about.is_measured() || stale::is_of_host(&results.about, home) {
             continue;

@@ -9,7 +9,7 @@ use pilotlight_lab::stored::values;
 /// The file with the sentence, relative to the repository.
 const FILE: &str = "crates/pilotlight/src/demo/paper.txt";
 /// Bursts on SANDMAN's machine.
-const EXPERIMENT: &str = "results/fig4";
+const EXPERIMENT: &str = "papers/sandman/results/fig4";
 /// The policies of the demo: names in the experiment and in the demo. The first is the reference.
 const POLICIES: [(&str, &str); 3] =
     [("spdk-static", "static"), ("linux-interrupt", "interrupt"), ("sandman-recommended", "sandman")];

@@ -25,7 +25,7 @@ use super::{Varied, demo};
 use crate::files;
 
 /// Documents with tables between marks.
-const FILES: [&str; 2] = ["results/README.md", "results/constants.md"];
+const FILES: [&str; 2] = ["results/README.md", "papers/constants.md"];
 /// Papers with a page in the results folder, and their titles.
 const PAPERS: [(&str, &str); 5] = [
     ("sandman", "SANDMAN"),
@@ -45,11 +45,11 @@ pub(super) enum Table {
     Verdicts,
     /// The results of the abstracts (results/README.md)
     Headlines,
-    /// Each figure with the constants fitted on it, and its results without them (results/constants.md)
+    /// Each figure with the constants fitted on it, and its results without them (papers/constants.md)
     LeaveOneOut,
-    /// Verdicts that change if a constant changes by 20 % (results/constants.md)
+    /// Verdicts that change if a constant changes by 20 % (papers/constants.md)
     Perturb,
-    /// Each result over draws of all constants, with the most influential constant (results/constants.md)
+    /// Each result over draws of all constants, with the most influential constant (papers/constants.md)
     Uncertainty,
     /// Each result with the paper's value, ours, verdict and cause (results/claims-PAPER.md)
     Rows,
@@ -102,13 +102,13 @@ fn documents(root: &Path, material: &Material<'_>) -> anyhow::Result<Vec<(String
 }
 
 fn page_of(seed: &str) -> String {
-    format!("{}/claims-{seed}.md", super::RESULTS)
+    format!("{}/claims-{seed}.md", "results")
 }
 
 /// The rows of a paper as a page.
 fn page(seed: &str, name: &str, report: &Report) -> String {
     format!(
-        "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in experiments/claims-map*.toml. -->\n\n\
+        "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in papers/claims-map*.toml. -->\n\n\
          # {name}: results row by row\n\n\
          The paper's value, ours with its 95 % interval, the verdict, interval and verdict over all that the paper does not print (other\n\
          operating points, power models, draws of the assumed constants), and the cause where a row is not reproduced.\n\

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::cli::{Cli, Command};
 
+const CALIBRATION: &str = "profiles/calibration/sandman-epyc-9454p.toml";
 const CLAIM: &str = "\
 [[claim]]
 id = 'sandman-saving'
@@ -48,7 +49,8 @@ fn folder() -> tempfile::TempDir {
         results += &power(&format!("lhs:{i}/9"), 400.0 + f64::from(10 * i));
     }
     std::fs::create_dir_all(folder.path().join("results/fig4")).unwrap();
-    std::fs::create_dir_all(folder.path().join("experiments")).unwrap();
+    std::fs::create_dir_all(folder.path().join("papers")).unwrap();
+    std::fs::create_dir_all(folder.path().join("profiles/calibration")).unwrap();
     for (file, text) in [
         (CLAIMS, CLAIM),
         (MAP, ROW),
@@ -194,7 +196,7 @@ fn errors_name_file_and_key() {
     assert!(no_row.contains("fig4/values.csv, line 3"), "{no_row}");
     let earlier = refused("results/fig4/values.csv", "experiment\n1\n");
     assert!(earlier.contains("no schema version") && earlier.contains("run the experiment again"), "{earlier}");
-    assert!(refused(CALIBRATION, "[[constant]]\n").contains("calibration.toml"));
+    assert!(refused(CALIBRATION, "[[constant]]\n").contains(CALIBRATION));
     let absent = format!("{:#}", ask(folder.path(), &["--results", "nowhere.csv"]).unwrap_err());
     assert!(absent.contains("cannot read nowhere.csv"), "{absent}");
 }

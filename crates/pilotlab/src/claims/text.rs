@@ -313,8 +313,8 @@ pub(super) mod tests {
     /// The project's claims and map, without results.
     pub(in super::super) fn report() -> Report {
         let read = |name: &str, text: &str| [(name.to_owned(), text.to_owned())];
-        let claims = claim::parse(&read("claims", include_str!("../../../../experiments/claims.toml"))).unwrap();
-        let map = map::parse(&read("map", include_str!("../../../../experiments/claims-map.toml"))).unwrap();
+        let claims = claim::parse(&read("claims", include_str!("../../../../papers/claims.toml"))).unwrap();
+        let map = map::parse(&read("map", include_str!("../../../../papers/claims-map.toml"))).unwrap();
         let lab = Lab {
             claims: &claims,
             map: &map,

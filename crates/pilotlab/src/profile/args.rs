@@ -112,7 +112,7 @@ pub(super) struct Common {
     #[arg(long)]
     pub(super) json: bool,
 
-    /// Profile a simulated machine: its profile, below the folder of calibration.toml
+    /// Profile a simulated machine: its profile, in the folder of profiles/calibration
     #[arg(long, value_name = "FILE")]
     pub(super) simulated: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use super::subject::{Configuration, CpuSubject, DriveMeasured, Measured};
 use super::*;
 
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
-const CALIBRATION: &str = include_str!("../../../../calibration.toml");
+const CALIBRATION: &str = include_str!("../../../../profiles/calibration/sandman-epyc-9454p.toml");
 const DRIVE: &str = include_str!("../../../../profiles/ssd/pm1743.toml");
 const MS: u64 = 1_000_000;
 const STEP_UW: u64 = 2_000_000;

@@ -16,9 +16,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::simulated::audit::{Audited, Auditor};
-use pilotlight_lab::simulated::calibration::Calibration;
 use pilotlight_lab::simulated::experiment::{self, Bench, Request, points};
-use pilotlight_lab::simulated::fitted::Fitted;
 use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::oracle;
 use pilotlight_lab::simulated::sweep::{self, Sweep};
@@ -36,7 +34,7 @@ pub(crate) use shard::merge;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Simulated experiments")]
 pub(super) struct SimulatedArgs {
-    /// Run experiments/all.toml, here or in a parent folder
+    /// Run papers/all.toml, here or in a parent folder
     #[arg(long, conflicts_with = "file")]
     all: bool,
 
@@ -75,7 +73,7 @@ pub(super) struct SimulatedArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Variants of the simulated machine")]
 pub(crate) struct VariantArgs {
-    /// Every member of the family in calibration.toml
+    /// Every member of the family in the machine's calibration
     #[arg(long)]
     family: bool,
 
@@ -161,18 +159,19 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
         return Ok(Prepared::One(Box::new(bench), variants, points));
     }
     let file = args.file().map_or_else(|| found(ALL), Ok)?;
-    let fitted = fitted(&experiment::home(&file)?)?;
     let VariantArgs { family, perturb, lhs, leave_out } = args.simulated.variants;
-    let without = if leave_out { fitted.clone() } else { Fitted::new() };
-    let choice = Choice { family, perturb, draws: lhs, without };
+    let mut choice = Choice { family, perturb, draws: lhs, ..Choice::default() };
     if Matrix::is_one(&file)? {
         let only_of_one = [("--at", !args.simulated.at.is_empty()), ("--shard", args.shard.is_some())];
         if let Some(option) = super::first_set(only_of_one) {
             anyhow::bail!("{option} is for one experiment; {} is a list", file.display());
         }
-        return Ok(Prepared::List(all::entries(args, &file, &request, &choice, &fitted)?));
+        return Ok(Prepared::List(all::entries(args, &file, &request, &choice)?));
     }
     let bench = experiment::load(&file, &request)?;
+    if leave_out {
+        choice.without.clone_from(&bench.fitted);
+    }
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
     let points = points::select(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
     Ok(Prepared::One(Box::new(bench), variants, points))
@@ -190,15 +189,15 @@ fn request(args: &RunArgs) -> Request {
     Request { set: args.set.clone(), smoke: args.simulated.smoke, repeats: args.repeats }
 }
 
-/// Figures with fitted constants.
-fn fitted(home: &Path) -> anyhow::Result<Fitted> {
-    let path = home.join("calibration.toml");
-    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(pilotlight_lab::simulated::fitted::fitted(home, &Calibration::parse(&text)?)?)
-}
-
 /// The list of all experiments.
-const ALL: &str = "experiments/all.toml";
+const ALL: &str = "papers/all.toml";
+
+/// The project folder: this one or a parent.
+pub(crate) fn home() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().context("cannot determine the current folder")?;
+    let home = here.ancestors().find(|folder| experiment::is_home(folder)).map(Path::to_owned);
+    home.context("there is no profiles/calibration here or above: run it in the repository")
+}
 
 /// A file of the repository, here or in a parent folder.
 pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
@@ -213,14 +212,14 @@ fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<us
     }
     let sweep = Sweep::new(bench, variants).only(points);
     let (done, audited) = swept(args, &sweep, bench)?;
-    output::write(args, &args.out(), bench, variants, done)?;
+    output::write(args, &args.out(bench), bench, variants, done)?;
     tell_audited(args, audited)?;
     Ok(Exit::Clean.into())
 }
 
 /// Runs missing runs.
 fn swept(args: &RunArgs, sweep: &Sweep<'_>, bench: &Bench) -> anyhow::Result<(Done, Audited)> {
-    let place = place(&args.out(), bench);
+    let place = place(&args.out(bench), bench);
     make_room(args, &place)?;
     let there = there(sweep, &place)?;
     let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
@@ -293,8 +292,8 @@ pub(crate) fn workers(wanted: Option<NonZeroUsize>) -> NonZeroUsize {
 
 impl RunArgs {
     /// The results folder.
-    fn out(&self) -> PathBuf {
-        self.output.out.clone().unwrap_or_else(|| "results".into())
+    fn out(&self, bench: &Bench) -> PathBuf {
+        self.output.out.clone().unwrap_or_else(|| bench.results.clone())
     }
 }
 

@@ -23,11 +23,11 @@ results name the node, and it is not continued on another one. Scripts, logs (JO
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab submit slurm experiments/sandman/fig3.toml --tasks 100
-  pilotlab submit slurm experiments/sandman/fig4.toml --family --out /shared/fig4
-  pilotlab submit slurm experiments/sandman/fig3.toml -- --partition=long --time=2:00:00 --cpus-per-task=4
+  pilotlab submit slurm papers/sandman/fig3.toml --tasks 100
+  pilotlab submit slurm papers/sandman/fig4.toml --family --out /shared/fig4
+  pilotlab submit slurm papers/sandman/fig3.toml -- --partition=long --time=2:00:00 --cpus-per-task=4
   pilotlab submit slurm experiments/quick.toml -- --nodelist=node7
-  pilotlab submit slurm experiments/sandman/fig3.toml --dry-run
+  pilotlab submit slurm papers/sandman/fig3.toml --dry-run
 
 Exit codes:
   0  submitted; the numbers of the jobs are printed

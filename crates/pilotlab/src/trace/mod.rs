@@ -40,7 +40,7 @@ Examples:
   pilotlight load --trace surrogate.csv.zst --speed 10
                                                     replay it against a target
   pilotlab run --replay web.csv.zst               energy of a day of it under each policy
-  pilotlab trace web.csv.zst --pressure experiments/pacer/pressure.toml
+  pilotlab trace web.csv.zst --pressure papers/pacer/pressure.toml
                                                     its pressure on PACER's server, by 20 minutes
 
 Exit codes:

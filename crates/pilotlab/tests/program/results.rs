@@ -104,7 +104,7 @@ fn a_report_needs_a_whole_folder() {
 /// Results of a simulated server are read as those of any experiment; the policy is a parameter.
 #[test]
 fn simulated_results_can_be_compared_and_have_a_report() {
-    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/fig4");
+    let results = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers/sandman/results/fig4");
     let requested = ["compare", results, "--point", "policy=spdk-static", "--versus", "policy=sandman"];
     let (code, printed, why) = said(&requested);
     assert_eq!((code, why.as_str()), (Some(0), ""));

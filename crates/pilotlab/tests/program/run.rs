@@ -11,12 +11,13 @@ use crate::process::{run, text};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 fn file(name: &str) -> String {
-    format!("{ROOT}/experiments/{name}")
+    format!("{ROOT}/papers/{name}")
 }
 
 #[test]
 fn options_of_the_other_kind_are_refused_by_name() {
-    let (quick, fig3, claims) = (file("quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
+    let (quick, fig3, claims) =
+        (format!("{ROOT}/experiments/quick.toml"), file("sandman/fig3.toml"), file("claims-map.toml"));
     for (args, expected) in [
         (vec![&quick[..], "--smoke"], "--smoke applies to simulated experiments only"),
         (vec![&fig3, "--no-baseline"], "--no-baseline applies to experiments on a real machine only"),

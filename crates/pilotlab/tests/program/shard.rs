@@ -12,7 +12,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const TABLE2: [&str; 3] = ["--smoke", "--repeats", "6"];
 
 fn experiment(name: &str) -> String {
-    format!("{ROOT}/experiments/sandman/{name}.toml")
+    format!("{ROOT}/papers/sandman/{name}.toml")
 }
 
 fn arguments<'a>(file: &'a str, more: &[&'a str], out: &'a Path) -> Vec<&'a str> {
@@ -258,7 +258,7 @@ fn results_of_a_whole_run_are_not_extended_by_a_share() {
     succeed(&arguments(&file, &TABLE2, &whole));
     let (code, error) = fail(&arguments(&file, &[&TABLE2[..], &["--shard", "1/2"]].concat(), &whole));
     assert!(code == Some(2) && error.contains("without --shard"), "{error}");
-    let list = format!("{ROOT}/experiments/all.toml");
+    let list = format!("{ROOT}/papers/all.toml");
     let (code, error) = fail(&["run", &list, "--shard", "1/2", "--out", "x"]);
     assert!(code == Some(2) && error.contains("is a list"), "{error}");
 }

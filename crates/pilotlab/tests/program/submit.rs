@@ -39,7 +39,7 @@ fn expected(text: &str, out: &Path, file: &Path) -> String {
 fn an_array_job_and_a_dependent_merge_are_submitted() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let file = Path::new(ROOT).join("experiments/sandman/t2.toml");
+    let file = Path::new(ROOT).join("papers/sandman/t2.toml");
     let args = [
         &[file.to_str().unwrap(), "--tasks", "3", "--smoke", "--set", "seed=7", "--out", out.to_str().unwrap()][..],
         &["--", "--partition=long", "--time=10"],
@@ -65,7 +65,7 @@ fn an_array_job_and_a_dependent_merge_are_submitted() {
 fn a_merge_follows_where_sbatch_prints_more_than_a_number() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let file = format!("{ROOT}/experiments/sandman/t2.toml");
+    let file = format!("{ROOT}/papers/sandman/t2.toml");
     for said in ["Welcome\\n\\n7;c1", "Submitted batch job 7 on cluster c1"] {
         let sbatch = format!("#!/bin/sh\necho \"$@\" >>\"$0.calls\"\nprintf '{said}\\n'\n");
         let output = submit(folder.path(), &sbatch, &[&file, "--out", out.to_str().unwrap()]);
@@ -96,7 +96,7 @@ fn a_measured_experiment_is_one_task_on_its_own_node() {
 fn a_dry_run_prints_scripts_and_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let file = format!("{ROOT}/experiments/sandman/t2.toml");
+    let file = format!("{ROOT}/papers/sandman/t2.toml");
     let output = submit(folder.path(), SBATCH, &[&file, "--dry-run", "--out", out.to_str().unwrap()]);
     let said = text(&output.stdout);
     assert!(output.status.success() && said.contains("#SBATCH --array=1-8") && said.contains("afterok:JOB"), "{said}");
@@ -107,8 +107,8 @@ fn a_dry_run_prints_scripts_and_changes_nothing() {
 fn errors_name_the_cause() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    let file = format!("{ROOT}/experiments/sandman/t2.toml");
-    let list = format!("{ROOT}/experiments/all.toml");
+    let file = format!("{ROOT}/papers/sandman/t2.toml");
+    let list = format!("{ROOT}/papers/all.toml");
     let refused = "#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n";
     for (sbatch, args, code, expected) in [
         (SBATCH, vec![&file[..], "--", "--array=1-2"], 2, "--array=1-2: the scripts set this option"),

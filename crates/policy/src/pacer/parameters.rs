@@ -139,7 +139,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     },
     Parameter {
         key: "window",
-        meaning: "length of a latency window (PACER's n, not printed; chosen; results/pacer-sensitivity: half saves a third more \
+        meaning: "length of a latency window (PACER's n, not printed; chosen; pacer-sensitivity: half saves a third more \
                   under steps of 15s, at a loss of 6.5% in place of 5.6%)",
         allowed: TIME,
         get: |p| text::format_duration(p.window_ns),
@@ -148,7 +148,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "windows",
         meaning: "number of windows in the divergence (PACER's k, not printed; chosen so that n x k is within \
-                  the 10s that PACER V-A4 waits; results/pacer-sensitivity: with 3 38% more is saved under steps of 15s, with 10 \
+                  the 10s that PACER V-A4 waits; pacer-sensitivity: with 3 38% more is saved under steps of 15s, with 10 \
                   hardly anything)",
         allowed: "a whole number from 2 to 64",
         get: |p| p.windows.to_string(),
@@ -158,7 +158,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
         key: "min_requests",
         meaning: "requests that a window needs at a tolerance of 20% or more, else it is extended; at half of it \
                   four times as many; a quarter for the burst check (chosen: 400 latencies that vary by their mean \
-                  have a mean that varies by 5%; results/pacer-sensitivity: no effect from 2,000 requests a second on)",
+                  have a mean that varies by 5%; pacer-sensitivity: no effect from 2,000 requests a second on)",
         allowed: "a whole number from 1 to 1000000",
         get: |p| p.min_requests.to_string(),
         set: |p, v| put(&mut p.min_requests, text::within(v, 1, 1_000_000)),
@@ -173,7 +173,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "stable_threshold",
         meaning: "divergence of latency below which savings start (PACER's l_stable_thresh, not printed; chosen; \
-                  results/pacer-sensitivity: no effect from 2.5% to 20%)",
+                  pacer-sensitivity: no effect from 2.5% to 20%)",
         allowed: SHARE,
         get: |p| text::format_percent(p.stable_threshold_ppm),
         set: |p, v| put(&mut p.stable_threshold_ppm, text::percent(v)),
@@ -181,7 +181,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "unstable_threshold",
         meaning: "divergence of latency above which savings end (PACER's l_unstable_thresh, not printed; chosen; \
-                  results/pacer-sensitivity: no effect from 12.5% to 50%)",
+                  pacer-sensitivity: no effect from 12.5% to 50%)",
         allowed: SHARE,
         get: |p| text::format_percent(p.unstable_threshold_ppm),
         set: |p, v| put(&mut p.unstable_threshold_ppm, text::percent(v)),
@@ -189,7 +189,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "burst_threshold",
         meaning: "excess of an interval's latency over the mean of the windows that is a burst (PACER's \
-                  l_burst_thresh, not printed; chosen; results/pacer-sensitivity: no effect from 12.5% to 100%, CPU use or the \
+                  l_burst_thresh, not printed; chosen; pacer-sensitivity: no effect from 12.5% to 100%, CPU use or the \
                   load shows changes first)",
         allowed: SHARE,
         get: |p| text::format_percent(p.burst_threshold_ppm),
@@ -205,7 +205,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "use_limit",
         meaning: "the highest target CPU use (chosen: a margin below busy_threshold, so that it is no burst; \
-                  results/pacer-sensitivity: half saves a tenth less under steps, a quarter a seventh at 10% load)",
+                  pacer-sensitivity: half saves a tenth less under steps, a quarter a seventh at 10% load)",
         allowed: PERCENT,
         get: |p| text::format_percent(p.use_limit_ppm),
         set: |p, v| put(&mut p.use_limit_ppm, text::percent(v).filter(|&ppm| ppm > 0)),
@@ -213,7 +213,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "alpha",
         meaning: "CPU use of all cores after some were removed, relative to before (PACER's alpha, which IV-C measures; \
-                  chosen; results/pacer-sensitivity: hardly any effect from 1.01 to 1.1)",
+                  chosen; pacer-sensitivity: hardly any effect from 1.01 to 1.1)",
         allowed: "a number from 1 to 2, or measured: that of the last change",
         get: |p| p.alpha.map_or("measured".to_owned(), |alpha| alpha.to_string()),
         set: |p, v| put(&mut p.alpha, if v == "measured" { Some(None) } else { text::within(v, 1.0, 2.0).map(Some) }),
@@ -221,7 +221,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "beta",
         meaning: "change of the target CPU use for a loss distance of 1 (PACER's beta, not printed; chosen; \
-                  results/pacer-sensitivity: a quarter saves half as much under steps of 15s, twice as much the same)",
+                  pacer-sensitivity: a quarter saves half as much under steps of 15s, twice as much the same)",
         allowed: "a number from 0.001 to 1",
         get: |p| p.beta.to_string(),
         set: |p, v| put(&mut p.beta, text::within(v, 0.001, 1.0)),
@@ -229,7 +229,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "gamma",
         meaning: "change of the frequency for a loss distance of 1, as a share of the highest; negative, as headroom \
-                  has to lower it (PACER's gamma, not printed; chosen: a step of the frequency; results/pacer-sensitivity: hardly \
+                  has to lower it (PACER's gamma, not printed; chosen: a step of the frequency; pacer-sensitivity: hardly \
                   any effect)",
         allowed: "a number from -1 to -0.001",
         get: |p| p.gamma.to_string(),
@@ -238,7 +238,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "forecast",
         meaning: "factor of the queueing time in the forecast of a step; 0 disables the forecast, as \
-                  printed (chosen: 1, the queueing of independent arrivals; results/pacer-sensitivity: 0 saves a seventh more at 10% \
+                  printed (chosen: 1, the queueing of independent arrivals; pacer-sensitivity: 0 saves a seventh more at 10% \
                   load, at a loss of 13.9% in place of 9.7%)",
         allowed: "a number from 0 to 100",
         get: |p| p.forecast.to_string(),
@@ -247,7 +247,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "aim",
         meaning: "share of the tolerance that is aimed at, instead of plf in the loss distance (chosen; \
-                  results/pacer-sensitivity: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
+                  pacer-sensitivity: at 100% a loss of 14% in place of 9.7% saves a seventh more, at 20% less than half is \
                   saved)",
         allowed: SHARE,
         get: |p| text::format_percent(p.aim_ppm),
@@ -256,7 +256,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "dead_band",
         meaning: "loss distance within which nothing changes (chosen: it ends below the tolerance, apart from the \
-                  standard error; results/pacer-sensitivity: hardly any effect from 5% to 40%)",
+                  standard error; pacer-sensitivity: hardly any effect from 5% to 40%)",
         allowed: SHARE,
         get: |p| text::format_percent(p.dead_band_ppm),
         set: |p, v| put(&mut p.dead_band_ppm, text::percent(v)),
@@ -279,7 +279,7 @@ const TABLE: [Parameter<Parameters>; 28] = [
     Parameter {
         key: "load_change",
         meaning: "change of rate, size or read share from which the baseline is measured again; 0%: never, as printed (chosen; \
-                  results/pacer-sensitivity: at 50% a third more is saved under steps of 15s)",
+                  pacer-sensitivity: at 50% a third more is saved under steps of 15s)",
         allowed: SHARE,
         get: |p| text::format_percent(p.load_change_ppm),
         set: |p, v| put(&mut p.load_change_ppm, text::percent(v)),

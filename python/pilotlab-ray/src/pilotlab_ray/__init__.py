@@ -3,7 +3,7 @@
 ```python
 import pilotlab_ray
 
-table = pilotlab_ray.run("experiments/sandman/fig3.toml", out="fig3")
+table = pilotlab_ray.run("papers/sandman/fig3.toml", out="fig3")
 table = pilotlab_ray.read("fig3")
 ```
 """

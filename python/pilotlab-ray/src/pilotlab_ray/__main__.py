@@ -17,10 +17,10 @@ of this command. Shares that are lost with a worker or node are retried. The sam
 
 EXAMPLES = """\
 examples:
-  python -m pilotlab_ray experiments/sandman/fig3.toml --out fig3                       on this machine
-  python -m pilotlab_ray experiments/sandman/fig3.toml --out fig3 --address auto        on the cluster of this node
-  python -m pilotlab_ray experiments/sandman/fig3.toml --out fig3 --address ray://head:10001 --shares 500
-  python -m pilotlab_ray experiments/sandman/fig4.toml --out z3 -- --set policy.sandman.settings.z=3 --repeats 10
+  python -m pilotlab_ray papers/sandman/fig3.toml --out fig3                            on this machine
+  python -m pilotlab_ray papers/sandman/fig3.toml --out fig3 --address auto             on the cluster of this node
+  python -m pilotlab_ray papers/sandman/fig3.toml --out fig3 --address ray://head:10001 --shares 500
+  python -m pilotlab_ray papers/sandman/fig4.toml --out z3 -- --set policy.sandman.settings.z=3 --repeats 10
 
 exit codes:
   0  complete; results are in DIR/results

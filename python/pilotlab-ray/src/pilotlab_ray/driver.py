@@ -73,7 +73,7 @@ def run(
     The results in `out`/results have the bytes of one `pilotlab run`. The same call continues an interrupted one.
 
     ```python
-    table = pilotlab_ray.run("experiments/sandman/fig3.toml", out="fig3", arguments=["--set", "seed=3"])
+    table = pilotlab_ray.run("papers/sandman/fig3.toml", out="fig3", arguments=["--set", "seed=3"])
     ```
 
     Args:

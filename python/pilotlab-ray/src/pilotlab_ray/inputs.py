@@ -1,7 +1,7 @@
 """The files that an experiment reads, and what cannot be divided among nodes.
 
-`pilotlab` reads the experiment, the files that it includes, and from the closest parent folder with `calibration.toml` (its *home*):
-`calibration.toml`, `profiles/` and `experiments/claims.toml`. These are sent to the nodes. Traces are not: they can have any size.
+`pilotlab` reads the experiment, the files that it includes, and from the closest parent folder with `profiles/calibration` (its *home*):
+`profiles/` and `papers/claims.toml`. These are sent to the nodes. Traces are not: they can have any size.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-CALIBRATION = "calibration.toml"
+CALIBRATION = "profiles/calibration"
 SURROGATE = "surrogate:"
 # Options of `pilotlab run` that `run` sets, or that are for other kinds of experiments.
 RESERVED = frozenset(("--all", "--dry-run", "--fresh", "--json", "--out", "--replay", "--resume", "--shard", "--simulated", "--workers"))
@@ -57,7 +57,7 @@ def load(experiment: str | os.PathLike[str], arguments: Sequence[str] = ()) -> I
     _check_kind(table, path)
     _check_traces(table, arguments, path)
     _check_arguments(arguments)
-    others = [home / CALIBRATION, home / "experiments" / "claims.toml", *sorted((home / "profiles").rglob("*.toml"))]
+    others = [home / "papers" / "claims.toml", *sorted((home / "profiles").rglob("*.toml"))]
     for other in others:
         if other.is_file():
             files[other.relative_to(home).as_posix()] = other.read_bytes()
@@ -76,7 +76,7 @@ def _file(path: Path) -> Path:
 
 def _home(path: Path) -> Path:
     for folder in path.parents:
-        if (folder / CALIBRATION).is_file():
+        if (folder / CALIBRATION).is_dir():
             return folder
     raise RefusedError(f"{path}: no parent folder has {CALIBRATION}: put the experiment into a copy of the repository")
 

@@ -3,7 +3,7 @@
 ```python
 import pilotlab
 
-frame = pilotlab.read("results/fig3")
+frame = pilotlab.read("papers/sandman/results/fig3")
 frame.groupby(["rate", "policy"]).cpu_power_w.mean()
 ```
 """

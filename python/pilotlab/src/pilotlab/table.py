@@ -35,7 +35,7 @@ def read(folder: str | os.PathLike[str]) -> pd.DataFrame | pa.Table:
     Columns are those of `read_table`; `attrs` has the table's metadata and, as `units`, the unit of each metric.
 
     ```python
-    frame = pilotlab.read("results/fig3")
+    frame = pilotlab.read("papers/sandman/results/fig3")
     frame.groupby(["rate", "policy"]).cpu_power_w.mean()
     ```
 
@@ -60,7 +60,7 @@ def read_table(folder: str | os.PathLike[str]) -> pa.Table:
     which is also in the metadata of the column, with the title. The metadata of the table has experiment, profile or host, and their hash.
 
     ```python
-    table = pilotlab.read_table("results/fig3")
+    table = pilotlab.read_table("papers/sandman/results/fig3")
     table.group_by(["rate", "policy"]).aggregate([("cpu_power_w", "mean")])
     ```
 

@@ -13,6 +13,7 @@ use crate::simulated::audit;
 use crate::simulated::cells::Cells;
 use crate::simulated::fingerprint::{self, Fingerprint};
 use crate::simulated::host::{self, Host, HostError, Load};
+use crate::simulated::stale;
 use crate::stored::values::{self, About};
 use pilotlight_actuators::Machine;
 use pilotlight_sensors::{Domain, Recording};
@@ -41,7 +42,7 @@ impl Simulated {
         let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let home = crate::simulated::experiment::home(&absolute).unwrap_or_default();
         let about = About {
-            experiment: name_of(file),
+            experiment: host::name_of(file),
             profile: host.name.clone(),
             hash: fingerprint::of(&host).to_string(),
             file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
@@ -58,18 +59,11 @@ impl Simulated {
 /// If its experiment cannot be run any more.
 pub fn current(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
-    let (file, set) = (home.join(&about.file), about.overrides.set.clone());
+    let (file, set) = (stale::file_of(about, home), about.overrides.set.clone());
     let machine = Simulated::load(&profile, &file, &set)?;
     let loaded = experiment::load(&file, &experiment::Overrides { set, ..experiment::Overrides::default() })?;
     let plan = Plan::new(&loaded);
     Ok(Cells::known(super::cells(&loaded, &plan, &machine)?))
-}
-
-/// `completion/paper` of `experiments/completion/paper.toml`.
-fn name_of(file: &Path) -> String {
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let folder = file.parent().and_then(Path::file_name).map(|folder| format!("{}/", folder.to_string_lossy()));
-    format!("{}{stem}", folder.unwrap_or_default())
 }
 
 impl Computed for Simulated {

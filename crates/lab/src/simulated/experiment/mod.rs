@@ -17,7 +17,9 @@ pub use schema::Experiment;
 use crate::simulated::fingerprint;
 use crate::simulated::fingerprint::contents::Contents;
 use crate::simulated::fitted::{Fitted, fitted};
+use crate::simulated::host::CALIBRATIONS;
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
+use crate::stored::folders::RESULTS;
 use crate::stored::values::{About, Overrides};
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_sim::ssd::SsdModel;
@@ -39,8 +41,10 @@ pub struct Bench {
     pub hash: String,
     /// The figures with fitted constants.
     pub fitted: Fitted,
-    /// The file relative to the folder of `calibration.toml`.
+    /// The file relative to the project folder ([`home`]).
     pub file: String,
+    /// The default folder of results: `results` beside the file if there is one, otherwise in the current folder.
+    pub results: PathBuf,
     /// Overrides on the command line.
     pub overrides: Overrides,
 }
@@ -89,8 +93,8 @@ pub enum LoadError {
         /// The error.
         error: std::io::Error,
     },
-    /// No parent folder contains `calibration.toml`.
-    #[error("{0}: no parent folder contains calibration.toml and profiles/: experiments must be below such a folder")]
+    /// No parent folder contains `profiles/calibration`.
+    #[error("{0}: no parent folder contains profiles/calibration: experiments must be below such a folder")]
     Home(String),
     /// A file is invalid.
     #[error(transparent)]
@@ -120,7 +124,9 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let merged = include::load(path)?;
     let bench = load_table(&path.display().to_string(), merged.table, request, &|name| file(&home.join(name)))?;
     let fitted = fitted(&home, &bench.machine.calibration)?;
-    Ok(Bench { file: below(path, &home), fitted, ..bench })
+    let beside = path.with_file_name(RESULTS);
+    let results = if beside.is_dir() { beside } else { bench.results };
+    Ok(Bench { file: below(path, &home), results, fitted, ..bench })
 }
 
 /// Reads an experiment from its text; `name` is for messages. `files` returns other files by their path in the repository:
@@ -145,8 +151,8 @@ fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>
     let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
     let hash = fingerprint::of(&(fingerprint::of(&machine.machine(&[])?), models)).to_string();
     let overrides = Overrides { set: request.set.clone(), smoke: request.smoke };
-    let (file, fitted) = (name.to_owned(), Fitted::new());
-    Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, overrides })
+    let (file, results, fitted) = (name.to_owned(), RESULTS.into(), Fitted::new());
+    Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, results, overrides })
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
@@ -162,13 +168,19 @@ pub type Files<'f> = dyn Fn(&str) -> Result<String, LoadError> + 'f;
 /// Descriptive keys of an experiment, which do not affect runs.
 pub const ABOUT: [&str; 4] = ["figure", "title", "about", "printed"];
 
-/// The parent folder with profiles and calibration.
+/// Whether a folder is that of a project: it contains profiles and their calibrations.
+#[must_use]
+pub fn is_home(folder: &Path) -> bool {
+    folder.join("profiles").join(CALIBRATIONS).is_dir()
+}
+
+/// The parent folder with profiles and calibrations.
 ///
 /// # Errors
 /// If there is none.
 pub fn home(path: &Path) -> Result<PathBuf, LoadError> {
     let absolute = path.canonicalize().map_err(|error| unreadable(path, error))?;
-    let folder = absolute.ancestors().skip(1).find(|folder| folder.join("calibration.toml").is_file());
+    let folder = absolute.ancestors().skip(1).find(|folder| is_home(folder));
     folder.map(Path::to_path_buf).ok_or_else(|| LoadError::Home(path.display().to_string()))
 }
 

@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 
 /// A short Figure 4: 4 ms base load and 2 ms burst in turn, for 16 ms with a warm-up of 4 ms; two cores.
 fn experiment(set: &[(&str, &str)]) -> Experiment {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig4.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/sandman/fig4.toml");
     let mut keys = vec![
         ("topology", "{ cores = 2, siblings = true, threads = 2 }"),
         ("duration", "16ms"),

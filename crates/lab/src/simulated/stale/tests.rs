@@ -9,7 +9,7 @@ fn home() -> &'static Path {
 fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
     let set = vec![("machine.poll.loop_ns".to_owned(), "77".to_owned())];
     let request = Request { set, smoke: true, repeats: None };
-    let bench = experiment::load(&home().join("experiments/sandman/fig3.toml"), &request).unwrap();
+    let bench = experiment::load(&home().join("papers/sandman/fig3.toml"), &request).unwrap();
     let cells = Cells::of(&bench, &variants_of(&bench, std::iter::empty()));
     let there = bench.points.iter().flat_map(|point| {
         point.experiment.policies.iter().map(|policy| Cell {
@@ -24,7 +24,7 @@ fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
 #[test]
 fn stale_cells_are_listed() {
     let (about, mut there) = fig3();
-    assert_eq!(about.file, "experiments/sandman/fig3.toml");
+    assert_eq!(about.file, "papers/sandman/fig3.toml");
     let now = current_cells(&about, &there, home());
     assert_eq!(reason(&there, &now), None);
     let other = crate::simulated::fingerprint::of("other");
@@ -59,7 +59,7 @@ fn draws_are_those_of_the_machine_of_the_experiment() {
         assert_eq!(draws(&bench.about(), &cells(&["default", "family:idle-deep"]), home()), None);
         draws(&bench.about(), &cells(&["default", "lhs:2/16"]), home()).unwrap()
     };
-    let (sandman, pass) = (drawn("experiments/sandman/fig10.toml"), drawn("experiments/pass/fig2.toml"));
+    let (sandman, pass) = (drawn("papers/sandman/fig10.toml"), drawn("papers/pass/fig2.toml"));
     let key = "poll.receive_ns"; // 250 to 450 ns and 200 to 350 ns
     for (draws, low, high) in [(&sandman, 250.0, 450.0), (&pass, 200.0, 350.0)] {
         let values: Vec<f64> = draws.values().map(|constants| constants[key]).collect();

@@ -31,7 +31,7 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
     let (root, claims) = super::super::claims(&args).unwrap();
     let files = super::super::Files::read(&args, root.clone(), claims).unwrap();
     if files.store.is_empty() {
-        eprintln!("skipped: no results are committed in {}", root.join("results").display());
+        eprintln!("skipped: no results are committed in {}", root.display());
         return None;
     }
     let short = files.short(&args).unwrap();

@@ -1,11 +1,11 @@
 //! A list of experiments with a common progress display.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pilotlight_lab::simulated::audit::{Audited, Auditor};
 use pilotlight_lab::simulated::experiment::{Bench, Request};
-use pilotlight_lab::simulated::fitted::Fitted;
 use pilotlight_lab::simulated::matrix::Matrix;
 use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
@@ -26,19 +26,14 @@ pub(super) struct Entry {
 }
 
 /// Loads all experiments of a list, so that errors are found before any run.
-pub(super) fn entries(
-    args: &RunArgs,
-    list: &Path,
-    request: &Request,
-    choice: &Choice,
-    fitted: &Fitted,
-) -> anyhow::Result<Vec<Entry>> {
+pub(super) fn entries(args: &RunArgs, list: &Path, request: &Request, choice: &Choice) -> anyhow::Result<Vec<Entry>> {
     let ready = |entry: pilotlight_lab::simulated::matrix::Entry| {
         let variants = variant::variants(&entry.bench.machine.calibration, &entry.choice)?;
-        let (out, oracle) = (args.out().join(entry.out), args.simulated.oracle.or(entry.oracle));
+        let (out, oracle) = (args.out(&entry.bench).join(entry.out), args.simulated.oracle.or(entry.oracle));
         Ok(Entry { pass: entry.pass, bench: entry.bench, variants, oracle, out })
     };
-    Matrix::read(list)?.entries(list, request, choice, fitted)?.into_iter().map(ready).collect()
+    let leave_out = args.simulated.variants.leave_out;
+    Matrix::read(list)?.entries(list, request, choice, leave_out)?.into_iter().map(ready).collect()
 }
 
 /// Runs all missing runs.
@@ -67,7 +62,8 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
     }
     progress.finish();
     tell_audited(args, audited)?;
-    let (count, out) = (entries.len(), args.out());
-    console::println(format_args!("{count} experiments are in {}; `pilotlab claims` compares them", out.display()))?;
+    let folders: BTreeSet<String> = entries.iter().map(|entry| entry.out.display().to_string()).collect();
+    let (count, out) = (entries.len(), folders.into_iter().collect::<Vec<_>>().join(", "));
+    console::println(format_args!("{count} experiments are in {out}; `pilotlab claims` compares them"))?;
     Ok(Exit::Clean.into())
 }

@@ -22,7 +22,10 @@ use crate::table::Table;
 /// The built-in experiment and machine.
 const EXPERIMENT: &str = include_str!("../../../../../experiments/traces/trace-file.toml");
 const FILES: [(&str, &str); 3] = [
-    ("calibration.toml", include_str!("../../../../../calibration.toml")),
+    (
+        "profiles/calibration/sandman-epyc-9454p.toml",
+        include_str!("../../../../../profiles/calibration/sandman-epyc-9454p.toml"),
+    ),
     ("profiles/sandman-epyc-9454p.toml", include_str!("../../../../../profiles/sandman-epyc-9454p.toml")),
     ("profiles/ssd/pm1743.toml", include_str!("../../../../../profiles/ssd/pm1743.toml")),
 ];
@@ -149,7 +152,7 @@ fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> 
     let planner = &args.simulated.replay.planner;
     let scaled = planner.machine().unwrap_or_default();
     let model = format!("modelled on {} (hash {}){scaled}; a month is 30 days\n", bench.machine.name, bench.hash);
-    let [heading, table, place] = [extent(source, first), table(points, planner).to_string(), place(&args.out())];
+    let [heading, table, place] = [extent(source, first), table(points, planner).to_string(), place(&args.out(bench))];
     console::println(format_args!("{heading}\n{model}\n{table}\n{place}"))
 }
 
@@ -240,7 +243,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     // the content of the trace is not part of the plan, so earlier results are never extended
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &Sweep::new(&bench, &variants), &bench)?;
-    let results = super::output::save_all(args, &args.out(), &bench, &variants, done)?;
+    let results = super::output::save_all(args, &args.out(&bench), &bench, &variants, done)?;
     tell(args, source, &bench, &results.points)?;
     super::tell_audited(args, audited)?;
     Ok(crate::exit::Exit::Clean.into())

@@ -44,13 +44,13 @@ pub(super) fn run(
     shard: Shard,
 ) -> anyhow::Result<ExitCode> {
     let sweep = || Sweep::new(bench, variants).only(points);
-    let folder = folder(&args.out(), bench);
+    let folder = folder(&args.out(bench), bench);
     let manifest = manifest(args, &sweep(), shard)?;
     if let Err(error) = accept(args, &folder, &manifest) {
         crate::exit::report_error(&error);
         return Ok(Exit::Refused.into());
     }
-    make_room(args, &place(&args.out(), bench))?;
+    make_room(args, &place(&args.out(bench), bench))?;
     if args.simulated.fresh {
         discard(&folder.join(windows::FILE))?;
     }
@@ -66,7 +66,7 @@ pub(super) fn run(
     console::println(format_args!(
         "share {shard}: {} of {all} runs{units} are in {}; `pilotlab merge` joins the shares",
         runs.len(),
-        args.out().display()
+        args.out(bench).display()
     ))?;
     Ok(Exit::Clean.into())
 }

@@ -142,7 +142,7 @@ fn bare(duration_ns: u64, series_ns: u64) -> Scenario {
     let text = |path: &str| std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let files = crate::simulated::machine::MachineFiles::parse(
         &text("profiles/sandman-epyc-9454p.toml"),
-        &text("calibration.toml"),
+        &text("profiles/calibration/sandman-epyc-9454p.toml"),
     );
     let drive = pilotlight_sim::ssd::SsdModel::parse(&text("profiles/ssd/pm1743.toml")).unwrap();
     Scenario {

@@ -108,7 +108,7 @@ fn one() -> u64 {
 pub struct MachineName {
     /// Name of its profile: `profiles/NAME.toml`.
     pub profile: String,
-    /// Other values for constants of the profile and of `calibration.toml`, by dotted key.
+    /// Other values for constants of the profile and its calibration, by dotted key.
     #[serde(flatten)]
     #[cfg_attr(test, schemars(skip))]
     pub constants: Table,

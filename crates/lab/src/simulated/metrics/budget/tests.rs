@@ -11,7 +11,7 @@ use crate::simulated::experiment::{self, Request};
 
 /// 40 s with 100 W, from 20 s with 80 W; bins of 500 ms.
 fn experiment(steps: &str) -> Experiment {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/sandman/fig5.toml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/sandman/fig5.toml");
     let keys = [("duration", "40s"), ("series", "500ms"), ("budget_w", "100"), ("budget_steps", steps)];
     let set = keys.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let bench = experiment::load(&path, &Request { set, smoke: false, repeats: Some(1) }).unwrap();
