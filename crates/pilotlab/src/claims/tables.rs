@@ -1,7 +1,7 @@
-//! Tables of claims as Markdown: between marks in the documentation, and a page for each paper beside the results.
+//! Tables of claims as Markdown, printed, and between marks in the documentation.
 //!
-//! In [`FILES`] a table is between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is a [`Table`]. The pages ([`PAPERS`]) are
-//! generated completely. `pilotlab claims --write-tables` writes both; a test compares them with the committed files.
+//! In [`FILES`] a table is between `<!-- claims: NAME -->` and `<!-- claims: end -->`, where NAME is a [`Table`]. `pilotlab claims --write-tables`
+//! writes them; a test compares them with the committed files. Rows of a paper are only printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,15 +25,7 @@ use super::{Varied, demo};
 use crate::files;
 
 /// Documents with tables between marks.
-const FILES: [&str; 2] = ["results/README.md", "papers/constants.md"];
-/// Papers with a page in the results folder, and their titles.
-const PAPERS: [(&str, &str); 5] = [
-    ("sandman", "SANDMAN"),
-    ("pass", "PASS"),
-    ("pacer", "PACER"),
-    ("thesis", "The energy thesis"),
-    ("poll", "The polling paper"),
-];
+const FILES: [&str; 2] = ["papers/README.md", "papers/constants.md"];
 const BEGIN: &str = "<!-- claims: ";
 const CLOSE: &str = " -->";
 const END: &str = "<!-- claims: end -->";
@@ -41,9 +33,9 @@ const END: &str = "<!-- claims: end -->";
 /// A table of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Table {
-    /// Rows by paper and tier, and by paper and verdict (results/README.md)
+    /// Rows by paper and tier, and by paper and verdict (papers/README.md)
     Verdicts,
-    /// The results of the abstracts (results/README.md)
+    /// The results of the abstracts (papers/README.md)
     Headlines,
     /// Each figure with the constants fitted on it, and its results without them (papers/constants.md)
     LeaveOneOut,
@@ -51,7 +43,7 @@ pub(super) enum Table {
     Perturb,
     /// Each result over draws of all constants, with the most influential constant (papers/constants.md)
     Uncertainty,
-    /// Each result with the paper's value, ours, verdict and cause (results/claims-PAPER.md)
+    /// Each result with the paper's value, ours, verdict and cause; with --paper those of one paper
     Rows,
 }
 
@@ -74,7 +66,7 @@ pub(super) fn markdown(table: Table, seed: Option<&str>, material: &Material<'_>
     }
 }
 
-/// Writes all documents and pages; returns the changed files.
+/// Writes all documents; returns the changed files.
 pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<String> {
     let mut list = String::new();
     for (file, text) in documents(root, material)? {
@@ -91,31 +83,13 @@ pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<Stri
     Ok(list)
 }
 
-/// All generated files with their text.
+/// All documents with their text.
 fn documents(root: &Path, material: &Material<'_>) -> anyhow::Result<Vec<(String, String)>> {
     let filled = |file: &str| {
         let text = filled(&text_of(&root.join(file))?, material).with_context(|| file.to_owned())?;
         Ok((file.to_owned(), text))
     };
-    let pages = PAPERS.map(|(seed, name)| Ok((page_of(seed), page(seed, name, material.report))));
-    FILES.map(filled).into_iter().chain(pages).collect()
-}
-
-fn page_of(seed: &str) -> String {
-    format!("{}/claims-{seed}.md", "results")
-}
-
-/// The rows of a paper as a page.
-fn page(seed: &str, name: &str, report: &Report) -> String {
-    format!(
-        "<!-- Written by `pilotlab claims --write-tables`. Do not edit: causes are in papers/claims-map*.toml. -->\n\n\
-         # {name}: results row by row\n\n\
-         The paper's value, ours with its 95 % interval, the verdict, interval and verdict over all that the paper does not print (other\n\
-         operating points, power models, draws of the assumed constants), and the cause where a row is not reproduced.\n\
-         [docs/claims.md](../docs/claims.md) defines the verdicts; `pilotlab claims --paper {seed}` prints what each row was compared with.\n\n\
-         {}",
-        rows(report, Some(seed))
-    )
+    FILES.into_iter().map(filled).collect()
 }
 
 fn text_of(path: &Path) -> anyhow::Result<String> {
