@@ -27,7 +27,7 @@ use crate::stale;
 
 const EXAMPLES: &str = "\
 Examples:
-  pilotlab check results                1 % of the runs of all results again, numbers compared exactly
+  pilotlab check results                1 % of the runs of all results again, compared exactly
   pilotlab check results --share 5% --seed 7 --at-most 10min
   pilotlab check sentinels              short runs, pinned in papers/sentinels.toml
   pilotlab check sentinels --bless      record the current values after an intended change
