@@ -11,7 +11,7 @@
 //! # The algorithm
 //! - Two policies: each other policy of the experiment with the metric replaces either.
 //! - Two settings (points that differ in some keys): each other point that differs from one of them in a single one of these keys replaces
-//!   it, and each other policy replaces both.
+//!   it, and each other policy replaces both (not of a comparison).
 //! - A comparison: its sides are replaced in the same way. Formulas are not replaced.
 //! - A bound: the trivial value if known; otherwise each other policy, and each other value of a fixed key.
 //!

@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::check::selections;
 use super::claim::Printed;
 use super::lab::{Assessment, Lab};
+use super::map::Map;
 use super::perturb::assess;
 use super::verdict::Verdict;
 
@@ -66,14 +67,15 @@ impl fmt::Display for Strongest {
 /// Every result that has draws; `draws` are those of each experiment. A row over experiments of several machines has no influential constant.
 #[must_use]
 pub fn spreads(lab: &Lab<'_>, draws: &BTreeMap<String, Draws>) -> Vec<Spread> {
-    let none = Draws::new();
-    let of_row = |id: &str| {
-        let selections = lab.map.rows.get(id).map(|row| selections(&row.check)).unwrap_or_default();
-        let mut machines = selections.iter().map(|of| draws.get(&of.experiment));
-        let first = machines.next().flatten();
-        first.filter(|first| machines.all(|other| other == Some(first))).unwrap_or(&none)
-    };
-    drawn(lab).into_iter().filter_map(|(id, drawn)| spread(&drawn, of_row(&id))).collect()
+    drawn(lab).into_iter().filter_map(|(id, drawn)| spread(&drawn, &draws_of_row(lab.map, draws, &id))).collect()
+}
+
+/// The draws of a row's machine; none if its experiments are of several.
+fn draws_of_row(map: &Map, draws: &BTreeMap<String, Draws>, id: &str) -> Draws {
+    let selections = map.rows.get(id).map(|row| selections(&row.check)).unwrap_or_default();
+    let mut machines = selections.iter().map(|of| draws.get(&of.experiment));
+    let first = machines.next().flatten();
+    first.filter(|first| machines.all(|other| other == Some(first))).cloned().unwrap_or_default()
 }
 
 /// Each row in each draw, by id.
@@ -166,11 +168,22 @@ mod tests {
             parameter: &|_, _| None,
             constants: None,
         };
-        let spread = spreads(&lab, &BTreeMap::from([("e".to_owned(), draws)])).pop().unwrap();
+        let spread = spreads(&lab, &BTreeMap::from([("e".to_owned(), draws.clone())])).pop().unwrap();
         assert_eq!((spread.draws, spread.low, spread.high), (20, Some(30.0), Some(49.0)));
         assert_eq!(spread.reproduced, 7.0 / 20.0); // 37 to 43
         let most = spread.most.unwrap();
         assert!(most.constant == "cause" && most.correlation < -0.9 && !most.by_chance, "{most}");
+        let two =
+            "[[row]]\nid='a'\nexperiment='e'\nmetric='w'\nholds=['p < q']\nterms={q={experiment='f', policy='p'}}\n";
+        let two = map::parse(&[("map".to_owned(), two.to_owned())]).unwrap();
+        let of_two = |other: &Draws| {
+            let machines = [("e".to_owned(), draws.clone()), ("f".to_owned(), other.clone())];
+            draws_of_row(&two, &BTreeMap::from(machines), "a").len()
+        };
+        let mut other = draws.clone();
+        assert_eq!(of_two(&other), 20, "of one machine");
+        other.get_mut("lhs:3").unwrap().insert("cause".to_owned(), 7.0);
+        assert_eq!(of_two(&other), 0, "of two machines");
     }
 
     #[test]

@@ -5,16 +5,6 @@
 mod demo;
 mod inert;
 mod tables;
-/// The text of a file of the project; experiments with their includes.
-fn project_file(path: &Path) -> Option<String> {
-    let is_experiment = path.extension().is_some_and(|ending| ending == "toml")
-        && path.components().any(|part| folders::EXPERIMENTS.iter().any(|folder| part.as_os_str() == *folder));
-    if is_experiment {
-        return Some(include::load(path).ok()?.table.to_string());
-    }
-    std::fs::read_to_string(path).ok()
-}
-
 #[cfg(test)]
 mod tests;
 mod text;
@@ -265,8 +255,9 @@ impl Files {
                 continue;
             }
             let reason = lab_stale::reason(&cells, &stale::current_cells(&about, &cells, &root));
-            if let Some(of_machine) = lab_stale::draws(&about, &cells, &root) {
-                draws.insert(about.experiment.clone(), of_machine);
+            if reason.is_none() {
+                let of_experiment: &mut Draws = draws.entry(about.experiment.clone()).or_default();
+                of_experiment.extend(lab_stale::draws(&about, &cells, &root));
             }
             let remedy = || stale::remedy(&about, &cells, &path, &root);
             stale.extend(reason.map(|reason| format!("{}: {reason}: {}", path.display(), remedy())));
@@ -298,6 +289,16 @@ impl Files {
             constants,
         })
     }
+}
+
+/// The text of a file of the project; experiments with their includes.
+fn project_file(path: &Path) -> Option<String> {
+    let is_experiment = path.extension().is_some_and(|ending| ending == "toml")
+        && path.components().any(|part| folders::EXPERIMENTS.iter().any(|folder| part.as_os_str() == *folder));
+    if is_experiment {
+        return Some(include::load(path).ok()?.table.to_string());
+    }
+    std::fs::read_to_string(path).ok()
 }
 
 /// Readings, each with the rows whose results were known when it was chosen.

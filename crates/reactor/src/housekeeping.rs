@@ -9,9 +9,10 @@
 //!
 //! What may block has another thread, so that one sensor or file that hangs delays no reading of a policy that limits power.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 
@@ -45,6 +46,7 @@ impl Waker {
     /// Wakes the task: a system call for the first wake-up after its last call, none for others.
     pub fn wake(&self) {
         if !self.0.is_woken.swap(true, AcqRel) {
+            fence(SeqCst); // with that of `add`: this sees the thread, or the thread sees the wake-up
             self.0.wake_ups.get().into_iter().for_each(|wake_ups| wake_thread(wake_ups));
         }
     }
@@ -85,7 +87,12 @@ impl Entry {
         self.waker.0.is_woken.swap(false, AcqRel); // before the call, so that a wake-up in it leads to another
         self.next = catch_unwind(AssertUnwindSafe(|| (self.call)(now_ns))).ok();
         if self.next.is_none() {
-            eprintln!("pilotlight: task {} panicked (see above) and is not called again; please report it", self.name);
+            let name = self.name;
+            // not eprintln!, which panics if nobody reads
+            let _ = writeln!(
+                io::stderr(),
+                "pilotlight: task {name} panicked (see above) and is not called again; please report it"
+            );
         }
     }
 }
@@ -159,6 +166,7 @@ impl Housekeeping {
     pub fn add(&self, name: &'static str, waker: &Waker, call: impl FnMut(u64) -> Next + Send + 'static) -> Task {
         let is_new = waker.0.wake_ups.set(Arc::clone(&self.shared.wake_ups)).is_ok();
         debug_assert!(is_new, "a waker of two tasks");
+        fence(SeqCst); // see `wake`
         let entry = Entry { name, call: Box::new(call), waker: waker.clone(), next: Some(Next::Woken) };
         self.shared.tasks().0.push(entry);
         wake_thread(&self.shared.wake_ups);

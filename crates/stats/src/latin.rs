@@ -144,7 +144,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_part_of_every_range_is_drawn_once(seed: u64, draws in 1_usize..60) {
-            let ranges = [range(-3.0, 5.0, Scale::Linear), range(0.01, 100.0, Scale::Log)];
+            let ranges = [range(-3.0, 5.0, Scale::Linear), named("another", 0.01, 100.0, Scale::Log)];
             let points = hypercube(&ranges, draws, seed).unwrap();
             let shares: [fn(f64) -> f64; 2] = [|x| (x + 3.0) / 8.0, |x| (x / 0.01).log10() / 4.0];
             for (column, share) in shares.into_iter().enumerate() {

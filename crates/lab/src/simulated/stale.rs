@@ -85,17 +85,21 @@ pub fn variants_of<'n>(bench: &Bench, names: impl Iterator<Item = &'n str>) -> V
     variant::variants(&bench.machine.calibration, &choice).unwrap_or_default()
 }
 
-/// The constants of the random draws in results, by variant; `None` if there are none or the experiment is unknown.
+/// The constants of the random draws in results, by variant; none if there are none or the experiment is unknown.
 #[must_use]
 pub fn draws(
     about: &About,
     there: &BTreeMap<Cell, Fingerprint>,
     home: &Path,
-) -> Option<BTreeMap<String, BTreeMap<String, f64>>> {
+) -> BTreeMap<String, BTreeMap<String, f64>> {
     let draws = choice_of(there.keys().map(|cell| cell.variant.as_str())).0.draws;
-    let bench = asked_again(about, home).ok().flatten().filter(|_| draws > 0)?;
-    let variants = variant::variants(&bench.machine.calibration, &Choice { draws, ..Choice::default() }).ok()?;
-    Some(variant::drawn_constants(&variants))
+    if draws == 0 {
+        return BTreeMap::new();
+    }
+    let bench = asked_again(about, home).ok().flatten();
+    let choice = Choice { draws, ..Choice::default() };
+    let variants = bench.and_then(|bench| variant::variants(&bench.machine.calibration, &choice).ok());
+    variant::drawn_constants(&variants.unwrap_or_default())
 }
 
 /// The current cells of the experiment of results, including variants in the results.

@@ -14,7 +14,7 @@ use super::Shared;
 /// Minimum interval of log lines, in nanoseconds.
 const INTERVAL_NS: u64 = 10_000_000_000;
 
-/// Adds the task. Dropping it logs the remaining failures.
+/// Adds the task. A stopping server logs the remaining failures itself, while it still has its namespaces.
 pub(super) fn start(shared: &Arc<Shared>, housekeeping: &Housekeeping) -> Task {
     let theirs = Arc::clone(shared);
     housekeeping.add("failures", &shared.failed, move |now_ns| {
@@ -23,7 +23,8 @@ pub(super) fn start(shared: &Arc<Shared>, housekeeping: &Housekeeping) -> Task {
     })
 }
 
-fn log(shared: &Shared) {
+/// Logs the failures since the last call.
+pub(super) fn log(shared: &Shared) {
     for (nqn, nsid, failures) in shared.failures() {
         for new in failures.take_new() {
             let FailureCount { status, cause, commands } = new.count;

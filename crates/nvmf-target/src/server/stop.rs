@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use pilotlight_storage::{Backend, Completion, Op, Request, Submitted};
 
-use super::{DrainError, Leftover, Server, Shared};
+use super::{DrainError, Leftover, Server, Shared, failure_log};
 use crate::thread::message::Message;
 
 /// Minimum time for ending the reactors, for the flush, and for closing: longer operations on an idle machine are stuck.
@@ -202,6 +202,7 @@ fn flush(backend: &dyn Backend, until: Instant) -> Result<(), Unflushed> {
 /// Drops the server on a thread, which is abandoned at `until`. Abandoned connections keep the shared state, so the
 /// namespaces are removed from it first.
 fn close(server: Server, until: Instant) {
+    failure_log::log(&server.shared);
     let body = move || {
         let subsystems = std::mem::take(&mut server.shared.state().subsystems);
         drop(subsystems);
