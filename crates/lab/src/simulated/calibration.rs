@@ -56,6 +56,9 @@ pub struct Constant {
     /// Distribution of draws over the range.
     #[serde(default)]
     pub scale: Scale,
+    /// Key of a constant whose value this one has in every variant, in place of a range.
+    #[serde(default)]
+    pub equal_to: Option<String>,
     /// Source of value and range.
     pub source: String,
     /// Claims and files it was fitted on.
@@ -89,6 +92,9 @@ pub struct Family {
     pub set: Table,
 }
 
+/// States of cores, from the deepest, as keys of their power.
+pub(crate) const STATES: [&str; 4] = ["deep", "shallow", "slow", "poll"];
+
 /// A calibration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum CalibrationError {
@@ -109,6 +115,11 @@ pub enum CalibrationError {
         /// The key.
         key: String,
     },
+    /// A constant that has not the value of another.
+    #[error(
+        "calibration: {0}: equal_to names a constant of the same value with a range of its own, and takes the place of low and high"
+    )]
+    EqualTo(String),
     /// An unknown constant.
     #[error("calibration: there is no numeric constant {0}")]
     Unknown(String),
@@ -131,6 +142,13 @@ impl Calibration {
                 return Err(CalibrationError::Twice(constant.key.clone()));
             }
             constant.check()?;
+            if let Some(other) = &constant.equal_to {
+                let other = self.constant(other);
+                let is_equal = other.is_some_and(|other| other.equal_to.is_none() && other.value == constant.value);
+                if !is_equal || constant.low.is_some() {
+                    return Err(CalibrationError::EqualTo(constant.key.clone()));
+                }
+            }
         }
         for family in &self.families {
             if let Some((key, _)) = family.set.iter().find(|(key, _)| self.constant(key).is_none()) {
@@ -174,9 +192,39 @@ impl Calibration {
         fits
     }
 
-    /// Numeric constants.
+    /// Numeric constants that do not have the value of another one.
     pub fn numbers(&self) -> impl Iterator<Item = &Constant> {
-        self.constants.iter().filter(|constant| constant.is_number())
+        self.constants.iter().filter(|constant| constant.is_number() && constant.equal_to.is_none())
+    }
+
+    /// Changes with those of constants that have the value of a changed one, and with no deeper state of cores above the power of a lighter one: the
+    /// lighter one gets the power of the deeper.
+    #[must_use]
+    pub fn consistent(&self, mut changes: Vec<(String, Value)>) -> Vec<(String, Value)> {
+        let equal = self.constants.iter().filter_map(|constant| {
+            let (_, value) = changes.iter().find(|(key, _)| Some(key) == constant.equal_to.as_ref())?;
+            Some((constant.key.clone(), value.clone()))
+        });
+        let equal: Vec<_> = equal.collect();
+        changes.extend(equal);
+        for component in ["cpu_uw", "others_uw"] {
+            let mut deeper: Option<Value> = None;
+            for state in STATES {
+                let key = format!("power.{component}.{state}");
+                let Some(constant) = self.constant(&key) else { continue };
+                let at = changes.iter().position(|(changed, _)| *changed == key);
+                let value = at.map_or(&constant.value, |at| &changes[at].1).clone();
+                let raised = deeper.filter(|deeper| number(deeper) > number(&value));
+                if let Some(raised) = &raised {
+                    match at {
+                        Some(at) => changes[at].1 = raised.clone(),
+                        None => changes.push((key, raised.clone())),
+                    }
+                }
+                deeper = Some(raised.unwrap_or(value));
+            }
+        }
+        changes
     }
 
     /// `draws` sets of values for all constants with a range (Latin hypercube).

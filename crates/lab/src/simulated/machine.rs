@@ -9,7 +9,7 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use toml::{Table, Value};
 
-use pilotlight_sim::machine::Machine;
+use pilotlight_sim::machine::{ByState, Machine};
 use pilotlight_sim::ssd::SsdModelError;
 
 use crate::simulated::calibration::{Calibration, CalibrationError};
@@ -119,6 +119,11 @@ pub enum MachineError {
         "the profile has no key calibration: it names the file of free constants, such as profiles/calibration/NAME.toml"
     )]
     NoCalibration,
+    /// A deeper state of cores draws more than a lighter one.
+    #[error(
+        "machine.power.{0}: deep <= shallow <= slow <= poll does not hold: a deeper state draws no more than a lighter one"
+    )]
+    States(&'static str),
     /// A change of a key in neither file.
     #[error("machine.{0}: neither profile nor calibration has this key")]
     Unknown(String),
@@ -185,9 +190,16 @@ impl MachineFiles {
     /// The machine with these overrides.
     ///
     /// # Errors
-    /// If a key is duplicate or missing, a value has another type, or an override is unknown.
+    /// If a key is duplicate or missing, a value has another type, an override is unknown, or a deeper state draws more than a lighter one.
     pub fn machine(&self, changes: &[(String, Value)]) -> Result<Machine, MachineError> {
-        Ok(read::table(self.merged(changes)?, "profile and calibration together")?)
+        let machine: Machine = read::table(self.merged(changes)?, "profile and calibration together")?;
+        let power = &machine.power;
+        let rises = |of: ByState| of.deep <= of.shallow && of.shallow <= of.slow && of.slow <= of.poll;
+        let components = [("cpu_uw", power.cpu_uw), ("others_uw", power.others_uw)];
+        match components.into_iter().find(|(_, by_state)| !rises(*by_state)) {
+            Some((component, _)) => Err(MachineError::States(component)),
+            None => Ok(machine),
+        }
     }
 
     /// Both files as one table, with these overrides.

@@ -102,7 +102,7 @@ fn without(calibration: &Calibration, figure: &str, keys: &[String]) -> Option<V
     let fitted = keys.iter().filter_map(|key| calibration.constant(key));
     let back = fitted.filter_map(|constant| Some((constant, constant.middle()?)));
     let moved = back.filter(|(constant, middle)| *middle != constant.value);
-    let changes: Vec<_> = moved.map(|(constant, middle)| (constant.key.clone(), middle)).collect();
+    let changes = calibration.consistent(moved.map(|(constant, middle)| (constant.key.clone(), middle)).collect());
     (!changes.is_empty()).then(|| Variant { name: format!("{WITHOUT}{figure}"), changes })
 }
 
@@ -147,7 +147,7 @@ fn perturbed(calibration: &Calibration, percent: u32) -> Result<Vec<Variant>, Ca
         for signed in [percent as i32, -(percent as i32)] {
             let value = calibration.moved(&constant.key, signed)?;
             let name = format!("perturb:{}:{signed:+}", constant.key);
-            all.push(Variant { name, changes: vec![(constant.key.clone(), value)] });
+            all.push(Variant { name, changes: calibration.consistent(vec![(constant.key.clone(), value)]) });
         }
     }
     Ok(all)
@@ -155,7 +155,8 @@ fn perturbed(calibration: &Calibration, percent: u32) -> Result<Vec<Variant>, Ca
 
 fn drawn(calibration: &Calibration, draws: usize) -> Result<Vec<Variant>, CalibrationError> {
     let sets = calibration.hypercube(draws, SEED)?;
-    let named = |(at, changes)| Variant { name: format!("lhs:{}/{draws}", at + 1), changes };
+    let named =
+        |(at, changes)| Variant { name: format!("lhs:{}/{draws}", at + 1), changes: calibration.consistent(changes) };
     Ok(sets.into_iter().enumerate().map(named).collect())
 }
 

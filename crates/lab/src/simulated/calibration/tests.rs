@@ -1,6 +1,7 @@
 //! The committed calibrations, and invalid ones.
 
 use super::*;
+use crate::simulated::variant;
 
 const COMMITTED: &str = include_str!("../../../../../profiles/calibration/sandman-epyc-9454p.toml");
 
@@ -88,4 +89,39 @@ fn errors_name_the_constant() {
     assert!(message(&constant("a.b", "value = 1\nlows = 2")).contains("lows"));
     let family = constant("a.b", "value = 1") + "[[family]]\nname = 'f'\nset = { 'a.c' = 2 }\n";
     assert!(message(&family).contains("family f sets a.c"));
+}
+
+#[test]
+fn variants_of_every_server_keep_the_order_of_states() {
+    let home = concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles");
+    for name in ["sandman-epyc-9454p", "pass-sys-111c-nr", "pacer-dorado-6000"] {
+        let file = |folder: &str| std::fs::read_to_string(format!("{home}/{folder}{name}.toml")).unwrap();
+        let files = crate::simulated::machine::MachineFiles::parse(&file(""), &file("calibration/")).unwrap();
+        let choice = variant::Choice { family: true, perturb: Some(20), draws: 100, ..variant::Choice::default() };
+        for variant in variant::variants(&files.calibration, &choice).unwrap() {
+            let machine =
+                files.machine(&variant.changes).unwrap_or_else(|error| panic!("{name}, {}: {error}", variant.name));
+            let (cpu, uncore) = (machine.power.cpu_uw, machine.power.uncore_uw.unwrap_or(0));
+            assert!(cpu.poll - cpu.shallow >= uncore, "{name}, {}: {cpu:?}", variant.name);
+            let others = machine.power.others_uw;
+            assert!(name != "pacer-dorado-6000" || others.deep == others.poll, "{}: {others:?}", variant.name);
+        }
+        let deeper = [("power.cpu_uw.deep".to_owned(), Value::Integer(900_000_000))];
+        let said = files.machine(&deeper).unwrap_err().to_string();
+        assert!(said.starts_with("machine.power.cpu_uw: deep <= shallow"), "{said}");
+    }
+}
+
+#[test]
+fn an_equal_constant_has_no_range_and_the_value_of_the_other() {
+    let both = |rest: &str| Calibration::parse(&(constant("a", "value = 5\nlow = 1\nhigh = 9") + &constant("b", rest)));
+    let calibration = both("value = 5\nequal_to = 'a'").unwrap();
+    assert_eq!(calibration.numbers().count(), 1);
+    let changes = calibration.consistent(vec![("a".to_owned(), Value::Integer(7))]);
+    assert_eq!(changes, ["a", "b"].map(|key| (key.to_owned(), Value::Integer(7))));
+    for wrong in
+        ["value = 6\nequal_to = 'a'", "value = 5\nequal_to = 'c'", "value = 5\nlow = 1\nhigh = 9\nequal_to = 'a'"]
+    {
+        assert!(both(wrong).unwrap_err().to_string().starts_with("calibration: b: equal_to"), "{wrong}");
+    }
 }
