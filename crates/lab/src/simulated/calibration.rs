@@ -93,7 +93,7 @@ pub struct Family {
 }
 
 /// States of cores, from the deepest, as keys of their power.
-pub(crate) const STATES: [&str; 4] = ["deep", "shallow", "slow", "poll"];
+const STATES: [&str; 4] = ["deep", "shallow", "slow", "poll"];
 
 /// A calibration is invalid.
 #[derive(Debug, thiserror::Error)]

@@ -12,7 +12,7 @@ use super::*;
 
 const TASKS: usize = 4;
 const TIMES: u64 = 60;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 /// One call: the task that it wakes, if any, and when it wants to be called next, relative to its time.
 type Step = (Option<usize>, Option<u64>, bool);
@@ -110,11 +110,11 @@ fn no_wake_up_is_lost_and_each_leads_to_a_later_call() {
     let waker = Waker::default();
     waker.wake(); // before it is added
     let (_task, calls) = reporting(&housekeeping, &waker);
-    assert!(calls.recv_timeout(PATIENCE).is_ok());
+    assert!(calls.recv_timeout(TIME_LIMIT).is_ok());
     for _ in 0..5_000 {
         let before_ns = clock::now_ns();
         waker.wake();
-        assert!(calls.recv_timeout(PATIENCE).unwrap() >= before_ns);
+        assert!(calls.recv_timeout(TIME_LIMIT).unwrap() >= before_ns);
     }
 }
 
@@ -128,7 +128,7 @@ fn a_task_is_called_at_its_time_without_a_wake_up() {
         Next::At(due_ns)
     });
     waker.wake();
-    let times: Vec<(u64, u64)> = (0..5).map(|_| calls.recv_timeout(PATIENCE).unwrap()).collect();
+    let times: Vec<(u64, u64)> = (0..5).map(|_| calls.recv_timeout(TIME_LIMIT).unwrap()).collect();
     assert!(times.windows(2).all(|pair| pair[1].0 >= pair[0].1), "{times:?}");
 }
 
@@ -147,7 +147,7 @@ fn a_panic_ends_one_task_and_the_thread_stops_while_it_waits() {
     for _ in 0..2 {
         bad.wake();
         good.wake();
-        assert!(calls.recv_timeout(PATIENCE).is_ok());
+        assert!(calls.recv_timeout(TIME_LIMIT).is_ok());
     }
     drop(failing);
     assert_eq!((panics.iter().count(), Arc::strong_count(&held)), (1, 1), "called once, and released");
@@ -164,7 +164,7 @@ fn a_task_that_rests_is_called_at_its_end_if_it_was_woken() {
             Next::NotBefore(u64::MAX)
         });
         waker.wake();
-        calls.recv_timeout(PATIENCE).unwrap();
+        calls.recv_timeout(TIME_LIMIT).unwrap();
         (1..wake_ups).for_each(|_| waker.wake());
         drop(task);
         assert_eq!(calls.iter().count(), wake_ups - 1);
@@ -184,7 +184,7 @@ fn dropping_a_task_waits_for_its_call() {
         Next::Woken
     });
     waker.wake();
-    entries.recv_timeout(PATIENCE).unwrap();
+    entries.recv_timeout(TIME_LIMIT).unwrap();
     std::thread::scope(|scope| {
         let dropping = scope.spawn(|| {
             drop(task);
