@@ -49,7 +49,7 @@ use tasks::Tasks;
 use crate::accounting::ThreadAccounting;
 use crate::config::Security;
 use crate::latency::Sampler;
-use crate::latency_batch::{Clock, LatencyBatch};
+use crate::latency::batch::{Clock, LatencyBatch};
 use crate::namespaces::NamespaceChange;
 use crate::namespaces::Namespaces;
 use crate::shared::Shared;

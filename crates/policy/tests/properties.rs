@@ -30,7 +30,8 @@ const WINDOW: (&str, &str) = ("window", "250us");
 const FEW: (&str, &str) = ("min_requests", "4");
 const STABLE: (&str, &str) = ("unstable_threshold", "90%");
 
-/// Every policy; `sandman` with different guards and as in the steps of Figure 11.
+/// Every policy; `sandman` with different guards and as in the steps of Figure 11. New
+/// ones go to the end: `GATHERING` and `PAIRING` are ranges of it.
 const POLICIES: &[(&str, Settings)] = &[
     ("static", &[]),
     ("interrupt", &[]),

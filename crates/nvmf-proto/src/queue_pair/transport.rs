@@ -2,7 +2,8 @@
 //!
 //! The queue pair owns its transport and calls it; the transport delivers commands and data
 //! ([`QueuePair::on_command`](super::QueuePair::on_command), [`QueuePair::on_data`](super::QueuePair::on_data)). It handles
-//! command identifiers and lengths but does not interpret commands. TCP fetches data with R2Ts; RDMA would read the host's
+//! command identifiers and lengths but does not interpret commands. `tcp/transport.rs` implements it, and, without PDUs,
+//! `Recorder` in `nvmf-target/src/queue_pair_tests.rs`. TCP fetches data with R2Ts; RDMA would read the host's
 //! memory.
 
 use pilotlight_nvme::Cqe;

@@ -11,7 +11,7 @@ use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::latency_batch::Clock;
+use crate::latency::batch::Clock;
 use crate::server::listener::Listener;
 use crate::thread::acks::Acks;
 use crate::thread::message::Message;
