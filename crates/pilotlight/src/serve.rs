@@ -68,7 +68,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<Exit> {
     loaded.print_warnings();
     let _limit = loaded.operation.user.clone().map(|user| files::as_user(Some(user)));
     if args.check {
-        let findings = preflight::look(&loaded.config, &loaded.operation);
+        let findings = preflight::find_problems(&loaded.config, &loaded.operation);
         console::eprint(loaded.render(&findings, log::colour()));
         if findings.iter().any(Problem::is_error) {
             return Ok(Exit::Refused);
@@ -122,7 +122,7 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
 
 /// How a server is started: with the budget in force and with manual settings.
 fn with_overrides(read: &Operation) -> (Operation, GoalOverrides) {
-    let (configured, now_s) = (Configured::of(read), budget::now_s());
+    let (configured, now_s) = (Configured::from_operation(read), budget::now_s());
     let overrides = Store::at(read.state_file.clone()).load(&configured, now_s);
     let goals = configured.goals(&overrides, now_s);
     let priorities = configured.priorities(&overrides);

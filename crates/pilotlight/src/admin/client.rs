@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_printed_with_its_field_and_help() {
-        let refusal = Refusal::of("nsid", "0 is none").help("use 1 to 1024");
+        let refusal = Refusal::for_field("nsid", "0 is none").help("use 1 to 1024");
         assert_eq!(ClientError::Refused(refusal).to_string(), "nsid: 0 is none\n  = use 1 to 1024");
         assert_eq!(ClientError::Refused(Refusal::new("no")).to_string(), "no");
     }

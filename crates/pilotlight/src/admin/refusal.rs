@@ -20,7 +20,7 @@ impl Refusal {
     }
 
     /// A refusal because of a field.
-    pub(crate) fn of(field: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn for_field(field: &str, message: impl Into<String>) -> Self {
         Self { field: Some(field.to_owned()), ..Self::new(message) }
     }
 

@@ -269,7 +269,7 @@ impl<'a> Target<'a> {
             (Some(_), None) if nqn.is_some() => Err(exclusive("nqn", "host")),
             (Some(host), None) => Ok(Self::Host(host)),
             (None, Some(nsid)) => Ok(Self::Namespace { nqn, nsid }),
-            (None, None) => Err(Refusal::of("nsid", "missing field `nsid` (or `host`)")),
+            (None, None) => Err(Refusal::for_field("nsid", "missing field `nsid` (or `host`)")),
         }
     }
 }
@@ -294,7 +294,7 @@ impl GoalsRequest {
 
     fn check(&self) -> Result<(), Refusal> {
         match (&self.budget, &self.tolerance) {
-            (None, None) => Err(Refusal::of("budget", "missing field `budget` or `tolerance`")),
+            (None, None) => Err(Refusal::for_field("budget", "missing field `budget` or `tolerance`")),
             (None, _) if self.duration.is_some() => Err(needs("for", "budget")),
             (None, _) if self.domain.is_some() => Err(needs("domain", "budget")),
             (_, None) if self.nsid.is_some() => Err(needs("nsid", "tolerance")),
@@ -316,15 +316,15 @@ impl NamespaceShow {
 }
 
 fn exclusive(field: &str, other: &str) -> Refusal {
-    Refusal::of(field, format!("`{field}` cannot be used together with `{other}`"))
+    Refusal::for_field(field, format!("`{field}` cannot be used together with `{other}`"))
 }
 
 fn needs(field: &str, other: &str) -> Refusal {
-    Refusal::of(field, format!("`{field}` needs `{other}`"))
+    Refusal::for_field(field, format!("`{field}` needs `{other}`"))
 }
 
 fn has_hosts(hosts: &[String]) -> Result<(), Refusal> {
-    if hosts.is_empty() { Err(Refusal::of("hosts", "no host is named")) } else { Ok(()) }
+    if hosts.is_empty() { Err(Refusal::for_field("hosts", "no host is named")) } else { Ok(()) }
 }
 
 impl Request {
@@ -352,7 +352,7 @@ impl Request {
         };
         check_version(&fields.remove("version").ok_or_else(|| missing("version"))?)?;
         let command = serde_json::from_value(fields.remove("command").ok_or_else(|| missing("command"))?);
-        let command: String = command.map_err(|error| Refusal::of("command", error.to_string()))?;
+        let command: String = command.map_err(|error| Refusal::for_field("command", error.to_string()))?;
         let tagged = Value::Object(Map::from_iter([(command, Value::Object(fields))]));
         let request: Self = serde_path_to_error::deserialize(tagged).map_err(|error| refusal(&error))?;
         request.check()?;
@@ -392,25 +392,25 @@ fn check_version(version: &Value) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("this server has protocol version {VERSION}, not {version}");
-    Err(Refusal::of("version", message).help("use the `pilotlight` of the server's own version"))
+    Err(Refusal::for_field("version", message).help("use the `pilotlight` of the server's own version"))
 }
 
 fn missing(field: &str) -> Refusal {
-    Refusal::of(field, format!("missing field `{field}`"))
+    Refusal::for_field(field, format!("missing field `{field}`"))
 }
 
 /// serde has the place of a wrong value in the path. A missing or unknown field has only the path of the object: its name is in the message.
 fn refusal(error: &serde_path_to_error::Error<serde_json::Error>) -> Refusal {
     let message = error.inner().to_string();
     if message.starts_with("unknown variant") && error.path().iter().count() < 2 {
-        return Refusal::of("command", message.replacen("unknown variant", "unknown command", 1));
+        return Refusal::for_field("command", message.replacen("unknown variant", "unknown command", 1));
     }
     let path = error.path().to_string();
     let in_path = path.split_once('.').map(|(_command, field)| field);
     let in_message =
         || message.strip_prefix("missing field `").or(message.strip_prefix("unknown field `"))?.split('`').next();
     match in_path.or_else(in_message) {
-        Some(field) => Refusal::of(field, &message),
+        Some(field) => Refusal::for_field(field, &message),
         None => Refusal::new(&message),
     }
 }

@@ -82,7 +82,7 @@ mod tests {
         let line = to_line(Ok(vec![1, 2]));
         assert_eq!(line, r#"{"version":1,"ok":[1,2]}"#);
         assert_eq!(parse::<Vec<u32>>(&line), Ok(Ok(vec![1, 2])));
-        let refusal = Refusal::of("nsid", "no").help("yes");
+        let refusal = Refusal::for_field("nsid", "no").help("yes");
         let line = to_line::<()>(Err(refusal.clone()));
         assert_eq!(line, r#"{"version":1,"error":{"field":"nsid","message":"no","help":["yes"]}}"#);
         assert_eq!(parse::<Vec<u32>>(&line), Ok(Err(refusal)));
@@ -95,8 +95,8 @@ mod tests {
         let line = to_line(Ok(serde_json::json!({ "list": [hostile], hostile: [{ "name": hostile }], "n": 1.5 })));
         let expected = serde_json::json!({ "list": [harmless], harmless: [{ "name": harmless }], "n": 1.5 });
         assert_eq!(parse::<Value>(&line), Ok(Ok(expected)));
-        let line = to_line::<()>(Err(Refusal::of(hostile, format!("{hostile}\n")).help(hostile)));
-        let refusal = Refusal::of(harmless, format!("{harmless}\n")).help(harmless);
+        let line = to_line::<()>(Err(Refusal::for_field(hostile, format!("{hostile}\n")).help(hostile)));
+        let refusal = Refusal::for_field(harmless, format!("{harmless}\n")).help(harmless);
         assert_eq!(parse::<Value>(&line), Ok(Err(refusal)));
         let line = format!("{{\"version\":1,\"ok\":{}}}", serde_json::to_string(hostile).unwrap());
         assert!(!parse::<u32>(&line).unwrap_err().contains(char::is_control), "also where it has another form");

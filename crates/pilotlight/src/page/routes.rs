@@ -174,7 +174,7 @@ async fn change(State(Connection { app, peer }): State<Connection>, headers: Hea
         Ok(_) => {
             let what = "the page sets policy, goals, caps, priorities, minimums and background work: \
                         use the control socket for other commands";
-            return typed(JSON, to_line::<()>(Err(Refusal::of("command", what))));
+            return typed(JSON, to_line::<()>(Err(Refusal::for_field("command", what))));
         }
         Err(refusal) => return typed(JSON, to_line::<()>(Err(refusal))),
     }

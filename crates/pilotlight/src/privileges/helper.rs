@@ -82,7 +82,7 @@ impl<'a> Helper<'a> {
             machine: knobs::machine(
                 config,
                 &operation.reactors.cores,
-                &KnobAccess::of(operation),
+                &KnobAccess::from_operation(operation),
                 &Settings::default(),
             ),
             threads: PathBuf::from(format!("/proc/{}/task", server.as_raw_pid())),

@@ -21,7 +21,7 @@ pub(crate) fn machine(settings: &Settings) -> Option<Box<dyn Machine>> {
 
 /// The knobs that the helper has found.
 pub(super) fn find_knobs(loaded: &Loaded) -> impl FnOnce() -> Vec<Knob> {
-    let access = KnobAccess::of(&loaded.operation);
+    let access = KnobAccess::from_operation(&loaded.operation);
     move || found(&loaded.config, &loaded.operation.reactors.cores, &access)
 }
 

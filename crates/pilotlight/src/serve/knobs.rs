@@ -127,7 +127,7 @@ impl KnobAccess {
         Self { roots: Roots::default(), journals: changes::folder(), hotplug: Vec::new(), keeps_limits: false }
     }
 
-    pub(crate) fn of(operation: &Operation) -> Self {
+    pub(crate) fn from_operation(operation: &Operation) -> Self {
         let workers = operation.reactors.topology.workers();
         let hotplug = workers.filter(|_| operation.hotplug).collect();
         let roots = operation.roots.as_ref();
@@ -141,7 +141,7 @@ impl KnobAccess {
 }
 
 /// The knobs for the reactors on these CPUs. Nothing is written.
-pub(crate) fn look(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
+pub(crate) fn find(config: &ServerConfig, cores: &[Option<u32>], reach: &KnobAccess) -> Vec<Knob> {
     list(&reach.roots, &wanted_by(config, cores, reach))
 }
 
@@ -216,7 +216,7 @@ fn machine_in(
     settings: &Settings,
 ) -> Option<Box<dyn Machine>> {
     put_leftovers_back(roots, journal.parent()?);
-    let mut found = match find(roots, journal, wanted) {
+    let mut found = match find_and_log_missing(roots, journal, wanted) {
         Ok(found) => found,
         Err(error) => {
             warn!("nothing of this machine will be set: {error}");
@@ -242,7 +242,7 @@ fn actuate(machine: Box<dyn Machine>, cores: &[Option<u32>]) -> Option<Arc<dyn K
     }
 }
 
-fn find(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<Found, Error> {
+fn find_and_log_missing(roots: &Roots, journal: &Path, wanted: &Wanted) -> Result<Found, Error> {
     let (found, missing) = Found::find(roots, journal, wanted)?;
     missing.iter().for_each(|missing| debug!("{} cannot be set: {}", missing.what, missing.why));
     Ok(found)

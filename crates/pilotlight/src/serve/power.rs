@@ -257,7 +257,7 @@ impl Meter {
 
     fn read_until(mut self, stopped: &Receiver<()>, board: &ReadingBoard, mut publisher: Publisher) {
         let gives_watts = self.gives_watts();
-        let mut check = Check::of(&board.sources());
+        let mut check = Check::new(&board.sources());
         let mut live = Live::of(vec![self.sensor]);
         let mut witness = Live::of(self.witness.into_iter().collect());
         let mut fails = false;
@@ -284,7 +284,7 @@ impl Meter {
 }
 
 impl Check {
-    fn of(sources: &[Source]) -> Self {
+    fn new(sources: &[Source]) -> Self {
         let check = |source: &Source| Plausibility::new(source.window_ns, source.lag.ns());
         Self { of: sources.iter().map(check).collect(), until_logged: vec![0; sources.len()] }
     }

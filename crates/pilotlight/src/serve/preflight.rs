@@ -25,17 +25,17 @@ use crate::page::{token, unix_error};
 use crate::policies::{BudgetDomain, PolicyChoice};
 
 /// Problems of this machine with a configuration.
-pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
+pub(super) fn find_problems(config: &ServerConfig, operation: &Operation) -> Vec<Problem> {
     let mut problems: Vec<Problem> = config
         .all_listeners()
         .into_iter()
         .filter_map(|listener| address(listener, config.is_v6_only(listener)))
         .collect();
-    let (options, reach) = (options(operation), KnobAccess::of(operation));
+    let (options, reach) = (options(operation), KnobAccess::from_operation(operation));
     let sources = match power::open(&operation.sensor, &reach.roots) {
         Ok(Some(meter)) => meter.sources(),
         Ok(None) => {
-            if Configured::of(operation).has_budget() {
+            if Configured::from_operation(operation).has_budget() {
                 problems.push(Problem::of_machine(NO_SENSOR).help(NO_SENSOR_HELP));
             }
             Vec::new()
@@ -45,7 +45,7 @@ pub(super) fn look(config: &ServerConfig, operation: &Operation) -> Vec<Problem>
             Vec::new()
         }
     };
-    let knobs = knobs::look(config, &options.cores, &reach);
+    let knobs = knobs::find(config, &options.cores, &reach);
     let capabilities = Capabilities { knobs, sources, ..capabilities(&options) };
     let domain = budget::domain(operation.domain, &capabilities.sources);
     let choice = operation.policy.with_domain(domain, operation.domain.is_some());

@@ -109,7 +109,7 @@ fn apply_change(
         if find_namespace(&state.config, nqn, to.nsid).is_none() {
             return false; // it could not be moved there
         }
-        if let Some(shrink) = Shrink::of(state, nqn, to, *blocks) {
+        if let Some(shrink) = Shrink::find(state, nqn, to, *blocks) {
             if !may_shrink.iter().any(|(allowed, nsid)| (allowed, *nsid) == (nqn, to.nsid)) {
                 warn!("{}", shrink.refusal(nqn, to.nsid));
                 return false;
@@ -166,7 +166,7 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
 
 /// Requests the policy of the configuration if it differs from the one read before.
 fn apply_goals(state: &mut State, read: &Operation, server: &dyn Running) {
-    let configured = Configured { limit_uw: state.configured.limit_uw, ..Configured::of(read) };
+    let configured = Configured { limit_uw: state.configured.limit_uw, ..Configured::from_operation(read) };
     if configured == state.configured {
         if state.goal_overrides != GoalOverrides::default() {
             info!("goals are unchanged: they were set manually");

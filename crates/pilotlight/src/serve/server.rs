@@ -52,7 +52,7 @@ impl ClampedGoals {
 
 /// Opens the sensor of power, which can take privileges; `None` where there is none.
 pub(super) fn open_meter(operation: &Operation) -> anyhow::Result<Option<Meter>> {
-    let reach = KnobAccess::of(operation);
+    let reach = KnobAccess::from_operation(operation);
     let meter = power::open(&operation.sensor, &reach.roots).map_err(|why| anyhow!("the sensor of power: {why}"))?;
     if meter.is_none() {
         power::log_missing_sensor(&operation.sensor, &reach.roots);
@@ -74,7 +74,7 @@ pub(super) fn start(
     operation: &Operation,
     meter: Option<Meter>,
 ) -> anyhow::Result<(Box<dyn Running>, PolicyChoice)> {
-    let (cores, reach) = (&operation.reactors.cores, KnobAccess::of(operation));
+    let (cores, reach) = (&operation.reactors.cores, KnobAccess::from_operation(operation));
     let power = meter.map(|meter| meter.start(cores)).transpose().context("cannot start a thread for the sensor")?;
     let readings = power.as_ref().map(Power::readings);
     let settings = Settings::default();

@@ -76,7 +76,7 @@ impl State {
             policy_read: operation.policy.clone(),
             active_policy: operation.policy.clone(),
             candidates: vec![operation.policy.clone()],
-            configured: Configured::of(operation),
+            configured: Configured::from_operation(operation),
             caps_read: operation.caps.clone(),
             goal_overrides: GoalOverrides::default(),
             strict_before: None,

@@ -72,7 +72,7 @@ impl Admin {
         // a change needs a restart, and housekeeping must not wait for the state during a reload
         let idle = self.state().operation.energy_shares?;
         let housekeeping = self.server.housekeeping()?;
-        if let Some((counters, power)) = self.energy_look() {
+        if let Some((counters, power)) = self.energy_sources() {
             self.energy.lock().begin(&counters, &power);
         }
         let (admin, waker) = (Arc::clone(self), Waker::default());
@@ -84,7 +84,7 @@ impl Admin {
         Some(task)
     }
 
-    fn energy_look(&self) -> Option<(Arc<Counters>, PowerFacts)> {
+    fn energy_sources(&self) -> Option<(Arc<Counters>, PowerFacts)> {
         let power = self.server.power_facts()?;
         let threads = self.server.runtime_stats().threads;
         let counters = Counters {
@@ -95,7 +95,7 @@ impl Admin {
     }
 
     fn divide_energy(&self, idle: Idle) {
-        let Some((counters, power)) = self.energy_look() else { return };
+        let Some((counters, power)) = self.energy_sources() else { return };
         self.energy.lock().add(&counters, &power, self.server.floor_uw(BudgetDomain::Cpu), idle);
     }
 

@@ -180,17 +180,17 @@ impl Admin {
     fn plan(&self, state: &State, request: &GoalsRequest, now_s: u64) -> Result<Planned, Refusal> {
         let mut overrides = state.goal_overrides.clone();
         if let Some(text) = &request.budget {
-            let budget = parse_budget_request(text).map_err(|what| Refusal::of("budget", what))?;
+            let budget = parse_budget_request(text).map_err(|what| Refusal::for_field("budget", what))?;
             overrides.budget = budget_override(budget, request.duration.as_deref(), now_s)?;
             if budget == BudgetRequest::Default {
                 overrides.domain = None;
             }
         }
         if let Some(text) = &request.domain {
-            overrides.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::of("domain", what))?);
+            overrides.domain = Some(BudgetDomain::parse(text).map_err(|what| Refusal::for_field("domain", what))?);
         }
         if let Some(text) = &request.tolerance {
-            let bound = parse_tolerance(text).map_err(|what| Refusal::of("tolerance", what))?;
+            let bound = parse_tolerance(text).map_err(|what| Refusal::for_field("tolerance", what))?;
             let of = request.target().map(|target| find_target(state, target)).transpose()?.map(Named::from);
             overrides.tolerances.retain(|(set, _)| *set != of);
             overrides.tolerances.push((of, bound));
@@ -215,11 +215,11 @@ impl Admin {
     fn check_budget(&self, state: &State, planned: &Planned, strict: bool) -> Result<(), Refusal> {
         let sources = self.server.sources();
         if sources.is_empty() {
-            return Err(Refusal::of("budget", NO_SENSOR).help(NO_SENSOR_HELP));
+            return Err(Refusal::for_field("budget", NO_SENSOR).help(NO_SENSOR_HELP));
         }
         if !sources.iter().any(|source| budget::belongs(source, planned.domain)) {
             let what = format!("no sensor measures the domain {}", planned.domain.name());
-            return Err(Refusal::of("domain", what).help("`pilotlight status` shows what is measured"));
+            return Err(Refusal::for_field("domain", what).help("`pilotlight status` shows what is measured"));
         }
         if !strict {
             return Ok(());
@@ -229,7 +229,7 @@ impl Admin {
         match (floor_uw, planned.goals.budget_uw) {
             (Some(floor_uw), Some(budget_uw)) if budget_uw < floor_uw => {
                 let what = format!("{} is unreachable", format_budget(Some(budget_uw)));
-                Err(Refusal::of("budget", what).help(format!("the floor is {:.1} W", floor_uw as f64 / 1e6)))
+                Err(Refusal::for_field("budget", what).help(format!("the floor is {:.1} W", floor_uw as f64 / 1e6)))
             }
             _ => Ok(()),
         }
@@ -243,7 +243,7 @@ impl Admin {
 
     fn apply(&self, state: &mut State, planned: &Planned, request: &GoalsRequest, now_s: u64) -> Result<(), Refusal> {
         let before = std::mem::replace(&mut state.goal_overrides, planned.overrides.clone());
-        let mut refused = refresh(state, self.server.as_ref(), now_s).map_err(|why| Refusal::of("domain", why));
+        let mut refused = refresh(state, self.server.as_ref(), now_s).map_err(|why| Refusal::for_field("domain", why));
         if refused.is_ok() && request.strict && planned.goals.budget_uw.is_some() {
             refused = check_holder(&state.active_policy);
         }
@@ -351,12 +351,12 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
         return Ok(());
     }
     let what = format!("policy {} does not use a budget", policy.name);
-    Err(Refusal::of("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))))
+    Err(Refusal::for_field("budget", what).help(format!("policies that do: {}", users_of(Goal::Budget))))
 }
 
 /// The override for a requested budget; `None` for `default`.
 fn budget_override(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<BudgetOverride>, Refusal> {
-    let wrong = |what: String| Refusal::of("for", what);
+    let wrong = |what: String| Refusal::for_field("for", what);
     let time = time.map(parse_duration).transpose().map_err(wrong)?;
     if time.is_some_and(|time| time < Duration::from_secs(1)) {
         return Err(wrong("a budget holds for a second at least".to_owned()));

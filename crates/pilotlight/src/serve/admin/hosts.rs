@@ -96,7 +96,7 @@ impl Admin {
     pub(super) fn disconnect(&self, request: &DisconnectRequest) -> Result<EndedReport, Refusal> {
         let DisconnectRequest { host, nqn } = request;
         if !host.is_empty() {
-            nqn::check(host).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+            nqn::check(host).map_err(|what| Refusal::for_field("host", what).help(nqn::FORMS))?;
         }
         let draining = self.server.disconnect(host, nqn.as_deref()).map_err(|error| refusal(&error))?;
         Ok(ended_report(&draining.wait(Instant::now() + DRAIN)))
@@ -104,15 +104,14 @@ impl Admin {
 }
 
 fn with(nqn: &str, mut hosts: Vec<String>, host: &str, only: bool) -> Result<Vec<String>, Refusal> {
-    nqn::check(host).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+    nqn::check(host).map_err(|what| Refusal::for_field("host", what).help(nqn::FORMS))?;
     if only {
         return Ok(vec![host.to_owned()]);
     }
     if hosts.is_empty() {
         let what = format!("any host may connect to {nqn} already");
-        return Err(
-            Refusal::of("host", what).help("--only (\"only\": true) allows this host only, and disconnects all others")
-        );
+        return Err(Refusal::for_field("host", what)
+            .help("--only (\"only\": true) allows this host only, and disconnects all others"));
     }
     if !hosts.iter().any(|known| known == host) {
         hosts.push(host.to_owned());
@@ -126,12 +125,12 @@ fn without(nqn: &str, mut hosts: Vec<String>, host: &str, allow_any: bool) -> Re
             [] => "any host may connect to it: `pilotlight host add HOST --only` starts a list".to_owned(),
             hosts => format!("hosts that may: {}", hosts.join(", ")),
         };
-        return Err(Refusal::of("host", format!("{host} is not on the list of {nqn}")).help(there_are));
+        return Err(Refusal::for_field("host", format!("{host} is not on the list of {nqn}")).help(there_are));
     }
     hosts.retain(|known| known != host);
     if hosts.is_empty() && !allow_any {
         let what = format!("{host} is the last host on the list of {nqn}: without it any host could connect");
-        return Err(Refusal::of("host", what)
+        return Err(Refusal::for_field("host", what)
             .help("add another host first, or allow any host (--allow-any, \"allow_any\": true)"));
     }
     Ok(hosts)

@@ -156,7 +156,7 @@ impl Admin {
 
     /// Limits all budgets until a deadline, and afterwards.
     pub(super) fn set_limit(&self, request: &LimitRequest, by: &Author) -> Result<LimitReport, Refusal> {
-        let power = |field, text: &str| parse_power(text).map_err(|what| Refusal::of(field, what));
+        let power = |field, text: &str| parse_power(text).map_err(|what| Refusal::for_field(field, what));
         let (power_uw, then_uw) = (power("power", &request.power)?, power("then", &request.then)?);
         let setting = Setting { power_uw, until_ns: request.until_boottime_ns, then_uw };
         let set = self.change_limit(|held, timer| {
@@ -167,7 +167,7 @@ impl Admin {
                 ));
             }
             let set = held.limit.set(setting, now_ns);
-            set.map_err(|error| Refusal::of("until_boottime_ns", error.to_string()).help(CLOCK))?;
+            set.map_err(|error| Refusal::for_field("until_boottime_ns", error.to_string()).help(CLOCK))?;
             if let Err(error) = arm(timer, setting.until_ns) {
                 held.limit.end();
                 return Err(Refusal::new(format!("the timer of the deadline cannot be set: {error}")));
@@ -176,7 +176,7 @@ impl Admin {
             audit::log(by, &value(before_uw), &value(power_uw));
             Ok(())
         });
-        set.unwrap_or_else(|| Err(Refusal::of("until_boottime_ns", NO_FLOOR).help(FLOOR)))?;
+        set.unwrap_or_else(|| Err(Refusal::for_field("until_boottime_ns", NO_FLOOR).help(FLOOR)))?;
         Ok(self.limit_report().unwrap_or_default())
     }
 

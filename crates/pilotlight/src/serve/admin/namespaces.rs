@@ -58,7 +58,7 @@ impl Admin {
         };
         let free = || (1..=MAX_NSID).find(|&nsid| !used(nsid)).map(i64::from);
         let nsid = new.nsid.or_else(free).ok_or_else(|| {
-            Refusal::of("nsid", format!("{nqn} has {MAX_NSID} namespaces already")).help("remove one first")
+            Refusal::for_field("nsid", format!("{nqn} has {MAX_NSID} namespaces already")).help("remove one first")
         })?;
         let others = state.config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
         let (backend, block_size, uuid) = (new.backend.as_str(), new.block_size, new.uuid.as_deref());
@@ -110,7 +110,7 @@ impl Admin {
                     "the file or device holds {next}, less than the {now} that hosts see: the data beyond the new end would be lost"
                 ),
             };
-            return Err(Refusal::of("size", what).help("allow it to shrink (--shrink, or \"shrink\": true)"));
+            return Err(Refusal::for_field("size", what).help("allow it to shrink (--shrink, or \"shrink\": true)"));
         }
         let blocks = size.map(|size| size / u64::from(namespace.block_size));
         let blocks = self.server.resize_namespace(nqn, namespace.nsid, blocks).map_err(|error| refusal(&error))?;
@@ -172,12 +172,12 @@ fn visible_to(namespace: &NamespaceConfig, change: &Visibility) -> Result<Vec<St
         return Ok(Vec::new());
     };
     for host in named {
-        nqn::check(host).map_err(|what| Refusal::of("hosts", what).help(nqn::FORMS))?;
+        nqn::check(host).map_err(|what| Refusal::for_field("hosts", what).help(nqn::FORMS))?;
     }
     if known.is_empty() && !matches!(change, Visibility::Only(_)) {
         let what = format!("every host that may connect sees namespace {nsid}");
         let help = format!("name those that are to see it: `pilotlight namespace show {nsid} --host HOST --only`");
-        return Err(Refusal::of("hosts", what).help(help));
+        return Err(Refusal::for_field("hosts", what).help(help));
     }
     let mut hosts: Vec<String> = match change {
         Visibility::Remove(_) => known.iter().filter(|host| !named.contains(host)).cloned().collect(),
@@ -196,7 +196,7 @@ fn visible_to(namespace: &NamespaceConfig, change: &Visibility) -> Result<Vec<St
         let help = format!(
             "`pilotlight namespace show {nsid} --all` shows it to every host, `namespace remove {nsid}` to none"
         );
-        return Err(Refusal::of("hosts", what).help(help));
+        return Err(Refusal::for_field("hosts", what).help(help));
     }
     Ok(hosts)
 }
@@ -210,9 +210,9 @@ pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refu
     };
     match (nqn, subsystems.as_slice()) {
         (Some(nqn), all) if all.iter().any(|subsystem| subsystem.nqn == nqn) => Ok(nqn.to_owned()),
-        (Some(nqn), _) => Err(Refusal::of("nqn", format!("there is no subsystem {nqn}")).help(there_are())),
+        (Some(nqn), _) => Err(Refusal::for_field("nqn", format!("there is no subsystem {nqn}")).help(there_are())),
         (None, [only]) => Ok(only.nqn.clone()),
-        (None, _) => Err(Refusal::of("nqn", "name the subsystem: there is more than one").help(there_are())),
+        (None, _) => Err(Refusal::for_field("nqn", "name the subsystem: there is more than one").help(there_are())),
     }
 }
 
@@ -220,7 +220,7 @@ pub(super) fn subsystem(state: &State, nqn: Option<&str>) -> Result<String, Refu
 pub(super) fn find_target(state: &State, target: Target<'_>) -> Result<Capped, Refusal> {
     match target {
         Target::Host(nqn) => {
-            nqn::check(nqn).map_err(|what| Refusal::of("host", what).help(nqn::FORMS))?;
+            nqn::check(nqn).map_err(|what| Refusal::for_field("host", what).help(nqn::FORMS))?;
             Ok(Capped::Host { nqn: nqn.to_owned() })
         }
         Target::Namespace { nqn, nsid } => {
@@ -240,7 +240,7 @@ fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal>
         let numbers: Vec<_> = all.iter().map(|namespace| namespace.nsid.to_string()).collect();
         let there_are =
             if all.is_empty() { "it has none".to_owned() } else { format!("it has {}", numbers.join(", ")) };
-        Refusal::of("nsid", format!("{nqn} has no namespace {nsid}")).help(there_are)
+        Refusal::for_field("nsid", format!("{nqn} has no namespace {nsid}")).help(there_are)
     })
 }
 
@@ -252,12 +252,12 @@ fn medium_size(namespace: &NamespaceConfig) -> Option<u64> {
 
 /// A size in bytes that holds whole blocks.
 fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> {
-    let size = parse_size(text).map_err(|wrong| Refusal::of("size", wrong.to_string()))?;
+    let size = parse_size(text).map_err(|wrong| Refusal::for_field("size", wrong.to_string()))?;
     if size.is_multiple_of(u64::from(namespace.block_size)) {
         return Ok(size);
     }
     let what = format!("{size} bytes are not a whole number of blocks of {} bytes", namespace.block_size);
-    Err(Refusal::of("size", what).help("use a size such as 512MiB or 1GiB"))
+    Err(Refusal::for_field("size", what).help("use a size such as 512MiB or 1GiB"))
 }
 
 /// A note if the size of a file is also in the configuration.
@@ -272,7 +272,7 @@ fn outdated(backend: &BackendSpec, bytes: u64) -> Vec<String> {
 /// A problem with a new namespace as a refusal with its field.
 fn unfit(problem: &Problem) -> Refusal {
     let refusal = match problem.flag() {
-        Some(field) => Refusal::of(field, &problem.what),
+        Some(field) => Refusal::for_field(field, &problem.what),
         None => Refusal::new(&problem.what),
     };
     problem.help.iter().fold(refusal, Refusal::help)
@@ -287,7 +287,7 @@ pub(super) fn refusal(error: &ServerError) -> Refusal {
         ServerError::Open(_) | ServerError::Closing(_) => "backend",
         ServerError::Backend(_) => "size",
     };
-    Refusal::of(field, error.to_string())
+    Refusal::for_field(field, error.to_string())
 }
 
 #[cfg(test)]

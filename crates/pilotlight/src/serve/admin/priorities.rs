@@ -18,7 +18,8 @@ const DEFAULT: &str = "default";
 impl Admin {
     /// Gives a namespace or a host another priority.
     pub(super) fn set_priority(&self, request: &PriorityRequest) -> Result<PrioritiesReport, Refusal> {
-        let priority = parsed(&request.priority, parse_priority).map_err(|what| Refusal::of("priority", what))?;
+        let priority =
+            parsed(&request.priority, parse_priority).map_err(|what| Refusal::for_field("priority", what))?;
         let mut state = self.state();
         let target = request.target()?;
         let of = find_target(&state, target).or_else(|refusal| removed_namespace(&state, target).ok_or(refusal))?;
@@ -28,10 +29,10 @@ impl Admin {
 
     /// Lets each namespace and each host of a priority keep another bandwidth under a budget.
     pub(super) fn set_minimum(&self, request: &MinimumRequest) -> Result<PrioritiesReport, Refusal> {
-        let minimum =
-            parsed(&request.min_bytes_per_s, parse_minimum).map_err(|what| Refusal::of("min_bytes_per_s", what))?;
+        let minimum = parsed(&request.min_bytes_per_s, parse_minimum)
+            .map_err(|what| Refusal::for_field("min_bytes_per_s", what))?;
         let class = u8::try_from(request.priority).map_err(|_| {
-            Refusal::of("priority", format!("{} is not a priority", request.priority)).help("use 0 to 255")
+            Refusal::for_field("priority", format!("{} is not a priority", request.priority)).help("use 0 to 255")
         })?;
         let mut state = self.state();
         put(&mut state.goal_overrides.minimums, &class, minimum);

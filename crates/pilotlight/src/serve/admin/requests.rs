@@ -188,7 +188,7 @@ impl Admin {
     fn set_policy(&self, choice: &PolicyChoice) -> Result<PolicyReport, Refusal> {
         let mut state = self.state();
         choice.build().map_err(refusal)?;
-        choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::of("policy", why))?;
+        choose(&mut state, choice, self.server.as_ref()).map_err(|why| Refusal::for_field("policy", why))?;
         let active_policy = state.active_policy.clone();
         drop(state);
         self.goals_have_changed();
@@ -201,7 +201,7 @@ impl Admin {
         let has_class = |stats: &ServerStats| stats.background.iter().any(|one| one.class == class);
         if !has_class(&self.server.stats()) {
             let what = format!("no namespace of this server has work of the class {}", class.name());
-            return Err(Refusal::of("class", what).help("see docs/background.md"));
+            return Err(Refusal::for_field("class", what).help("see docs/background.md"));
         }
         self.server.set_paused(class, state == BackgroundState::Pause);
         Ok(background(&self.server.stats()))
@@ -209,7 +209,7 @@ impl Admin {
 
     /// Caps the bandwidth of a namespace or a host from now on.
     fn set_cap(&self, request: &CapRequest) -> Result<CapReport, Refusal> {
-        let rate = parse_cap(&request.max_bytes_per_s).map_err(|what| Refusal::of("max_bytes_per_s", what))?;
+        let rate = parse_cap(&request.max_bytes_per_s).map_err(|what| Refusal::for_field("max_bytes_per_s", what))?;
         let of = find_target(&self.state(), request.target()?)?;
         self.server.set_cap(&of, rate).map_err(|error| Refusal::new(error.to_string()))?;
         let caps = self.server.stats().caps;
@@ -224,5 +224,5 @@ fn refusal(unfit: InvalidChoice) -> Refusal {
         ChoicePart::Key(key) | ChoicePart::Value(key) => format!("parameters[{key}]"),
         ChoicePart::Together => "parameters".to_owned(),
     };
-    Refusal::of(&field, unfit.what).help(unfit.help)
+    Refusal::for_field(&field, unfit.what).help(unfit.help)
 }

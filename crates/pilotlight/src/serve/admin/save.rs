@@ -67,26 +67,26 @@ impl Admin {
         if let Some(path) = &self.args.config {
             if request.to.is_some() {
                 let what = format!("the server was started with --config {}", path.display());
-                return Err(Refusal::of("to", what).help("omit it: that file is written"));
+                return Err(Refusal::for_field("to", what).help("omit it: that file is written"));
             }
             let before = state.text_read.clone().ok_or_else(|| Refusal::new("no configuration file was read"))?;
             let now = config::text_of(path);
             if now.as_ref() != Ok(&before) && !request.force {
                 let what = format!("{} has changed since the server read it", path.display());
-                return Err(Refusal::of("force", what).help(format!("SIGHUP lets the server read it; {force}")));
+                return Err(Refusal::for_field("force", what).help(format!("SIGHUP lets the server read it; {force}")));
             }
             return Ok(Target { path: path.clone(), before: Some(before) });
         }
         let Some(to) = &request.to else {
-            return Err(Refusal::of("to", "the server was started without a configuration file")
+            return Err(Refusal::for_field("to", "the server was started without a configuration file")
                 .help("name one to write: --to FILE (\"to\": an absolute path)"));
         };
         let path = Path::new(to);
         if !path.is_absolute() {
-            return Err(Refusal::of("to", format!("`{to}` is a relative path")).help("write the whole path"));
+            return Err(Refusal::for_field("to", format!("`{to}` is a relative path")).help("write the whole path"));
         }
         if path.exists() && !request.force {
-            return Err(Refusal::of("to", format!("{to} is there already")).help(force));
+            return Err(Refusal::for_field("to", format!("{to} is there already")).help(force));
         }
         Ok(Target { path: path.to_owned(), before: None })
     }
@@ -168,7 +168,8 @@ impl Admin {
         let staying = staying_budget(state);
         state.read = loaded.config.clone();
         state.policy_read = loaded.operation.policy.clone();
-        state.configured = Configured { limit_uw: state.configured.limit_uw, ..Configured::of(&loaded.operation) };
+        state.configured =
+            Configured { limit_uw: state.configured.limit_uw, ..Configured::from_operation(&loaded.operation) };
         state.caps_read.clone_from(&loaded.operation.caps);
         state.text_read = loaded.text().map(str::to_owned);
         (state.namespace_overrides, state.host_overrides) = (Vec::new(), Vec::new());

@@ -108,7 +108,7 @@ impl Origin {
 
 impl Configured {
     /// Values of the configuration file.
-    pub(in crate::serve) fn of(operation: &Operation) -> Self {
+    pub(in crate::serve) fn from_operation(operation: &Operation) -> Self {
         let Operation { goals, priorities, tolerances, domain, schedule, floor_uw, .. } = operation;
         let limit_uw = *floor_uw;
         let (priorities, tolerances) = (priorities.clone(), tolerances.clone());

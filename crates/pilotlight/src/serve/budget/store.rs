@@ -52,7 +52,7 @@ struct Digest {
 }
 
 impl Digest {
-    fn of(configured: &Configured) -> Self {
+    fn from_configured(configured: &Configured) -> Self {
         let Configured { goals, priorities, tolerances, domain, schedule, limit_uw: _ } = configured;
         Self {
             budget_uw: goals.budget_uw,
@@ -95,7 +95,7 @@ impl Store {
                 return GoalOverrides::default();
             }
         };
-        if contents.configured != Digest::of(configured) {
+        if contents.configured != Digest::from_configured(configured) {
             info!("the goals of the configuration have changed since goals were set manually: it is in force again");
             return GoalOverrides::default();
         }
@@ -114,7 +114,11 @@ impl Store {
     /// If it cannot be written; what was kept before is still there.
     pub(in crate::serve) fn save(&self, overrides: &GoalOverrides, configured: &Configured) -> Result<(), String> {
         let Some(path) = &self.path else { return Ok(()) };
-        let contents = Contents { version: VERSION, overrides: overrides.clone(), configured: Digest::of(configured) };
+        let contents = Contents {
+            version: VERSION,
+            overrides: overrides.clone(),
+            configured: Digest::from_configured(configured),
+        };
         let text = serde_json::to_string(&contents).map_err(io::Error::from);
         text.and_then(|text| replace(path, (text + "\n").as_bytes()))
             .map_err(|error| format!("cannot write {}: {error}", path.display()))

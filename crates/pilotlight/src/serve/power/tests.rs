@@ -112,7 +112,7 @@ fn a_part_is_the_sum_of_its_domains_and_unknown_without_one_of_them() {
     };
     let published = Arc::new(Published::new(board.sources()));
     let mut publisher = Publisher::new(Arc::clone(&published), 0);
-    let mut check = Check::of(&board.sources());
+    let mut check = Check::new(&board.sources());
     let mut read = |said: &LiveReading| {
         put((&board, &parts), said, (&mut check, None), (&mut publisher, 2_000_000_000));
         [0, 1].map(|id| board.last(ReadingId(id)).expect("a window").value)
@@ -135,7 +135,7 @@ fn source(scope: Scope) -> Source {
 fn an_implausible_reading_is_a_missing_one() {
     const W: u64 = 1_000_000;
     let scopes = [Scope::Package(0), Scope::Package(1), Scope::Server];
-    let mut check = Check::of(&scopes.map(source));
+    let mut check = Check::new(&scopes.map(source));
     let mut read = |now_ns, uw: [u64; 3]| {
         let read: Vec<_> = scopes.into_iter().zip(uw.map(|watts| Some(watts * W))).collect();
         check.plausible(now_ns, &read, None).0
@@ -149,7 +149,7 @@ fn an_implausible_reading_is_a_missing_one() {
 #[test]
 fn each_source_says_once_why_it_is_not_used_until_it_is_good_for_some_time() {
     let scopes = [Scope::Package(0), Scope::Server];
-    let mut check = Check::of(&scopes.map(source));
+    let mut check = Check::new(&scopes.map(source));
     let mut now_ns = 0;
     let mut said = |watts: [u64; 2]| {
         now_ns += 1_000;
@@ -173,7 +173,7 @@ fn a_constant_reading_is_a_missing_one_while_the_load_changes_also_without_rapl(
     const S: u64 = 1_000_000_000;
     let (folder, roots) = tree(&CHIP);
     let mut meter = open(&SensorChoice::Auto, &roots).unwrap().expect("the firmware's");
-    let mut check = Check::of(&meter.sources());
+    let mut check = Check::new(&meter.sources());
     let busy = meter.busy.as_mut().expect("a sensor that measures");
     let mut ticks = (0, 0);
     let mut read = |now_s: u64, percent: u64| {
@@ -197,7 +197,7 @@ fn a_constant_reading_is_a_missing_one_while_the_load_changes_also_without_rapl(
 
 #[test]
 fn a_sensor_of_the_server_only_is_checked_by_the_packages_beside_it() {
-    let mut check = Check::of(&[source(Scope::Server)]);
+    let mut check = Check::new(&[source(Scope::Server)]);
     let mut read = |now_ns, beside_uw| check.plausible(now_ns, &[(Scope::Server, Some(100_000_000))], beside_uw).0[0];
     assert_eq!([0, 1_000, 2_000].map(|now_ns| read(now_ns, Some(200_000_000))), [Some(100_000_000), None, None]);
     let zones = [zone(0, "package-0"), zone(1, "package-1")].concat();

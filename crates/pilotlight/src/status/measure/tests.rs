@@ -19,7 +19,7 @@ fn facts() -> ServerFacts {
 }
 
 /// A snapshot after `seconds`, of a server whose every counter grew by `each` a second.
-fn look(seconds: u64, each: u64) -> Snapshot {
+fn snapshot(seconds: u64, each: u64) -> Snapshot {
     let value = seconds * each;
     let mut reactor = none_yet();
     (reactor.busy_ns, reactor.cpu_ns, reactor.loops) = (value, 2 * value, value);
@@ -41,7 +41,7 @@ fn measured(before: &Snapshot, now: &Snapshot) -> Report {
 
 #[test]
 fn rates_and_percentages_are_of_the_window_alone() {
-    let report = measured(&look(10, 5_000_000), &look(12, 5_000_000));
+    let report = measured(&snapshot(10, 5_000_000), &snapshot(12, 5_000_000));
     assert_eq!((report.io.iops, report.io.read_bytes_per_s), (5e6, 4096.0 * 5e6));
     assert_eq!(report.io.connections, 7);
     assert_eq!(report.power_states[1], PowerStateReport { controller: 4, power_state: 2 });
@@ -57,7 +57,7 @@ fn rates_and_percentages_are_of_the_window_alone() {
 fn failures_are_counted_in_the_window_and_since_the_start() {
     let failed = |status, commands| FailureCount { status, cause: "", commands };
     let at = |nsid, counts| NamespaceFailures { nqn: "a".to_owned(), nsid, counts, by_operation: Default::default() };
-    let (mut before, mut now) = (look(1, 0), look(2, 0));
+    let (mut before, mut now) = (snapshot(1, 0), snapshot(2, 0));
     before.stats.failures = vec![at(1, vec![failed("Write Fault", 3)]), at(3, vec![failed("Write Fault", 7)])];
     let all = vec![failed("Write Fault", 5), failed("Capacity Exceeded", 1)];
     now.stats.failures = vec![at(1, all), at(2, vec![failed("Write Fault", 4)])];
@@ -75,13 +75,13 @@ fn failures_are_counted_in_the_window_and_since_the_start() {
 
 #[test]
 fn the_first_window_starts_at_zero() {
-    let report = measured(&Snapshot::default(), &look(2, 1_000));
+    let report = measured(&Snapshot::default(), &snapshot(2, 1_000));
     assert_eq!((report.window_ns, report.io.iops, report.reactors[1].loops_per_s), (2_000_000_000, 1e3, 1e3));
 }
 
 #[test]
 fn latencies_are_those_of_the_window() {
-    let (histogram, mut before, mut now) = (Histogram::default(), look(1, 0), look(2, 0));
+    let (histogram, mut before, mut now) = (Histogram::default(), snapshot(1, 0), snapshot(2, 0));
     let thread = |histogram: &Histogram| TargetThreadStats { latency: histogram.snapshot(), ..Default::default() };
     histogram.record(1_000_000, 1_000);
     before.stats.threads = vec![thread(&histogram)];

@@ -55,7 +55,7 @@ fn a_namespace_shrinks_with_its_file_only_if_allowed() {
 #[test]
 fn messages_name_both_sizes() {
     let state = state(&server(vec![namespace(1, "mem:2GiB")]));
-    let shrink = Shrink::of(&state, "a", &namespace(1, "mem:1GiB"), Some(262_144)).unwrap();
+    let shrink = Shrink::find(&state, "a", &namespace(1, "mem:1GiB"), Some(262_144)).unwrap();
     let refusal = shrink.refusal("a", 1);
     assert!(refusal.starts_with("namespace 1 of a keeps its 2GiB: 1GiB is smaller"), "{refusal}");
     assert!(refusal.contains("`shrink = true`"), "{refusal}");
