@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::ids::ConnAddr;
 pub use crate::ids::HostKey;
+use crate::ids::{ConnAddr, PortId};
 use crate::subsystems::views::ViewId;
 use crate::unfinished::Unfinished;
 use pilotlight_storage::lease::Lease;
@@ -19,6 +19,8 @@ use pilotlight_storage::lease::Lease;
 pub struct Origin {
     /// The host's address on the admin queue's connection.
     pub peer: SocketAddr,
+    /// The listener of that connection.
+    pub port: PortId,
     /// When the association began, in nanoseconds of the reactors' clock.
     pub began_ns: u64,
 }

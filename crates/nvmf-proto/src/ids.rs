@@ -3,6 +3,10 @@
 /// Index of the discovery service in place of a subsystem.
 pub const DISCOVERY: usize = usize::MAX;
 
+/// Identity of a listening address: the NVM subsystem port (Base 3.1.1). No other listener of this server gets it soon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortId(pub u16);
+
 /// Address of a connection. The serial number distinguishes it from a later one at the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnAddr {

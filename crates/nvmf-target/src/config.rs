@@ -101,6 +101,21 @@ impl ServerConfig {
         added.into_iter().map(|(address, security, _)| (address, security)).collect()
     }
 
+    /// Whether it has the same addresses as `other`.
+    #[must_use]
+    pub fn listens_as(&self, other: &Self) -> bool {
+        let of = |config: &Self| (config.listeners_with_security().collect::<Vec<_>>(), config.discovery_port);
+        of(self) == of(other)
+    }
+
+    /// Takes the addresses of `other`.
+    pub fn copy_listeners(&mut self, other: &Self) {
+        self.listeners.clone_from(&other.listeners);
+        self.tls_listeners.clone_from(&other.tls_listeners);
+        self.concatenation_listeners.clone_from(&other.concatenation_listeners);
+        self.discovery_port = other.discovery_port;
+    }
+
     /// All addresses that the server listens on.
     #[must_use]
     pub fn all_listeners(&self) -> Vec<SocketAddr> {

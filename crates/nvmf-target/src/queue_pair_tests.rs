@@ -122,6 +122,7 @@ impl ThreadState {
             nqn: NQN.into(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: vec![first, second],
         };

@@ -11,6 +11,8 @@ mod failure_log;
 pub mod handshakes;
 mod latency_meter;
 pub mod listener;
+mod listeners;
+pub(crate) mod machine_addresses;
 mod notices;
 mod offload;
 mod priorities;
@@ -33,8 +35,8 @@ use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::hosts::authentication::AuthenticationConfig;
 use crate::namespaces::NamespaceChange;
 use crate::server::distributor::Distributor;
-use crate::server::handshakes::HandshakeThread;
-use crate::server::listener::Acceptor;
+use crate::server::listener::Address;
+use crate::server::listeners::Listeners;
 pub use crate::shared::Shared;
 use crate::shared::{Entry, Namespace, State, Storage};
 use crate::thread::message::Message;
@@ -50,7 +52,6 @@ use pilotlight_nvmf_proto::services::AuthenticationRequest;
 pub use pilotlight_nvmf_proto::services::ThreadLimits;
 pub use pilotlight_nvmf_proto::services::UtilizationRequest;
 use pilotlight_nvmf_proto::subsystems::directory::Directory;
-use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_storage::background::control::Class;
 use pilotlight_storage::background::knobs::{self, BackgroundKnobs, BackgroundReadings};
 use pilotlight_storage::lease::Leased;
@@ -65,13 +66,9 @@ pub type Opener = dyn Fn(&NamespaceConfig) -> Result<Arc<dyn Backend>, OpenError
 pub struct Server {
     shared: Arc<Shared>,
     threads: Arc<[Sender<Message>]>,
-    acceptor: Acceptor,
-    _tls: Option<HandshakeThread>,
+    listeners: Listeners,
     runtime: Runtime,
-    addresses: Vec<SocketAddr>,
-    tls_addresses: Vec<SocketAddr>,
-    concatenation_addresses: Vec<SocketAddr>,
-    changes: Changes,
+    changes: Arc<Changes>,
     priorities: Priorities,
     /// Serves [`Shared::utilization`].
     _utilization: Worker<UtilizationRequest>,
@@ -111,7 +108,7 @@ impl Server {
         mut options: RuntimeOptions,
         opener: Box<Opener>,
     ) -> Result<Self, StartError> {
-        let Assembled { listeners, endpoints, shared, inboxes, threads } = Assembled::new(config, &opener)?;
+        let Assembled { listeners, shared, inboxes, threads } = Assembled::new(config, &opener)?;
         if BackgroundKnobs::are_offered(&shared.background) {
             options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared.background))));
             options.readings =
@@ -135,19 +132,13 @@ impl Server {
         let failures = failure_log::start(&shared, &housekeeping);
         let notices = Notices::start(&shared, runtime.plant_notice(), &housekeeping);
         let distributor = Arc::new(Distributor::new(Arc::clone(&inboxes), Arc::clone(&shared)));
-        let has_tls = endpoints.iter().any(|endpoint| endpoint.security != Security::Plain);
-        let tls = has_tls.then(|| HandshakeThread::start(Arc::clone(&distributor), cpus)).transpose()?;
-        let acceptor = Acceptor::start(listeners, distributor, tls.as_ref().map(HandshakeThread::handshakes))?;
-        let changes = Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener);
+        let changes = Arc::new(Changes::new(Arc::clone(&shared), Arc::clone(&inboxes), opener));
+        let listeners = Listeners::start(listeners, (distributor, cpus), &changes)?;
         Ok(Self {
             shared,
             threads: inboxes,
-            acceptor,
-            _tls: tls,
+            listeners,
             runtime,
-            addresses: of_kind(&endpoints, Security::Plain),
-            tls_addresses: of_kind(&endpoints, Security::Tls),
-            concatenation_addresses: of_kind(&endpoints, Security::Concatenation),
             changes,
             priorities: Priorities::default(),
             _utilization: utilization,
@@ -177,20 +168,45 @@ impl Server {
 
     /// The listening addresses without TLS.
     #[must_use]
-    pub fn local_addrs(&self) -> &[SocketAddr] {
-        &self.addresses
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.addresses(Security::Plain)
     }
 
     /// The listening addresses with TLS.
     #[must_use]
-    pub fn tls_addrs(&self) -> &[SocketAddr] {
-        &self.tls_addresses
+    pub fn tls_addrs(&self) -> Vec<SocketAddr> {
+        self.addresses(Security::Tls)
     }
 
     /// The listening addresses for secure channel concatenation.
     #[must_use]
-    pub fn concatenation_addrs(&self) -> &[SocketAddr] {
-        &self.concatenation_addresses
+    pub fn concatenation_addrs(&self) -> Vec<SocketAddr> {
+        self.addresses(Security::Concatenation)
+    }
+
+    fn addresses(&self, security: Security) -> Vec<SocketAddr> {
+        let directory = self.changes.directory();
+        let of_kind = directory.endpoints().iter().filter(|endpoint| endpoint.security == security);
+        of_kind.map(|endpoint| endpoint.address).collect()
+    }
+
+    /// Listens on the addresses of `config`, and no others. Associations that began on others are ended as by
+    /// [`Server::disconnect`]. Hosts with discovery log events enabled are notified.
+    ///
+    /// # Errors
+    /// If an address cannot be listened on. Nothing has changed then, but if it had to replace another with its port, hosts of that were
+    /// disconnected.
+    pub fn set_listeners(&self, config: &ServerConfig) -> Result<Draining, ServerError> {
+        self.listeners.change(&self.changes, &Address::all(config))
+    }
+
+    /// Offers a subsystem on these of the server's addresses, or for none on all. Associations that began on others are ended as by
+    /// [`Server::disconnect`]. Affected hosts with discovery log events enabled are notified.
+    ///
+    /// # Errors
+    /// If there is no such subsystem.
+    pub fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
+        self.changes.set_subsystem_listen(nqn, listen)
     }
 
     /// Sets the policy for cores and I/O threads. Without one, every core polls and I/O threads do not move.
@@ -328,10 +344,6 @@ impl Server {
     pub fn resize_namespace(&self, nqn: &str, nsid: u32, blocks: Option<u64>) -> Result<u64, ServerError> {
         self.changes.resize(nqn, nsid, blocks)
     }
-}
-
-fn of_kind(endpoints: &[Endpoint], security: Security) -> Vec<SocketAddr> {
-    endpoints.iter().filter(|endpoint| endpoint.security == security).map(|endpoint| endpoint.address).collect()
 }
 
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without

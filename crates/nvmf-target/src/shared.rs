@@ -25,6 +25,7 @@ use crate::hosts::Hosts;
 use crate::hosts::authentication_queue::Turns;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::offload::Requests;
+use crate::server::machine_addresses;
 use crate::stats::Counters;
 use crate::stop_state::StopState;
 use crate::thread::classes::Placement;
@@ -120,10 +121,16 @@ fn views_of(subsystems: &[Entry]) -> Views {
 
 impl Shared {
     /// The state of a server with these subsystems, without classes and the limits of namespaces.
-    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, endpoints: &[Endpoint]) -> io::Result<Self> {
+    pub(crate) fn new(
+        config: ServerConfig,
+        subsystems: Vec<Entry>,
+        (endpoints, discovery_endpoints): (Vec<Endpoint>, Vec<Endpoint>),
+    ) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
         let reach = Reach {
-            endpoints: endpoints.to_vec(),
+            machine: machine_addresses::read_for(&endpoints),
+            endpoints,
+            discovery_endpoints,
             advertised: config.advertised(),
             referrals: config.referrals.clone(),
         };

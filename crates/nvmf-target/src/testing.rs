@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use pilotlight_nvmf_proto::ids::ConnAddr;
+use pilotlight_nvmf_proto::ids::PortId;
 use pilotlight_nvmf_proto::queue_pair::message::QueueMessage;
 use pilotlight_reactor::HistogramSnapshot;
 use pilotlight_reactor::{CompletionMode, Inbox, IoThread, Polled, Sender};
@@ -90,6 +91,7 @@ impl Bench {
             nqn: NQN.into(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: vec![namespace],
         };
@@ -159,6 +161,7 @@ impl Bench {
                 stream: theirs.into(),
                 peer: from,
                 accepted_ns: self.now_ns,
+                port: PortId::default(),
                 security: Security::Plain,
                 pending: None,
                 session_memory: None,

@@ -47,7 +47,6 @@ use sweep::{Change, Check, Sweep};
 use tasks::Tasks;
 
 use crate::accounting::ThreadAccounting;
-use crate::config::Security;
 use crate::latency::Sampler;
 use crate::latency::batch::{Clock, LatencyBatch};
 use crate::namespaces::NamespaceChange;
@@ -243,13 +242,13 @@ impl TargetThread {
         if self.draining {
             return self.resources.shared.connection_closed();
         }
-        let Accepted { stream, peer, accepted_ns, security, pending, session_memory } = accepted;
+        let Accepted { stream, peer, accepted_ns, port, security, pending, session_memory } = accepted;
         let local = rustix::net::getsockname(&stream.fd).ok().and_then(|name| SocketAddr::try_from(name).ok());
         let timeout_ns = self.resources.shared.limits.icreq_timeout_ns;
         let mut conn = Connection::new(accepted_ns, timeout_ns, peer, local.map(|address| address.ip()));
         conn.pair.set_pending(pending);
         let tls = stream.tls.as_ref().map(|session| TlsPeer::parse(session.identity()));
-        conn.pair.set_concatenation(security == Security::Concatenation);
+        conn.pair.set_listener(port, security);
         let tls = tls.map(|peer| peer.expect("the key was found by the NQNs in its identity"));
         conn.pair.set_tls(tls, session_memory);
         if let Some(address) = self.serve(stream, conn) {

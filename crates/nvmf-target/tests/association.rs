@@ -254,6 +254,7 @@ fn the_power_state_of_a_controller_is_reported_until_the_controller_ends() {
         nqn: NQN.into(),
         serial: None,
         allowed_hosts: Vec::new(),
+        listen: Vec::new(),
         controller_ids: None,
         namespaces: vec![],
     };
@@ -396,6 +397,7 @@ fn a_namespace_without_a_channel_on_an_io_thread_is_refused() {
         nqn: NQN.into(),
         serial: None,
         allowed_hosts: vec![],
+        listen: Vec::new(),
         controller_ids: None,
         namespaces,
     };

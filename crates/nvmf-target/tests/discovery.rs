@@ -2,6 +2,7 @@
 
 mod host_support;
 
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use host_support::{NQN, Target, memory_target};
@@ -12,7 +13,7 @@ use pilotlight_nvme::fabrics::DISCOVERY_NQN;
 use pilotlight_nvme::feature::{DISCOVERY_CHANGED, async_event, fid};
 use pilotlight_nvme::log::lid;
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::{Server, SubsystemConfig};
+use pilotlight_nvmf_target::{Server, ServerConfig, ServerError, SubsystemConfig};
 
 const OTHER: &str = "nqn.2026-01.test:other";
 const FRIEND: &str = "nqn.2026-01.test:friend";
@@ -22,7 +23,14 @@ const TIMEOUT_MS: u64 = 10_000;
 
 fn subsystem(nqn: &str, allowed_hosts: &[&str]) -> SubsystemConfig {
     let allowed_hosts = allowed_hosts.iter().map(ToString::to_string).collect();
-    SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts, controller_ids: None, namespaces: Vec::new() }
+    SubsystemConfig {
+        nqn: nqn.into(),
+        serial: None,
+        allowed_hosts,
+        listen: Vec::new(),
+        controller_ids: None,
+        namespaces: Vec::new(),
+    }
 }
 
 fn options(target: &Target, subnqn: &str, hostnqn: &str) -> ConnectOptions {
@@ -176,5 +184,101 @@ fn removing_a_subsystem_ends_its_connections_and_it_can_be_added_again() {
         let mut controller = Controller::connect(options(&target, OTHER, FRIEND)).expect("connects again");
         assert!(controller.namespace(7).is_err(), "without its namespace");
     }
+    target.stop();
+}
+
+/// A configuration with these listeners.
+fn listening_on(addresses: &[SocketAddr]) -> ServerConfig {
+    ServerConfig { listeners: addresses.to_vec(), ..ServerConfig::default() }
+}
+
+fn loopback(last: u8, port: u16) -> SocketAddr {
+    ([127, 0, 0, last], port).into()
+}
+
+fn addresses(entries: &[DiscoveryEntry]) -> Vec<String> {
+    entries.iter().map(|entry| format!("{}:{}", entry.traddr, entry.trsvcid)).collect()
+}
+
+#[test]
+fn addresses_come_and_go_while_hosts_use_others() {
+    let target = memory_target();
+    let kept = loopback(1, 0); // as configured: the port is any free one
+    let (mut watcher, mut stays) =
+        (Watcher::new(&target, FRIEND), Controller::connect(target.options()).expect("connected"));
+    let ended = target.server.set_listeners(&listening_on(&[kept, loopback(2, 0)])).expect("another address");
+    assert!(ended.associations().is_empty());
+    let second = target.server.local_addrs()[1];
+    assert_eq!(addresses(&watcher.wait_for_change()), [target.addr.to_string(), second.to_string()]);
+    let mut there = Controller::connect(ConnectOptions { addr: second, ..target.options() }).expect("by both");
+    there.identify(1, 0).expect("served");
+    let ended = target.server.set_listeners(&listening_on(&[kept])).expect("without it");
+    assert_eq!(ended.associations().len(), 1);
+    assert!(there.identify(1, 0).is_err(), "its address is gone");
+    stays.identify(1, 0).expect("another address is not affected");
+    assert_eq!(addresses(&watcher.wait_for_change()), [target.addr.to_string()]);
+    assert!(TcpStream::connect(second).is_err(), "nothing listens there");
+    assert!(!watcher.has_event());
+    target.stop();
+}
+
+#[test]
+fn an_address_that_cannot_be_opened_changes_nothing() {
+    let target = memory_target();
+    let taken = TcpListener::bind(loopback(3, 0)).expect("a port");
+    let taken = taken.local_addr().map(|address| (taken, address)).expect("its address").1;
+    let holder = TcpListener::bind(taken).expect("a listener of another program");
+    let mut host = Controller::connect(target.options()).expect("connected");
+    let refused = target.server.set_listeners(&listening_on(&[loopback(1, 0), loopback(4, 0), taken]));
+    assert!(matches!(refused.map(drop), Err(ServerError::Listen { address, .. }) if address == taken));
+    assert_eq!(target.server.local_addrs(), [target.addr]);
+    // nor if it replaces another, which is closed first
+    let refused = target.server.set_listeners(&listening_on(&[taken]));
+    assert!(matches!(refused.map(drop), Err(ServerError::Listen { address, .. }) if address == taken));
+    assert!(host.identify(1, 0).is_err(), "disconnected for the attempt");
+    assert_eq!(target.server.local_addrs().len(), 1);
+    let options = ConnectOptions { addr: target.server.local_addrs()[0], ..target.options() };
+    Controller::connect(options).expect("the removed address is open again");
+    drop(holder);
+    target.stop();
+}
+
+#[test]
+fn an_address_replaces_another_with_its_port() {
+    let target = memory_target();
+    let any = SocketAddr::from(([0; 4], target.addr.port()));
+    target.server.set_listeners(&listening_on(&[any])).expect("0.0.0.0 after 127.0.0.1");
+    assert_eq!(target.server.local_addrs(), [any]);
+    let entries = discover(&options(&target, DISCOVERY_NQN, FRIEND)).expect("the log");
+    assert_eq!(addresses(&entries), [target.addr.to_string()], "a host on this machine needs no other");
+    target.server.set_listeners(&listening_on(&[target.addr])).expect("and back");
+    Controller::connect(target.options()).expect("connected");
+    target.stop();
+}
+
+#[test]
+fn a_subsystem_is_offered_on_its_addresses_alone() {
+    let target = memory_target();
+    target.server.set_listeners(&listening_on(&[loopback(1, 0), loopback(2, 0)])).expect("two addresses");
+    let second = target.server.local_addrs()[1];
+    target.server.add_subsystem(&SubsystemConfig { listen: vec![second], ..subsystem(OTHER, &[]) }).expect("added");
+    let listed = |addr| {
+        let entries = discover(&ConnectOptions { addr, ..options(&target, DISCOVERY_NQN, FRIEND) }).expect("the log");
+        names(&entries).into_iter().map(|(_, nqn)| nqn.to_owned()).zip(addresses(&entries)).collect::<Vec<_>>()
+    };
+    let (first, both) = (target.addr.to_string(), second.to_string());
+    let expected = [(NQN, first), (NQN, both.clone()), (OTHER, both)].map(|(nqn, addr)| (nqn.to_owned(), addr));
+    assert_eq!((listed(target.addr), listed(second)), (expected.to_vec(), expected.to_vec()));
+    let there = ConnectOptions { addr: second, ..options(&target, OTHER, FRIEND) };
+    let mut host = Controller::connect(there.clone()).expect("offered");
+    assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
+    let ended = target.server.set_subsystem_listen(OTHER, &[target.addr]).expect("changed");
+    assert_eq!(ended.associations().len(), 1);
+    assert!(host.identify(1, 0).is_err());
+    assert_eq!(refusal(there.clone()), INVALID_PARAMETERS);
+    Controller::connect(options(&target, OTHER, FRIEND)).expect("offered here now");
+    target.server.set_subsystem_listen(OTHER, &[]).expect("changed");
+    Controller::connect(there).expect("on all");
+    assert!(target.server.set_subsystem_listen("nqn.2026-01.test:none", &[]).is_err());
     target.stop();
 }

@@ -45,6 +45,11 @@ pub(crate) fn without_interface(text: &str) -> (String, Option<&str>) {
     (format!("{address}{port}"), Some(interface))
 }
 
+/// A list of addresses, as text.
+pub(crate) fn list(addresses: &[SocketAddr]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// The IP address in `text`, which may have brackets and an interface.
 pub(crate) fn ip(text: &str) -> Option<IpAddr> {
     without_interface(text).0.trim_matches(['[', ']']).parse().ok()

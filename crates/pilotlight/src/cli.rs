@@ -72,6 +72,10 @@ pub(crate) enum Command {
     Set(crate::set::SetArgs),
     /// Add, remove, resize, show, hide and list namespaces of a running server
     Namespace(crate::namespace::NamespaceArgs),
+    /// Add, remove and list subsystems of a running server, and the addresses on which it offers them
+    Subsystem(crate::subsystem::SubsystemCommandArgs),
+    /// Add, remove and list the addresses that a running server listens on
+    Listener(crate::listener::ListenerArgs),
     /// Set and list which hosts may connect to a running server
     Host(crate::host::HostArgs),
     /// Write the changes of a running server to its configuration file

@@ -12,6 +12,7 @@ mod demo;
 mod doctor;
 mod host;
 mod http;
+mod listener;
 mod load;
 mod metrics;
 mod namespace;
@@ -24,6 +25,7 @@ mod seccomp;
 mod serve;
 mod set;
 mod status;
+mod subsystem;
 mod top;
 
 use std::process::ExitCode;
@@ -46,6 +48,8 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(args).map(ExitCode::from),
         Command::Page(args) => page::command::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
+        Command::Subsystem(args) => subsystem::run(args).map(ExitCode::from),
+        Command::Listener(args) => listener::run(args).map(ExitCode::from),
         Command::Host(args) => host::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),
         Command::Disconnect(args) => connections::disconnect(args).map(ExitCode::from),

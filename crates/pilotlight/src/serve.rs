@@ -42,7 +42,6 @@ use crate::seccomp;
 use admin::{Admin, Started};
 use budget::{Configured, GoalOverrides, Store};
 use forced_exit::ForcedExit;
-use mdns::Announcer;
 use notify::Watchdog;
 use running::Running;
 use signals::{SignalAction, SignalActions};
@@ -103,15 +102,13 @@ fn serve(args: &ServeArgs, loaded: &Loaded, machine: &Machine) -> anyhow::Result
     let http = metrics.map(|listener| serve_metrics(listener, &admin, &loaded.operation)).transpose()?;
     let page = page.map(|page| serve_page(page, &admin, &loaded.operation)).transpose()?;
     let watchdog = Watchdog::start(&admin, &loaded.operation.reactors.cores).context("cannot start the watchdog")?;
-    let listening = admin.listening();
-    let announced = if listening.plain.is_empty() { &listening.tls } else { &listening.plain };
-    let announcer = Announcer::new(announced, &loaded.operation.reactors.cores);
-    announcer.follow(loaded.operation.mdns);
-    announce(&banner::serving(&loaded.config, &shown, &listening, args.json));
+    admin.announce();
+    announce(&banner::serving(&loaded.config, &shown, &admin.listening(), args.json));
     notify::ready();
-    let forced_exit = run_until_stopped(&mut signals, args, machine, (&admin, &announcer), control.as_ref())?;
+    let forced_exit = run_until_stopped(&mut signals, args, machine, &admin, control.as_ref())?;
     drop(control); // no requests from now on
-    drop((http, page, watchdog, announcer));
+    drop((http, page, watchdog));
+    admin.withdraw();
     let admin = Arc::into_inner(admin).context("metrics or the page are still being read")?;
     let (server, config) = admin.close();
     let exit = stop(server, &config);
@@ -173,7 +170,7 @@ fn run_until_stopped(
     signals: &mut SignalActions,
     args: &ServeArgs,
     machine: &Machine,
-    (admin, announcer): (&Arc<Admin>, &Announcer),
+    admin: &Arc<Admin>,
     control: Option<&Listener>,
 ) -> anyhow::Result<ForcedExit> {
     thread::scope(|scope| {
@@ -191,7 +188,7 @@ fn run_until_stopped(
         let limiting = thread::Builder::new().name("limit".to_owned()).spawn_scoped(scope, || admin.watch_limit());
         let limiting = limiting.context("cannot start a thread for deadlines of the budget")?;
         let dividing = admin.watch_energy();
-        let reloading = handle_signals(scope, || signals.next(), || reload(args, machine, admin, announcer));
+        let reloading = handle_signals(scope, || signals.next(), || reload(args, machine, admin));
         let reloading = reloading.context("cannot start a thread that reads the configuration again")?;
         notify::stopping(admin.drain_timeout() + forced_exit::GRACE + forced_exit::RESTORE);
         let forced_exit = ForcedExit::arm(admin.drain_timeout() + forced_exit::GRACE, forced_exit::leave);
@@ -225,14 +222,14 @@ fn handle_signals<'scope>(
 }
 
 /// Reads the configuration again and applies it.
-fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin, announcer: &Announcer) {
+fn reload(args: &ServeArgs, machine: &Machine, admin: &Admin) {
     notify::reloading();
     match config::load(args, machine) {
         Ok(loaded) => {
             log::set_format(loaded.operation.log_format);
             loaded.print_warnings();
             admin.reload(&loaded);
-            announcer.follow(loaded.operation.mdns);
+            admin.announce();
             admin.note_reload(true);
         }
         Err(refused) => {

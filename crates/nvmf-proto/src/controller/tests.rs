@@ -37,6 +37,7 @@ fn io_controller() -> Controller {
         nqn: NQN.into(),
         serial: None,
         allowed_hosts: vec![],
+        listen: Vec::new(),
         controller_ids: None,
         namespaces: vec![],
     };

@@ -27,7 +27,7 @@ use super::{Cx, InCapsule, Phase, Queue, QueuePair, Role, Transport};
 use crate::arrival::Arrival;
 use crate::association::{Association, Origin};
 use crate::command::Work;
-use crate::ids::{ConnAddr, DISCOVERY, HostKey};
+use crate::ids::{ConnAddr, DISCOVERY, HostKey, PortId};
 use crate::memory::QueueQuota;
 use crate::queue_pair::message::ConnectRefusal;
 use crate::queue_pair::message::QueueMessage;
@@ -93,13 +93,16 @@ pub(super) fn find_subsystem<S: Services>(nqn: &str, cx: &Cx<S>) -> Option<usize
     if nqn == DISCOVERY_NQN { Some(DISCOVERY) } else { cx.namespaces.directory().find(nqn) }
 }
 
-/// Whether the host may connect to the subsystem.
-fn admit<S: Services>(subsystem: usize, hostnqn: &str, cx: &Cx<S>) -> Result<(), ConnectRefusal> {
+/// Whether the host may connect to the subsystem on this port.
+fn admit<S: Services>((subsystem, port): (usize, PortId), hostnqn: &str, cx: &Cx<S>) -> Result<(), ConnectRefusal> {
     let directory = cx.namespaces.directory();
     if !directory.exists(subsystem) {
         return Err(ConnectRefusal::SUBNQN);
     }
-    if directory.allows(subsystem, hostnqn) { Ok(()) } else { Err(ConnectRefusal::HOST_NOT_ALLOWED) }
+    if !directory.allows(subsystem, hostnqn) {
+        return Err(ConnectRefusal::HOST_NOT_ALLOWED);
+    }
+    if directory.is_offered(subsystem, port) { Ok(()) } else { Err(ConnectRefusal::OTHER_PORT) }
 }
 
 impl<T: Transport, S: Services> QueuePair<T, S> {
@@ -137,7 +140,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let subnqn = nqn_from_field(&data.subnqn).ok_or(ConnectRefusal::SUBNQN)?;
         let hostnqn = hostnqn_from_field(&data.hostnqn).ok_or(ConnectRefusal::HOSTNQN)?;
         let subsystem = find_subsystem(subnqn, cx).ok_or(ConnectRefusal::SUBNQN)?;
-        admit(subsystem, hostnqn, cx)?;
+        admit((subsystem, self.login.port), hostnqn, cx)?;
         let host = HostKey { subsystem, hostid: data.hostid, hostnqn: hostnqn.to_owned() };
         self.check_tls(&host, subnqn, cx)?;
         self.check_concatenation(cmd.qid, &host, cx)?;
@@ -235,11 +238,12 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Begins the association, after a second check: subsystems and secrets may have changed meanwhile.
     fn begin_association(&mut self, cid: u16, cmd: ConnectCmd, admission: S::Admission, cx: &mut Cx<S>) {
         let host = admission.host();
-        let checked = admit(host.subsystem, &host.hostnqn, cx).and_then(|()| self.check_concatenation(0, host, cx));
+        let place = (host.subsystem, self.login.port);
+        let checked = admit(place, &host.hostnqn, cx).and_then(|()| self.check_concatenation(0, host, cx));
         if let Err(refusal) = checked {
             return self.refuse_connect(cid, refusal, (&admission.host().hostnqn, None), cx);
         }
-        let origin = Origin { peer: self.peer, began_ns: cx.now_ns };
+        let origin = Origin { peer: self.peer, port: self.login.port, began_ns: cx.now_ns };
         let ids = cx.namespaces.directory().subsystem(admission.host().subsystem).and_then(|one| one.controller_ids());
         let Some(association) = cx.services.associations().begin(admission.host().clone(), cx.me, origin, ids) else {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, (&admission.host().hostnqn, None), cx);

@@ -23,7 +23,8 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     pub(super) fn hands_over(&mut self, sqe: &Sqe, data: &ConnectData, cx: &Cx<S>) -> bool {
         let names = nqn_from_field(&data.subnqn).zip(hostnqn_from_field(&data.hostnqn));
         let Some((subnqn, hostnqn)) = names else { return false };
-        let allowed = |at: &usize| cx.namespaces.directory().allows(*at, hostnqn);
+        let directory = cx.namespaces.directory();
+        let allowed = |at: &usize| directory.allows(*at, hostnqn) && directory.is_offered(*at, self.login.port);
         let Some(subsystem) = find_subsystem(subnqn, cx).filter(allowed) else { return false };
         let is_io = ConnectCmd::decode(sqe).qid != 0;
         let here = cx.me.thread;

@@ -7,9 +7,10 @@ use pilotlight_auth::Concatenation;
 
 use super::exchange::EXCHANGE_BYTES;
 use super::{Cx, QueuePair, Role, Transport};
-use crate::ids::HostKey;
+use crate::ids::{HostKey, PortId};
 use crate::queue_pair::message::ConnectRefusal;
 use crate::services::{Admission, Services, Standing};
+use crate::subsystems::config::Security;
 use crate::tls_peer::TlsPeer;
 
 /// State of a connection that matters until it is admitted.
@@ -24,13 +25,23 @@ pub(super) struct Login<S: Services> {
     tls: Option<Box<TlsPeer>>,
     /// The memory of its TLS session, until an admission includes it.
     session_memory: Option<S::SessionMemory>,
-    /// Whether its listener is for secure channel concatenation.
+    /// Its listener.
+    pub(super) port: PortId,
+    /// Whether that is for secure channel concatenation.
     is_concatenation: bool,
 }
 
 impl<S: Services> Login<S> {
     pub(super) fn new(accepted_ns: u64, deadline_ns: u64) -> Self {
-        Self { accepted_ns, deadline_ns, pending: None, tls: None, session_memory: None, is_concatenation: false }
+        Self {
+            accepted_ns,
+            deadline_ns,
+            pending: None,
+            tls: None,
+            session_memory: None,
+            port: PortId::default(),
+            is_concatenation: false,
+        }
     }
 }
 
@@ -46,9 +57,10 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         self.login.session_memory = memory;
     }
 
-    /// The connection was accepted on an address for secure channel concatenation.
-    pub fn set_concatenation(&mut self, is_concatenation: bool) {
-        self.login.is_concatenation = is_concatenation;
+    /// The connection was accepted on this listener.
+    pub fn set_listener(&mut self, port: PortId, security: Security) {
+        self.login.port = port;
+        self.login.is_concatenation = security == Security::Concatenation;
     }
 
     /// The identity of its TLS key, if authentication has generated that.

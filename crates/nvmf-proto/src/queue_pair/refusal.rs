@@ -60,6 +60,11 @@ impl ConnectRefusal {
         Self::parameter(offset::CNTLID, "CNTLID: no controller has this identifier, or it has ended");
     pub(super) const SUBNQN: Self =
         Self::parameter(offset::SUBNQN, "SUBNQN: no such subsystem").as_reason(RefusalReason::NoSuchSubsystem);
+    pub(super) const OTHER_PORT: Self = Self::parameter(
+        offset::SUBNQN,
+        "SUBNQN: this subsystem is not offered on the address that the host has connected to (subsystem.listen)",
+    )
+    .as_reason(RefusalReason::NoSuchSubsystem);
     pub(super) const SUBNQN_OTHER: Self =
         Self::parameter(offset::SUBNQN, "SUBNQN: the controller belongs to another subsystem");
     pub(super) const HOSTNQN: Self =

@@ -1,5 +1,7 @@
 //! Configuration of subsystems and namespaces, as hosts see them. Plain values, checked by their creator.
 
+use std::net::SocketAddr;
+
 use pilotlight_storage::BackendSpec;
 
 /// The highest NSID; tables are indexed by it.
@@ -36,6 +38,8 @@ pub struct SubsystemConfig {
     pub serial: Option<String>,
     /// NQNs of the hosts that may connect; empty admits any.
     pub allowed_hosts: Vec<String>,
+    /// The addresses of the server on which it is offered; empty: on all.
+    pub listen: Vec<SocketAddr>,
     /// Range of its controller identifiers; `None`: any identifier not reserved by another subsystem.
     pub controller_ids: Option<ControllerIds>,
     /// Its namespaces; may be empty, namespaces can be added later.

@@ -8,9 +8,10 @@
 //! of its hosts is left.
 
 use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::ids::DISCOVERY;
+use crate::ids::{DISCOVERY, PortId};
 use crate::subsystems::config::{Advertised, ControllerIds, Security, SubsystemConfig, allows};
 use crate::subsystems::discovery::{DiscoveryLog, Endpoint};
 use crate::subsystems::subsystem::Subsystem;
@@ -36,6 +37,8 @@ struct Place {
     subsystem: Arc<Subsystem>,
     /// NQNs of the allowed hosts; empty admits any.
     allowed_hosts: Vec<String>,
+    /// The addresses on which it is offered; empty: on all.
+    listen: Vec<SocketAddr>,
     /// The number of its removal.
     removal: Option<u64>,
 }
@@ -44,6 +47,10 @@ impl Place {
     fn is_removed(&self) -> bool {
         self.removal.is_some()
     }
+
+    fn is_offered_on(&self, address: SocketAddr) -> bool {
+        self.listen.is_empty() || self.listen.contains(&address)
+    }
 }
 
 /// Addresses and referrals.
@@ -51,6 +58,10 @@ impl Place {
 pub struct Reach {
     /// Where the server listens.
     pub endpoints: Vec<Endpoint>,
+    /// Where it listens for the discovery service alone: these are not in the log.
+    pub discovery_endpoints: Vec<Endpoint>,
+    /// Addresses of the machine by which hosts can reach wildcards.
+    pub machine: Vec<IpAddr>,
     /// Addresses in the discovery log in their place.
     pub advertised: Advertised,
     /// Other discovery services: address or name, and port.
@@ -64,6 +75,7 @@ impl Directory {
         let place = |(subsystem, config): (&Arc<Subsystem>, &SubsystemConfig)| Place {
             subsystem: Arc::clone(subsystem),
             allowed_hosts: config.allowed_hosts.clone(),
+            listen: config.listen.clone(),
             removal: None,
         };
         let places = identities.iter().zip(config).map(place).collect();
@@ -100,6 +112,28 @@ impl Directory {
     #[must_use]
     pub fn allows(&self, at: usize, hostnqn: &str) -> bool {
         at == DISCOVERY || self.allowed_hosts(at).is_some_and(|allowed| allows(allowed, hostnqn))
+    }
+
+    /// Whether the server listens on this port, and offers the subsystem on it. The discovery service is offered on every port.
+    #[must_use]
+    pub fn is_offered(&self, at: usize, port: PortId) -> bool {
+        let endpoints = self.reach.endpoints.iter().chain(&self.reach.discovery_endpoints);
+        let endpoint = endpoints.into_iter().find(|endpoint| endpoint.id == port);
+        let is_offered =
+            |on: &Endpoint| at == DISCOVERY || self.place(at).is_some_and(|one| one.is_offered_on(on.address));
+        endpoint.is_some_and(is_offered)
+    }
+
+    /// The addresses on which the subsystem is offered, if it exists; empty: all.
+    #[must_use]
+    pub fn listen(&self, at: usize) -> Option<&[SocketAddr]> {
+        Some(&self.place(at)?.listen)
+    }
+
+    /// Where the server listens, without the discovery port.
+    #[must_use]
+    pub fn endpoints(&self) -> &[Endpoint] {
+        &self.reach.endpoints
     }
 
     /// Whether the subsystem exists, or is the discovery service.
@@ -139,8 +173,9 @@ impl Directory {
     }
 
     /// With this subsystem at place `at` from [`Directory::place_for`].
-    pub fn with(mut self, at: usize, subsystem: Arc<Subsystem>, allowed_hosts: Vec<String>) -> Self {
-        let place = Place { subsystem, allowed_hosts, removal: None };
+    pub fn with(mut self, at: usize, subsystem: Arc<Subsystem>, config: &SubsystemConfig) -> Self {
+        let (allowed_hosts, listen) = (config.allowed_hosts.clone(), config.listen.clone());
+        let place = Place { subsystem, allowed_hosts, listen, removal: None };
         match self.places.get_mut(at) {
             Some(known) => *known = place,
             None => self.places.push(place),
@@ -164,6 +199,27 @@ impl Directory {
         self
     }
 
+    /// With other addresses on which the subsystem at this place is offered.
+    pub fn with_listen(mut self, at: usize, listen: &[SocketAddr]) -> Self {
+        self.places.get_mut(at).into_iter().for_each(|place| listen.clone_into(&mut place.listen));
+        self.update_log();
+        self
+    }
+
+    /// With other listening addresses: those of subsystems, and those of the discovery service alone.
+    pub fn with_endpoints(mut self, endpoints: Vec<Endpoint>, discovery_endpoints: Vec<Endpoint>) -> Self {
+        (self.reach.endpoints, self.reach.discovery_endpoints) = (endpoints, discovery_endpoints);
+        self.update_log();
+        self
+    }
+
+    /// With other addresses of the machine.
+    pub fn with_machine(mut self, machine: Vec<IpAddr>) -> Self {
+        self.reach.machine = machine;
+        self.update_log();
+        self
+    }
+
     /// With other advertised addresses and other referrals.
     pub fn with_reach(mut self, advertised: Advertised, referrals: Vec<(String, u16)>) -> Self {
         (self.reach.advertised, self.reach.referrals) = (advertised, referrals);
@@ -173,7 +229,7 @@ impl Directory {
 
     /// Updates the discovery log.
     fn update_log(&mut self) {
-        let mut log = DiscoveryLog::default();
+        let mut log = DiscoveryLog::new(&self.reach.machine);
         for endpoint in &self.reach.endpoints {
             let advertised = &self.reach.advertised;
             let advertise = match endpoint.security {
@@ -181,7 +237,8 @@ impl Directory {
                 Security::Tls => &advertised.tls,
                 Security::Concatenation => &None,
             };
-            for place in self.places.iter().filter(|place| !place.is_removed()) {
+            let is_listed = |place: &&Place| !place.is_removed() && place.is_offered_on(endpoint.address);
+            for place in self.places.iter().filter(is_listed) {
                 log.add(place.subsystem.nqn(), &place.allowed_hosts, *endpoint, advertise.as_ref());
             }
         }
@@ -200,6 +257,7 @@ mod tests {
             nqn: nqn.into(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: Vec::new(),
         }
@@ -209,7 +267,7 @@ mod tests {
         let subsystems: Vec<_> = nqns.iter().map(|nqn| subsystem(nqn)).collect();
         let identities: Vec<_> = subsystems.iter().map(|config| Arc::new(Subsystem::new(config))).collect();
         let address = ([127, 0, 0, 1], 4420).into();
-        let endpoints = vec![Endpoint { address, security: Security::Plain, is_v6_only: false }];
+        let endpoints = vec![Endpoint { id: PortId(1), address, security: Security::Plain, is_v6_only: false }];
         Directory::new(&subsystems, &identities, Reach { endpoints, ..Reach::default() })
     }
 
@@ -220,7 +278,8 @@ mod tests {
         assert!(!removed.allows(0, "h") && !removed.exists(0) && removed.allows(DISCOVERY, "h"));
         let place_for = |nqn| removed.place_for(nqn, HashSet::new);
         assert_eq!((place_for("a"), place_for("c")), (Some(0), Some(2)));
-        let back = removed.with(0, Arc::new(Subsystem::new(&subsystem("a"))), vec!["h".into()]);
+        let closed = SubsystemConfig { allowed_hosts: vec!["h".into()], ..subsystem("a") };
+        let back = removed.with(0, Arc::new(Subsystem::new(&subsystem("a"))), &closed);
         assert_eq!(back.find("a"), Some(0));
         assert!(back.allows(0, "h") && !back.allows(0, "other"));
     }
@@ -229,7 +288,7 @@ mod tests {
     fn the_subsystem_removed_first_loses_its_place_when_nothing_of_its_hosts_is_left() {
         let add = |directory: Directory, nqn: &str, used: &HashSet<usize>| {
             let at = directory.place_for(nqn, || used.clone()).expect("a place");
-            (directory.with(at, Arc::new(Subsystem::new(&subsystem(nqn))), Vec::new()), at)
+            (directory.with(at, Arc::new(Subsystem::new(&subsystem(nqn))), &subsystem(nqn)), at)
         };
         let (mut directory, used) = (directory(&["stays"]), HashSet::from([1]));
         for round in 0..3 * KEPT {

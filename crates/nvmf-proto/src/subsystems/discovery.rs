@@ -8,11 +8,14 @@ use pilotlight_nvme::le::{U16, U64};
 use pilotlight_nvme::log::{DiscoveryEntry, DiscoveryHeader};
 use zerocopy::IntoBytes;
 
+use crate::ids::PortId;
 use crate::subsystems::config::Security;
 
 /// A listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
+    /// Its identity.
+    pub id: PortId,
     /// The address.
     pub address: SocketAddr,
     /// How connections are encrypted.
@@ -40,15 +43,18 @@ pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
 pub struct DiscoveryLog {
     generation: u64,
     records: Vec<Record>,
+    /// Addresses of the machine, listed for wildcards.
+    machine: Vec<IpAddr>,
     /// Differences from the previous log, computed once for the use of all discovery controllers.
     removed: Vec<Record>,
     added: Vec<Record>,
+    has_machine_changed: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Record {
     entry: DiscoveryEntry,
-    /// The listener's address is a wildcard: the entry has the address that the host connected to.
+    /// The listener's address is a wildcard: there is an entry for each address of the machine.
     wildcard: Option<Wildcard>,
     allowed_hosts: Vec<String>,
 }
@@ -82,6 +88,12 @@ impl Wildcard {
 }
 
 impl DiscoveryLog {
+    /// An empty log of a machine with these addresses.
+    #[must_use]
+    pub fn new(machine: &[IpAddr]) -> Self {
+        Self { machine: machine.to_vec(), ..Self::default() }
+    }
+
     /// Adds the subsystem `nqn` at `endpoint`, or at the advertised address and port.
     pub fn add(&mut self, nqn: &str, allowed_hosts: &[String], endpoint: Endpoint, advertise: Option<&(String, u16)>) {
         let address = endpoint.address;
@@ -89,12 +101,15 @@ impl DiscoveryLog {
             Some((host, port)) => (host.clone(), ip_of(host).unwrap_or(address.ip()), *port),
             None => (address.ip().to_string(), address.ip(), address.port()),
         };
-        let mut entry = entry(SUBTYPE_NVM, nqn, (&traddr, family, port));
+        let mut entry =
+            DiscoveryEntry { portid: U16::new(endpoint.id.0), ..entry(SUBTYPE_NVM, nqn, (&traddr, family, port)) };
         if endpoint.security != Security::Plain {
             entry.treq = TREQ_REQUIRED;
             entry.tsas[0] = SECTYPE_TLS_1_3;
         }
-        let known = |record: &Record| record.entry.as_bytes() == entry.as_bytes();
+        let known = |record: &Record| {
+            DiscoveryEntry { portid: record.entry.portid, ..entry.clone() }.as_bytes() == record.entry.as_bytes()
+        };
         if self.records.iter().any(known) {
             return; // several listeners behind one advertised address
         }
@@ -114,31 +129,41 @@ impl DiscoveryLog {
     #[must_use]
     pub fn after(self, before: &Self) -> Self {
         let (removed, added) = (only_in(&before.records, &self.records), only_in(&self.records, &before.records));
-        let is_changed = !self.records.iter().map(Record::whole).eq(before.records.iter().map(Record::whole));
-        Self { generation: before.generation + u64::from(is_changed), removed, added, ..self }
+        let has_machine_changed =
+            self.machine != before.machine && self.records.iter().any(|record| record.wildcard.is_some());
+        let is_changed =
+            has_machine_changed || !self.records.iter().map(Record::whole).eq(before.records.iter().map(Record::whole));
+        let generation = before.generation + u64::from(is_changed);
+        Self { generation, removed, added, has_machine_changed, ..self }
     }
 
     /// Whether the records of `hostnqn` differ from the previous log.
     #[must_use]
     pub fn has_changed_for(&self, hostnqn: &str) -> bool {
-        !seen_by(hostnqn, &self.removed).map(Record::content).eq(seen_by(hostnqn, &self.added).map(Record::content))
+        let has_wildcard = || seen_by(hostnqn, &self.records).any(|record| record.wildcard.is_some());
+        self.has_machine_changed && has_wildcard()
+            || !seen_by(hostnqn, &self.removed)
+                .map(Record::content)
+                .eq(seen_by(hostnqn, &self.added).map(Record::content))
     }
 
-    /// The log page of `hostnqn`, connected to the local address `local`, without wildcards that refuse connections to it.
+    /// The log page of `hostnqn`, connected to the local address `local`. A wildcard has an entry for this address and, unless that is
+    /// a loopback one, for each other address of the machine, of those that it accepts connections to.
     #[must_use]
     pub fn page(&self, hostnqn: &str, local: Option<IpAddr>) -> Vec<u8> {
         let local = local.map(|address| address.to_canonical());
-        let records: Vec<&Record> =
-            seen_by(hostnqn, &self.records).filter(|record| record.is_reachable_from(local)).collect();
+        let is_remote = local.is_some_and(|address| !address.is_loopback());
+        let machine = self.machine.iter().copied().filter(|address| is_remote && Some(*address) != local);
+        let addresses: Vec<IpAddr> = local.into_iter().chain(machine).collect();
+        let entries: Vec<DiscoveryEntry> =
+            seen_by(hostnqn, &self.records).flat_map(|record| record.entries(&addresses)).collect();
         let header = DiscoveryHeader {
             genctr: U64::new(self.generation),
-            numrec: U64::new(records.len() as u64),
+            numrec: U64::new(entries.len() as u64),
             ..DiscoveryHeader::default()
         };
         let mut page = header.as_bytes().to_vec();
-        for record in records {
-            page.extend_from_slice(record.entry_for(local).as_bytes());
-        }
+        entries.iter().for_each(|entry| page.extend_from_slice(entry.as_bytes()));
         page
     }
 }
@@ -180,17 +205,19 @@ impl Record {
         (self.entry.as_bytes(), self.wildcard, &self.allowed_hosts)
     }
 
-    fn is_reachable_from(&self, local: Option<IpAddr>) -> bool {
-        self.wildcard.zip(local).is_none_or(|(wildcard, local)| wildcard.accepts(local))
-    }
-
-    fn entry_for(&self, local: Option<IpAddr>) -> DiscoveryEntry {
-        let mut entry = self.entry.clone();
-        if let Some(address) = local.filter(|_| self.wildcard.is_some()) {
-            entry.traddr = padded(&address.to_string());
-            entry.adrfam = adrfam(address);
+    /// Its entries where the server is reached at these addresses.
+    fn entries(&self, addresses: &[IpAddr]) -> Vec<DiscoveryEntry> {
+        let at = |&address: &IpAddr| DiscoveryEntry {
+            traddr: padded(&address.to_string()),
+            adrfam: adrfam(address),
+            ..self.entry.clone()
+        };
+        match self.wildcard {
+            Some(wildcard) if !addresses.is_empty() => {
+                addresses.iter().filter(|address| wildcard.accepts(**address)).map(at).collect()
+            }
+            _ => vec![self.entry.clone()],
         }
-        entry
     }
 }
 
@@ -215,7 +242,8 @@ mod tests {
     use super::*;
 
     fn plain(address: &str) -> Endpoint {
-        Endpoint { address: address.parse().expect("an address"), security: Security::Plain, is_v6_only: false }
+        let address = address.parse().expect("an address");
+        Endpoint { id: PortId(1), address, security: Security::Plain, is_v6_only: false }
     }
 
     fn log() -> DiscoveryLog {
@@ -252,6 +280,48 @@ mod tests {
         let page = log.page("h", Some("::ffff:192.0.2.9".parse().expect("an address")));
         assert_eq!(page[1024 + 1], 1, "IPv4");
         assert_eq!(&page[1024 + 512..1024 + 522], b"192.0.2.9\0");
+    }
+
+    #[test]
+    fn a_wildcard_lists_every_address_of_the_machine_to_hosts_that_are_not_on_it() {
+        let machine: Vec<IpAddr> =
+            ["192.0.2.9", "198.51.100.9", "2001:db8::9"].map(|ip| ip.parse().expect("an IP")).into();
+        let mut log = DiscoveryLog::new(&machine);
+        log.add("nqn.2014-08.org.example:a", &[], plain("[::]:4420"), None);
+        log.add("nqn.2014-08.org.example:a", &[], plain("0.0.0.0:4421"), None);
+        log.add("nqn.2014-08.org.example:a", &[], plain("203.0.113.1:4422"), None);
+        let listed = |local: &str| -> Vec<String> {
+            let page = log.page("h", Some(local.parse().expect("an IP")));
+            let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches('\0').to_owned();
+            page[1024..].chunks(1024).map(|entry| [&entry[512..768], &entry[32..64]].map(text).join(" ")).collect()
+        };
+        let third = "203.0.113.1 4422";
+        let all =
+            ["198.51.100.9 4420", "192.0.2.9 4420", "2001:db8::9 4420", "198.51.100.9 4421", "192.0.2.9 4421", third];
+        assert_eq!(listed("::ffff:198.51.100.9"), all);
+        assert_eq!(listed("127.0.0.1"), ["127.0.0.1 4420", "127.0.0.1 4421", third]);
+        let behind_nat = listed("10.0.0.1");
+        assert_eq!((behind_nat.len(), behind_nat[0].as_str()), (8, "10.0.0.1 4420"));
+    }
+
+    #[test]
+    fn hosts_that_see_a_wildcard_are_told_of_another_address_of_the_machine() {
+        let log = |machine: &[&str], listener| {
+            let machine: Vec<IpAddr> = machine.iter().map(|ip| ip.parse().expect("an IP")).collect();
+            let mut log = DiscoveryLog::new(&machine);
+            log.add("nqn.2014-08.org.example:a", &["friend".into()], plain(listener), None);
+            log
+        };
+        for (listener, is_told) in [("[::]:4420", true), ("192.0.2.9:4420", false)] {
+            let after = log(&["192.0.2.9", "192.0.2.10"], listener).after(&log(&["192.0.2.9"], listener));
+            assert_eq!(
+                (after.generation, after.has_changed_for("friend")),
+                (u64::from(is_told), is_told),
+                "{listener}"
+            );
+            assert!(!after.has_changed_for("stranger"));
+            assert!(!after.clone().after(&after).has_changed_for("friend"), "no change");
+        }
     }
 
     /// Ports of the records of these listeners for a host that has connected to `local`.

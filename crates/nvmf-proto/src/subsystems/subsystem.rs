@@ -105,6 +105,7 @@ mod tests {
             nqn: nqn.into(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: Vec::new(),
         })

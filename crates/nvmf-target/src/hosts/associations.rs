@@ -169,11 +169,11 @@ impl Associations {
         states
     }
 
-    /// The associations of the selected hosts, in the order of their identifiers.
+    /// The selected associations, in the order of their identifiers.
     #[must_use]
-    pub fn associations(&self, selected: impl Fn(&HostKey) -> bool) -> Vec<Arc<Association>> {
+    pub fn associations(&self, selected: impl Fn(&Association) -> bool) -> Vec<Arc<Association>> {
         let inner = self.lock();
-        let found = inner.associations.values().filter(|association| selected(&association.host));
+        let found = inner.associations.values().filter(|association| selected(association));
         let mut found: Vec<_> = found.cloned().collect();
         found.sort_unstable_by_key(|association| association.cntlid);
         found

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+use pilotlight_nvmf_proto::ids::PortId;
 use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_reactor::{Inbox, Sender};
@@ -12,7 +13,7 @@ use pilotlight_storage::background::upkeep::Upkeep;
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::latency::batch::Clock;
-use crate::server::listener::Listener;
+use crate::server::listener::{Address, Listener, endpoints};
 use crate::thread::acks::Acks;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
@@ -23,8 +24,7 @@ const INBOX: usize = 16_384;
 
 /// The parts of a server that is not running yet.
 pub(crate) struct Assembled {
-    pub(crate) listeners: Vec<Listener>,
-    pub(crate) endpoints: Vec<Endpoint>,
+    pub(crate) listeners: Vec<Arc<Listener>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) inboxes: Arc<[Sender<Message>]>,
     pub(crate) threads: Vec<TargetThread>,
@@ -33,20 +33,16 @@ pub(crate) struct Assembled {
 impl Assembled {
     /// Opens the configured addresses and namespaces, and creates the I/O threads.
     pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let listen = |(address, security)| {
-            let listener = Listener::open(address, config.is_v6_only(address), security);
-            listener.map_err(|source| StartError::Listen { address, source })
+        let listen = |(id, address): (u16, Address)| match Listener::open(address, PortId(id)) {
+            Ok(listener) => Ok(Arc::new(listener)),
+            Err(source) => Err(StartError::listen(address, source)),
         };
-        let mut listeners = config.listeners_with_security().map(listen).collect::<Result<Vec<_>, _>>()?;
-        let endpoints = listeners.iter().map(Listener::endpoint).collect::<io::Result<Vec<_>>>()?;
-        // these are not in the discovery log, which would list each subsystem twice
-        for (address, security) in config.discovery_listeners() {
-            listeners.push(listen((address, security)).map_err(StartError::of_discovery_port)?);
-        }
+        let listeners = (1..).zip(Address::all(&config)).map(listen).collect::<Result<Vec<_>, _>>()?;
+        let endpoints = endpoints(&listeners)?;
         let subsystems = open_all(&config, opener)?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(shared(config, subsystems, &endpoints)?);
+        let shared = Arc::new(shared(config, subsystems, endpoints)?);
         let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
         let thread = |(id, inbox)| {
@@ -61,7 +57,7 @@ impl Assembled {
             })
         };
         let threads = ends.into_iter().enumerate().map(thread).collect::<io::Result<Vec<_>>>()?;
-        Ok(Self { listeners, endpoints, shared, inboxes, threads })
+        Ok(Self { listeners, shared, inboxes, threads })
     }
 }
 
@@ -70,7 +66,10 @@ impl Shared {
     #[cfg(feature = "testing")]
     pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
         let subsystems = open_all(&config, opener)?;
-        shared(config, subsystems, &[])
+        let address = (std::net::Ipv4Addr::LOCALHOST, crate::config::DEFAULT_PORT).into();
+        let security = crate::config::Security::Plain;
+        let endpoint = Endpoint { id: PortId::default(), address, security, is_v6_only: false };
+        shared(config, subsystems, (vec![endpoint], Vec::new()))
     }
 
     /// The messages that announce every namespace to an I/O thread.
@@ -109,7 +108,11 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
 }
 
 /// The shared state, with classes and the limits of namespaces.
-fn shared(config: ServerConfig, subsystems: Vec<Entry>, endpoints: &[Endpoint]) -> Result<Shared, StartError> {
+fn shared(
+    config: ServerConfig,
+    subsystems: Vec<Entry>,
+    endpoints: (Vec<Endpoint>, Vec<Endpoint>),
+) -> Result<Shared, StartError> {
     let shared = Shared::new(config, subsystems, endpoints)?;
     shared.add_configured_limits();
     shared.update_classes(&[]);

@@ -17,11 +17,14 @@
 //! - Requests in progress are finished, those of a removed namespace included.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pilotlight_nvmf_proto::association::Association;
 use pilotlight_nvmf_proto::queue_pair::message::QueueMessage;
 use pilotlight_nvmf_proto::subsystems::directory::{Directory, MAX_PLACES};
+use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::subsystem::Subsystem;
 use pilotlight_nvmf_proto::subsystems::views::ChangedNamespace;
 use pilotlight_reactor::Sender;
@@ -119,7 +122,7 @@ impl Changes {
             None => state.subsystems.push(entry),
         });
         self.shared.list_hosts(&config.allowed_hosts);
-        self.change_directory(|directory| directory.with(at, subsystem, config.allowed_hosts.clone()));
+        self.change_directory(|directory| directory.with(at, subsystem, config));
         Ok(())
     }
 
@@ -148,7 +151,32 @@ impl Changes {
         let at = self.index_of(nqn)?;
         self.shared.list_hosts(allowed_hosts);
         self.change_directory(|directory| directory.with_allowed_hosts(at, allowed_hosts));
-        Ok(self.end_associations(|host| host.subsystem == at && !allows(allowed_hosts, &host.hostnqn)))
+        Ok(self
+            .end_associations(|Association { host, .. }| host.subsystem == at && !allows(allowed_hosts, &host.hostnqn)))
+    }
+
+    /// As [`super::Server::set_subsystem_listen`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
+        let _one_at_a_time = self.begin();
+        let at = self.index_of(nqn)?;
+        self.change_directory(|directory| directory.with_listen(at, listen));
+        let directory = self.directory();
+        Ok(self.end_associations(|one| one.host.subsystem == at && !directory.is_offered(at, one.origin.port)))
+    }
+
+    /// Publishes other endpoints: those of subsystems, and those of the discovery service alone.
+    pub(super) fn set_endpoints(&self, (endpoints, discovery): (Vec<Endpoint>, Vec<Endpoint>)) {
+        let _one_at_a_time = self.begin();
+        self.change_directory(|directory| directory.with_endpoints(endpoints, discovery));
+    }
+
+    /// Publishes other addresses of the machine.
+    pub(super) fn set_machine_addresses(&self, machine: Vec<IpAddr>) {
+        let _one_at_a_time = self.begin();
+        self.change_directory(|directory| directory.with_machine(machine));
     }
 
     /// As [`super::Server::set_discovery`].
@@ -248,7 +276,7 @@ impl Changes {
         self.publish(&[]);
     }
 
-    fn directory(&self) -> Arc<Directory> {
+    pub(super) fn directory(&self) -> Arc<Directory> {
         Arc::clone(&self.shared.state().directory)
     }
 

@@ -120,8 +120,8 @@ impl Shared {
 }
 
 impl Changes {
-    /// Ends the associations of the selected hosts. Already ended ones with requests in the backends are included.
-    pub fn end_associations(&self, selected: impl Fn(&HostKey) -> bool) -> Draining {
+    /// Ends the selected associations. Already ended ones with requests in the backends are included.
+    pub fn end_associations(&self, selected: impl Fn(&Association) -> bool) -> Draining {
         let associations: Arc<[_]> = self.shared.hosts.associations.associations(selected).into();
         if associations.is_empty() {
             return Draining::default();
@@ -147,7 +147,7 @@ impl Server {
     /// If there is no such subsystem.
     pub fn disconnect(&self, hostnqn: &str, nqn: Option<&str>) -> Result<Draining, super::ServerError> {
         let subsystem = nqn.map(|nqn| self.shared.index_of(nqn)).transpose()?;
-        let is_selected = |host: &HostKey| {
+        let is_selected = |Association { host, .. }: &Association| {
             let is_subsystem = subsystem.map_or(host.subsystem != super::DISCOVERY, |at| host.subsystem == at);
             is_subsystem && host.hostnqn == hostnqn
         };

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use pilotlight_storage::OpenError;
 
+use super::listener::Address;
+
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -45,12 +47,9 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// The same of an address for the port of the discovery service.
-    pub(crate) fn of_discovery_port(self) -> Self {
-        match self {
-            Self::Listen { address, source } => Self::ListenForDiscovery { address, source },
-            other => other,
-        }
+    /// This address cannot be listened on.
+    pub(crate) fn listen(Address { address, is_for_discovery, .. }: Address, source: io::Error) -> Self {
+        if is_for_discovery { Self::ListenForDiscovery { address, source } } else { Self::Listen { address, source } }
     }
 }
 
@@ -63,6 +62,14 @@ impl From<io::Error> for StartError {
 /// Why a change to a running server was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
+    /// An address cannot be listened on. The addresses are as before.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        r#source: io::Error,
+    },
     /// No such subsystem.
     #[error("no subsystem {0}")]
     NoSubsystem(String),

@@ -7,17 +7,19 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pilotlight_nvmf_proto::ids::PortId;
 use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
 use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_reactor::clock::now_ns;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
 
-use crate::config::Security;
+use crate::config::{Security, ServerConfig};
 use crate::server::distributor::Distributor;
 use crate::server::handshakes::Handshakes;
 use crate::thread::stream::Accepted;
@@ -41,64 +43,121 @@ pub fn bind(address: SocketAddr, is_v6_only: bool) -> rustix::io::Result<OwnedFd
     Ok(socket)
 }
 
+/// A configured address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Address {
+    /// The address; port 0 takes any free port.
+    pub(crate) address: SocketAddr,
+    /// It is `[::]` without connections over IPv4.
+    pub(crate) is_v6_only: bool,
+    /// How its connections are encrypted.
+    pub(crate) security: Security,
+    /// It is for the discovery service, and not in the discovery log, which would list each subsystem twice.
+    pub(crate) is_for_discovery: bool,
+}
+
+impl Address {
+    /// All addresses of a configuration.
+    pub(crate) fn all(config: &ServerConfig) -> Vec<Self> {
+        let discovery = config.discovery_listeners();
+        let of = |is_for_discovery| {
+            move |(address, security)| Self {
+                address,
+                is_v6_only: config.is_v6_only(address),
+                security,
+                is_for_discovery,
+            }
+        };
+        config.listeners_with_security().map(of(false)).chain(discovery.into_iter().map(of(true))).collect()
+    }
+}
+
 /// A listening socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// The socket.
-    pub socket: TcpListener,
-    /// How its connections are encrypted.
-    pub security: Security,
+    socket: TcpListener,
+    /// Its identity.
+    pub(crate) id: PortId,
+    /// What is configured.
+    pub(crate) configured: Address,
 }
 
 impl Listener {
-    /// Listens on `address`.
+    /// Listens on `configured`.
     ///
     /// # Errors
     /// As of [`bind`].
-    pub(crate) fn open(address: SocketAddr, is_v6_only: bool, security: Security) -> io::Result<Self> {
-        let socket = TcpListener::from(bind(address, is_v6_only)?);
+    pub(crate) fn open(configured: Address, id: PortId) -> io::Result<Self> {
+        let socket = TcpListener::from(bind(configured.address, configured.is_v6_only)?);
         rustix::net::listen(&socket, BACKLOG)?;
-        Ok(Self { socket, security })
+        socket.set_nonblocking(true)?;
+        Ok(Self { socket, id, configured })
     }
 
     /// Its address.
     pub(crate) fn endpoint(&self) -> io::Result<Endpoint> {
         let address = self.socket.local_addr()?;
         let is_v6_only = address.is_ipv6() && sockopt::ipv6_v6only(&self.socket)?;
-        Ok(Endpoint { address, security: self.security, is_v6_only })
+        Ok(Endpoint { id: self.id, address, security: self.configured.security, is_v6_only })
     }
+}
+
+/// The endpoints of these listeners: those in the discovery log, and those for the discovery service alone.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn endpoints(listeners: &[Arc<Listener>]) -> io::Result<(Vec<Endpoint>, Vec<Endpoint>)> {
+    let (mut listed, mut discovery) = (Vec::new(), Vec::new());
+    for listener in listeners {
+        let to = if listener.configured.is_for_discovery { &mut discovery } else { &mut listed };
+        to.push(listener.endpoint()?);
+    }
+    Ok((listed, discovery))
 }
 
 /// A running acceptor. Dropping it stops accepting.
 pub struct Acceptor {
-    stop: Arc<OwnedFd>,
+    orders: Sender<Order>,
+    wake: Arc<OwnedFd>,
+    /// Takes connections with TLS; set before the first listener that has any.
+    pub(crate) handshakes: Arc<OnceLock<Arc<Handshakes>>>,
     join: Option<JoinHandle<()>>,
 }
 
+/// Accept on these listeners alone from now on, or for none stop; the sender is dropped when that holds.
+type Order = (Option<Vec<Arc<Listener>>>, Sender<()>);
+
 impl Acceptor {
-    /// Accepts on `listeners`; connections with TLS go to `handshakes`.
+    /// Starts without listeners.
     ///
     /// # Errors
     /// If no thread or descriptor is available.
-    pub fn start(
-        listeners: Vec<Listener>,
-        distributor: Arc<Distributor>,
-        handshakes: Option<Arc<Handshakes>>,
-    ) -> io::Result<Self> {
-        for listener in &listeners {
-            listener.socket.set_nonblocking(true)?;
+    pub fn start(distributor: Arc<Distributor>) -> io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (orders, ordered) = channel();
+        let handshakes = Arc::default();
+        let accepting =
+            Accepting { distributor, handshakes: Arc::clone(&handshakes), orders: ordered, wake: Arc::clone(&wake) };
+        let join = std::thread::Builder::new().name("acceptor".into()).spawn(move || accepting.run())?;
+        Ok(Self { orders, wake, handshakes, join: Some(join) })
+    }
+
+    /// Accepts on these listeners alone; returns when no other is used any more.
+    pub(crate) fn set(&self, listeners: Vec<Arc<Listener>>) {
+        self.order(Some(listeners));
+    }
+
+    fn order(&self, listeners: Option<Vec<Arc<Listener>>>) {
+        let (holds, held) = channel();
+        if self.orders.send((listeners, holds)).is_ok() {
+            let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
+            let _ = held.recv(); // it ends with the thread at the latest
         }
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        let stopped = Arc::clone(&stop);
-        let join = std::thread::Builder::new()
-            .name("acceptor".into())
-            .spawn(move || Accepting { distributor, handshakes }.run(&listeners, &stopped))?;
-        Ok(Self { stop, join: Some(join) })
     }
 
     /// Stops accepting and closes the listeners.
     pub fn stop(&mut self) {
-        let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
+        self.order(None);
         if let Some(join) = self.join.take() {
             let _ = join.join();
         }
@@ -132,24 +191,29 @@ fn configure(socket: &TcpStream) -> io::Result<()> {
 /// The acceptor's thread.
 struct Accepting {
     distributor: Arc<Distributor>,
-    handshakes: Option<Arc<Handshakes>>,
+    handshakes: Arc<OnceLock<Arc<Handshakes>>>,
+    orders: Receiver<Order>,
+    wake: Arc<OwnedFd>,
 }
 
 impl Accepting {
-    fn run(&self, listeners: &[Listener], stop: &OwnedFd) {
+    fn run(&self) {
+        let mut listeners: Vec<Arc<Listener>> = Vec::new();
         loop {
             let mut fds: Vec<PollFd> = listeners.iter().map(|l| PollFd::new(&l.socket, PollFlags::IN)).collect();
-            fds.push(PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN));
+            fds.push(PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN));
             match poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => {
                     return tracing::error!(%error, "poll failed; no more connections are accepted: restart the server");
                 }
             }
-            if fds.last().is_some_and(|fd| !fd.revents().is_empty()) {
-                return;
+            let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
+            while let Ok((order, _holds)) = self.orders.try_recv() {
+                let Some(next) = order else { return };
+                listeners = next;
             }
-            for listener in listeners {
+            for listener in &listeners {
                 self.accept_all(listener);
             }
         }
@@ -164,7 +228,7 @@ impl Accepting {
                         tracing::warn!(%peer, reason, %error, "connection refused");
                         continue;
                     }
-                    self.pass_on(socket.into(), peer, listener.security);
+                    self.pass_on(socket.into(), peer, listener);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => {
@@ -177,7 +241,7 @@ impl Accepting {
         }
     }
 
-    fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, security: Security) {
+    fn pass_on(&self, socket: OwnedFd, peer: SocketAddr, listener: &Listener) {
         let shared = &self.distributor.shared;
         if !shared.connection_opened() {
             shared.hosts.refusals.note(RefusalReason::TooManyConnections);
@@ -194,8 +258,9 @@ impl Accepting {
             return;
         }
         let (stream, accepted_ns, session_memory) = (socket.into(), now_ns(), None);
-        let accepted = Accepted { stream, peer, accepted_ns, security, pending, session_memory };
-        match self.handshakes.as_ref().filter(|_| security != Security::Plain) {
+        let (port, security) = (listener.id, listener.configured.security);
+        let accepted = Accepted { stream, peer, accepted_ns, port, security, pending, session_memory };
+        match self.handshakes.get().filter(|_| security != Security::Plain) {
             Some(handshakes) => handshakes.begin(accepted),
             None => self.distributor.distribute(accepted),
         }
@@ -208,7 +273,10 @@ mod tests {
 
     #[test]
     fn both_wildcards_can_have_one_port() {
-        let listen = |address: SocketAddr, is_v6_only| Listener::open(address, is_v6_only, Security::Plain);
+        let listen = |address, is_v6_only| {
+            let configured = Address { address, is_v6_only, security: Security::Plain, is_for_discovery: false };
+            Listener::open(configured, PortId(1))
+        };
         let both = |_| {
             let v6 = listen("[::]:0".parse().expect("an address"), true).ok()?.endpoint().expect("open");
             let v6 = listen(v6.address, true).ok()?;

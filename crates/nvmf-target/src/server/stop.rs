@@ -61,7 +61,7 @@ impl Server {
     /// The unfinished requests and flushes. OS threads in blocking calls, and memory that devices may write to, are leaked.
     pub fn stop(mut self, timeout: Duration) -> Result<(), DrainError> {
         let schedule = Schedule { began: Instant::now(), timeout };
-        self.acceptor.stop();
+        self.listeners.stop();
         self.drain(schedule.requests());
         self.shared.stop_state.expire();
         let stuck = self.runtime.stop_until(schedule.reactors());

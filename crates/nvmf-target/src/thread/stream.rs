@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
+use pilotlight_nvmf_proto::ids::PortId;
 use pilotlight_tls::Session;
 
 use crate::config::Security;
@@ -34,6 +35,8 @@ pub struct Accepted {
     pub peer: SocketAddr,
     /// When it was accepted, in nanoseconds of the reactors' clock: its time limit for ICReq begins then.
     pub accepted_ns: u64,
+    /// Its listener.
+    pub port: PortId,
     /// How connections of its listener are encrypted.
     pub security: Security,
     /// Its count among those that are not admitted yet.

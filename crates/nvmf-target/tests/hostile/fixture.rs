@@ -53,6 +53,7 @@ pub(crate) fn server(limits: Limits) -> Server {
         nqn: nqn.into(),
         serial: None,
         allowed_hosts: allowed.iter().map(ToString::to_string).collect(),
+        listen: Vec::new(),
         controller_ids: None,
         namespaces,
     };

@@ -19,7 +19,14 @@ pub(crate) fn namespace(nsid: u32, backend: BackendSpec) -> NamespaceConfig {
 
 /// A subsystem for all hosts.
 pub(crate) fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig { nqn: nqn.into(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces }
+    SubsystemConfig {
+        nqn: nqn.into(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        listen: Vec::new(),
+        controller_ids: None,
+        namespaces,
+    }
 }
 
 /// A server on a free port.

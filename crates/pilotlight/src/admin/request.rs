@@ -63,6 +63,55 @@ pub(crate) enum Request {
     NamespaceResize(NamespaceResize),
     NamespaceShow(NamespaceShow),
     NamespaceHide(NamespaceHide),
+    /// Addresses that the server listens on.
+    ListenerList {},
+    ListenerAdd {
+        address: String,
+        #[serde(default)]
+        security: ListenerSecurity,
+    },
+    ListenerRemove {
+        address: String,
+    },
+    /// All subsystems.
+    SubsystemList {},
+    SubsystemAdd(SubsystemAdd),
+    SubsystemRemove {
+        nqn: String,
+    },
+    /// Offers a subsystem on these addresses alone; an empty list: on all.
+    SubsystemListen {
+        nqn: String,
+        listen: Vec<String>,
+    },
+}
+
+/// How the connections of a listener are encrypted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ListenerSecurity {
+    /// Not at all.
+    #[default]
+    None,
+    Tls,
+    /// Authentication, then TLS with the key that this generates.
+    Concat,
+}
+
+/// A new subsystem, without namespaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubsystemAdd {
+    pub(crate) nqn: String,
+    /// Hosts that may connect.
+    #[serde(default)]
+    pub(crate) hosts: Vec<String>,
+    /// Any host may.
+    #[serde(default)]
+    pub(crate) allow_any: bool,
+    /// Addresses on which it is offered; none: all.
+    #[serde(default)]
+    pub(crate) listen: Vec<String>,
 }
 
 /// Goals to change; `None` leaves one as it is.
@@ -337,6 +386,8 @@ impl Request {
                 | Self::Connections {}
                 | Self::HostList { .. }
                 | Self::NamespaceList { .. }
+                | Self::ListenerList {}
+                | Self::SubsystemList {}
         )
     }
 

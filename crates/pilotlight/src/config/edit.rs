@@ -1,7 +1,9 @@
 //! A configuration file with other values: comments, order and everything that is not changed stay as they are.
 
+use std::net::SocketAddr;
+
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::NamespaceConfig;
+use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::policies::PolicyChoice;
@@ -150,10 +152,27 @@ impl Edit {
         self.namespaces(nqn).into_iter().for_each(|all| all.retain(|table| !is_numbered(table, nsid)));
     }
 
-    /// One more subsystem.
-    pub(crate) fn add_subsystem(&mut self, nqn: &str) {
-        let table = with_key("nqn", nqn.into());
+    /// The addresses on which a subsystem is offered; none: all.
+    pub(crate) fn set_subsystem_listen(&mut self, nqn: &str, listen: &[SocketAddr]) {
+        self.note(format!("listen of {nqn}"));
+        self.subsystem(nqn).into_iter().for_each(|table| put(table, "listen", addresses(listen)));
+    }
+
+    /// One more subsystem, with its namespaces.
+    pub(crate) fn add_whole_subsystem(&mut self, subsystem: &SubsystemConfig) {
+        let SubsystemConfig { nqn, allowed_hosts, listen, namespaces, serial: _, controller_ids: _ } = subsystem;
+        self.note(format!("subsystem {nqn}"));
+        let table = with_key("nqn", nqn.as_str().into());
         self.array("subsystem").into_iter().for_each(|all| all.push(table.clone()));
+        self.set_allowed_hosts(nqn, allowed_hosts);
+        self.set_subsystem_listen(nqn, listen);
+        namespaces.iter().for_each(|namespace| self.add_namespace(nqn, namespace));
+    }
+
+    /// A subsystem no longer.
+    pub(crate) fn remove_subsystem(&mut self, nqn: &str) {
+        self.note(format!("subsystem {nqn}"));
+        self.array("subsystem").into_iter().for_each(|all| all.retain(|table| text(table, "nqn") != Some(nqn)));
     }
 
     fn note(&mut self, what: String) {
@@ -241,6 +260,12 @@ fn uuid_of(namespace: &NamespaceConfig) -> Option<Value> {
 /// A list of hosts; `None` where there are none.
 fn list(hosts: &[String]) -> Option<Value> {
     (!hosts.is_empty()).then(|| Value::Array(hosts.iter().map(String::as_str).collect::<Array>()))
+}
+
+/// A list of addresses; `None` where there are none.
+pub(crate) fn addresses(addresses: &[SocketAddr]) -> Option<Value> {
+    let texts = || addresses.iter().map(ToString::to_string).collect::<Array>();
+    (!addresses.is_empty()).then(|| Value::Array(texts()))
 }
 
 fn text<'a>(table: &'a Table, key: &str) -> Option<&'a str> {

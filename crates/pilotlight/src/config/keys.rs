@@ -67,12 +67,12 @@ section! {
     /// Network, cores and power.
     Server "server" {
         /// Addresses to accept hosts on: one or a list.
-        listen: texts, "--listen", "`127.0.0.1:4420`; none with one of the two below", Restart;
+        listen: texts, "--listen", "`127.0.0.1:4420`; none with one of the two below", Reload;
         /// Addresses to accept hosts with TLS on: one or a list. Hosts need a `tls_key` ([encrypt connections](operate/encrypt.md)).
-        tls_listen: texts, "--tls-listen", "none", Restart;
+        tls_listen: texts, "--tls-listen", "none", Reload;
         /// Addresses on which hosts authenticate and then use TLS with the key that this generates: one or a list. The discovery log has the
         /// address that the host has reached.
-        concat_listen: texts, "--concat-listen", "none", Restart;
+        concat_listen: texts, "--concat-listen", "none", Reload;
         /// Address or name, and port, that the discovery log gives to hosts.
         advertise: text, "--advertise", "the address that the host has reached", Reload;
         /// Ditto for `tls_listen`.
@@ -234,7 +234,7 @@ section! {
         /// Whether it is announced by multicast DNS (`_nvme-disc._tcp`).
         mdns: switch, "--mdns", "`false`", Reload;
         /// Port of one more listener beside each address: hosts ask for the discovery service on 8009 by default. It serves subsystems too.
-        port: number, "", "none", Restart;
+        port: number, "", "none", Reload;
         list referral: Referral;
     }
 }
@@ -270,6 +270,8 @@ section! {
         serial: text, "", "derived from the NQN", Restart;
         /// NQNs of the hosts that may connect.
         allowed_hosts: texts, "--allow-host", "any host", Reload;
+        /// Addresses of `listen`, `tls_listen` and `concat_listen` of `[server]` on which it is offered: hosts find and reach it on these alone.
+        listen: texts, "", "all addresses", Reload;
         /// Lowest and highest identifier of its controllers, from 1 to 65519, such as `1-1000`: two servers that share a subsystem need different ranges.
         /// Connect fails with Controller Busy once all are in use.
         controller_ids: text, "", "identifiers of no other subsystem", Restart;

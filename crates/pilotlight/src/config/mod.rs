@@ -30,7 +30,7 @@ use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use args::ServeArgs;
 pub(crate) use caps::{Cap, Priority, format_cap, name_of, parse_cap, parse_minimum, parse_priority};
-pub(crate) use edit::Edit;
+pub(crate) use edit::{Edit, addresses};
 pub(crate) use machine::Machine;
 pub(crate) use moment::format_moment;
 pub(crate) use named::{Named, named_files};
@@ -46,6 +46,7 @@ use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
+pub(crate) use validate::network::parse_listener;
 
 use crate::privileges::Account;
 use crate::privileges::files::{self, open_text};

@@ -25,13 +25,11 @@ pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> 
         edit.set_policy(&PolicyChoice { name, parameters: parameters.ok_or("--policy-set needs KEY=VALUE")? });
     }
     for subsystem in &config.subsystems {
-        edit.add_subsystem(&subsystem.nqn);
-        edit.set_allowed_hosts(&subsystem.nqn, &subsystem.allowed_hosts);
-        for namespace in &subsystem.namespaces {
-            let mut namespace = namespace.clone();
-            namespace.backend = namespace.backend.relative_to(here);
-            edit.add_namespace(&subsystem.nqn, &namespace);
+        let mut subsystem = subsystem.clone();
+        for namespace in &mut subsystem.namespaces {
+            namespace.backend = namespace.backend.clone().relative_to(here);
         }
+        edit.add_whole_subsystem(&subsystem);
     }
     Ok(edit)
 }

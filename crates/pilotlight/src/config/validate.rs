@@ -6,7 +6,7 @@
 
 mod background;
 mod limits;
-mod network;
+pub(crate) mod network;
 mod operation;
 mod page;
 pub(super) mod security;
@@ -52,7 +52,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
     let mut checker = Checker { machine, base, problems: Vec::new() };
     let Listeners { plain: listeners, tls: tls_listeners, concat: concatenation_listeners } =
         checker.listeners(&draft.server);
-    let first = [&listeners, &tls_listeners, &concatenation_listeners].into_iter().flatten().next().copied();
+    let all = [&listeners[..], &tls_listeners, &concatenation_listeners].concat();
     let authentication = checker.authentication(&draft.security);
     checker.note_tls(draft, &authentication);
     checker.note_open_subsystems(draft);
@@ -65,7 +65,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         kernel_tls: draft.security.kernel_tls,
         discovery_port: checker.discovery_port(draft.discovery.port.as_ref()),
         referrals: Vec::new(),
-        subsystems: checker.subsystems(&draft.subsystems, first),
+        subsystems: checker.subsystems(&draft.subsystems, &all),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),
         authentication,

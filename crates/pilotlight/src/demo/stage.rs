@@ -175,6 +175,7 @@ fn serve(cpus: &[u32], options: RuntimeOptions) -> anyhow::Result<Server> {
             nqn: NQN.to_owned(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: vec![namespace],
         }],

@@ -211,6 +211,13 @@ const fn is_for_pages(request: &AdminRequest) -> bool {
         | AdminRequest::NamespaceRemove { .. }
         | AdminRequest::NamespaceResize(_)
         | AdminRequest::NamespaceShow(_)
-        | AdminRequest::NamespaceHide(_) => false,
+        | AdminRequest::NamespaceHide(_)
+        | AdminRequest::ListenerList {}
+        | AdminRequest::ListenerAdd { .. }
+        | AdminRequest::ListenerRemove { .. }
+        | AdminRequest::SubsystemList {}
+        | AdminRequest::SubsystemAdd(_)
+        | AdminRequest::SubsystemRemove { .. }
+        | AdminRequest::SubsystemListen { .. } => false,
     }
 }

@@ -18,14 +18,15 @@ mod free_space;
 mod goals;
 mod hosts;
 mod limit;
+mod listeners;
 mod namespaces;
 mod page;
 mod priorities;
 mod requests;
 mod save;
+mod subsystems;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ use tracing::warn;
 use super::banner::Listening;
 use super::budget::{GoalOverrides, Store};
 use super::holder;
+use super::mdns::Announcer;
 use super::reload::{self, Wanted};
 use super::running::Running;
 use super::state::State;
@@ -50,7 +52,7 @@ use goals::Watch;
 pub(super) struct Admin {
     server: Box<dyn Running>,
     machine: Machine,
-    listening: Vec<SocketAddr>,
+    announcer: Announcer,
     started: Instant,
     drain_timeout: Duration,
     store: Store,
@@ -97,7 +99,7 @@ impl Admin {
         state.candidates = holder::candidates_for(&state.operation, server.as_ref());
         state.active_policy = active_policy;
         Ok(Self {
-            listening: [server.local_addrs(), server.tls_addrs(), server.concatenation_addrs()].concat(),
+            announcer: Announcer::new(&loaded.operation.reactors.cores),
             server,
             machine: machine.clone(),
             started: Instant::now(),
@@ -123,6 +125,18 @@ impl Admin {
         Listening { plain, tls, concat }
     }
 
+    /// Announces the discovery service where it listens, if that is wanted.
+    pub(super) fn announce(&self) {
+        let Listening { plain, tls, .. } = self.listening();
+        let is_wanted = self.state().operation.mdns;
+        self.announcer.follow(is_wanted, if plain.is_empty() { &tls } else { &plain });
+    }
+
+    /// Ends the announcement.
+    pub(super) fn withdraw(&self) {
+        self.announcer.withdraw();
+    }
+
     /// Counters of the reactors.
     pub(super) fn runtime_stats(&self) -> RuntimeStats {
         self.server.runtime_stats()
@@ -135,6 +149,7 @@ impl Admin {
         let before = state.goal_overrides.clone();
         let draining = reload::apply(&mut state, Wanted { config, operation, may_shrink }, self.server.as_ref());
         state.text_read = loaded.text().map(str::to_owned);
+        state.operation.mdns = operation.mdns;
         if state.goal_overrides != before {
             self.keep(&state); // otherwise they return at a restart with the earlier configuration
         }

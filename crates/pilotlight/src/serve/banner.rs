@@ -41,6 +41,13 @@ pub(super) struct Listening {
     pub(super) concat: Vec<SocketAddr>,
 }
 
+impl Listening {
+    /// All of them.
+    pub(super) fn all(&self) -> Vec<SocketAddr> {
+        [&self.plain[..], &self.tls, &self.concat].concat()
+    }
+}
+
 /// An address under which hosts reach the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
@@ -255,6 +262,7 @@ mod tests {
             nqn: nqn.to_owned(),
             serial: None,
             allowed_hosts: hosts.iter().map(ToString::to_string).collect(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces,
         };

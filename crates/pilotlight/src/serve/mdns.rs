@@ -26,9 +26,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// Bytes of the host's name that are used: a label has at most 63, and a port and a number may follow.
 const MAX_NAME: usize = 32;
 
-/// Announces the discovery service while it is enabled, and until it is dropped.
+/// Announces the discovery service while it is enabled, and until it is withdrawn.
 pub(super) struct Announcer {
-    addresses: Vec<SocketAddr>,
     /// CPUs of reactors.
     cpus: Vec<u32>,
     announced: Mutex<Option<Announced>>,
@@ -36,23 +35,28 @@ pub(super) struct Announcer {
 
 /// An announcement under way.
 struct Announced {
+    /// Addresses that the server listened on.
+    addresses: Vec<SocketAddr>,
     daemon: ServiceDaemon,
     instances: Vec<String>,
 }
 
 impl Announcer {
-    /// For a server that listens on these addresses with these reactors. Announces nothing yet.
-    pub(super) fn new(addresses: &[SocketAddr], reactors: &[Option<u32>]) -> Self {
+    /// For a server with these reactors. Announces nothing yet.
+    pub(super) fn new(reactors: &[Option<u32>]) -> Self {
         let cpus = reactors.iter().flatten().copied().collect();
-        Self { addresses: addresses.to_vec(), cpus, announced: Mutex::default() }
+        Self { cpus, announced: Mutex::default() }
     }
 
-    /// Starts or ends the announcement. A failure is logged, and the server continues.
-    pub(super) fn follow(&self, is_wanted: bool) {
+    /// Starts or ends the announcement of a server that listens on these addresses. A failure is logged, and the server continues.
+    pub(super) fn follow(&self, is_wanted: bool, addresses: &[SocketAddr]) {
         let mut announced = self.announced();
         match (is_wanted, announced.take()) {
-            (true, Some(running)) => *announced = Some(running),
-            (true, None) => *announced = self.start(),
+            (true, Some(running)) if running.addresses == addresses => *announced = Some(running),
+            (true, running) => {
+                running.into_iter().for_each(Announced::withdraw);
+                *announced = self.start(addresses);
+            }
             (false, Some(running)) => {
                 running.withdraw();
                 info!("the announcement by multicast DNS has ended");
@@ -61,10 +65,15 @@ impl Announcer {
         }
     }
 
-    fn start(&self) -> Option<Announced> {
+    /// Ends the announcement with the server.
+    pub(super) fn withdraw(&self) {
+        self.announced().take().into_iter().for_each(Announced::withdraw);
+    }
+
+    fn start(&self, addresses: &[SocketAddr]) -> Option<Announced> {
         let start = || {
             keep_off(&self.cpus);
-            announce(&instances(&self.addresses, &host_name()))
+            announce(addresses, &instances(addresses, &host_name()))
         };
         // a thread of its own, as the affinity of this one is to stay
         match thread::scope(|scope| scope.spawn(start).join()) {
@@ -82,12 +91,6 @@ impl Announcer {
 
     fn announced(&self) -> MutexGuard<'_, Option<Announced>> {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Announcer {
-    fn drop(&mut self) {
-        self.announced().take().into_iter().for_each(Announced::withdraw);
     }
 }
 
@@ -175,9 +178,9 @@ impl Instance {
 }
 
 /// Starts the library's thread, and announces these instances.
-fn announce(instances: &[Instance]) -> Result<Announced, Error> {
+fn announce(addresses: &[SocketAddr], instances: &[Instance]) -> Result<Announced, Error> {
     let daemon = ServiceDaemon::new()?;
-    let mut announced = Announced { daemon, instances: Vec::new() };
+    let mut announced = Announced { addresses: addresses.to_vec(), daemon, instances: Vec::new() };
     if let Err(error) = announced.register(instances) {
         announced.withdraw();
         return Err(error);

@@ -225,6 +225,7 @@ mod tests {
             nqn: "nqn.2024-05.com.example:a".to_owned(),
             serial: None,
             allowed_hosts: Vec::new(),
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: vec![namespace],
         };

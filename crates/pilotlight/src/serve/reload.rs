@@ -1,6 +1,6 @@
 //! SIGHUP: applies a new configuration to a running server.
 //!
-//! Subsystems, namespaces and their sizes, allowed hosts, the discovery log and the policy change at once; every other difference is logged
+//! Addresses, subsystems, namespaces and their sizes, allowed hosts, the discovery log and the policy change at once; every other difference is logged
 //! and waits for a restart. [`plan`] decides and changes nothing; [`apply`] carries out the plan and updates the state, so that a failed
 //! change is retried at the next SIGHUP.
 //!
@@ -25,7 +25,9 @@ use tracing::{info, warn};
 use super::budget::{self, Configured, GoalOverrides, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder::{self, refresh};
 use super::running::Running;
-use super::state::{HostsOverride, State, allowed_hosts, find_namespace};
+use super::state::{
+    HostsOverride, OfferOverride, State, SubsystemOverride, allowed_hosts, find_namespace, find_subsystem, offered_on,
+};
 use crate::config::{
     Cap, LatencyBound, NamespaceName, Operation, format_budget, format_cap, format_tolerance, name_of,
 };
@@ -134,6 +136,24 @@ fn apply_change(
 fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec<String>) {
     let mut wanted = read.clone();
     let mut words = Vec::new();
+    state.listen_override.take_if(|configured| !read.listens_as(configured));
+    if state.listen_override.is_some() {
+        if !state.config.listens_as(read) {
+            words.push("the addresses to listen on are unchanged: they were changed manually".to_owned());
+        }
+        wanted.copy_listeners(&state.config);
+    }
+    state.subsystem_overrides.retain(|entry| find_subsystem(read, &entry.nqn) == entry.configured.as_ref());
+    for SubsystemOverride { nqn, configured } in &state.subsystem_overrides {
+        let runs = find_subsystem(&state.config, nqn).cloned();
+        match (&runs, configured) {
+            (Some(_), None) => words.push(format!("subsystem {nqn} is kept: it was added manually")),
+            (None, Some(_)) => words.push(format!("subsystem {nqn} is not added: it was removed manually")),
+            _ => {}
+        }
+        wanted.subsystems.retain(|subsystem| subsystem.nqn != *nqn);
+        wanted.subsystems.extend(runs);
+    }
     state.namespace_overrides.retain(|entry| find_namespace(read, &entry.nqn, entry.nsid) == entry.configured.as_ref());
     for entry in &state.namespace_overrides {
         let Some(subsystem) = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == entry.nqn) else {
@@ -160,6 +180,15 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         }
         let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
         subsystem.into_iter().for_each(|subsystem| subsystem.allowed_hosts.clone_from(&runs));
+    }
+    state.offer_overrides.retain(|entry| offered_on(read, &entry.nqn) == Some(&entry.configured));
+    for OfferOverride { nqn, configured } in &state.offer_overrides {
+        let runs = offered_on(&state.config, nqn).cloned().unwrap_or_default();
+        if runs != *configured {
+            words.push(format!("the addresses of {nqn} are unchanged: they were changed manually"));
+        }
+        let subsystem = wanted.subsystems.iter_mut().find(|subsystem| subsystem.nqn == *nqn);
+        subsystem.into_iter().for_each(|subsystem| subsystem.listen.clone_from(&runs));
     }
     (wanted, words)
 }

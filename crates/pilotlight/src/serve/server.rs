@@ -124,15 +124,23 @@ pub(super) fn options(operation: &Operation) -> RuntimeOptions {
 
 impl Running for MeteredServer {
     fn local_addrs(&self) -> Vec<SocketAddr> {
-        self.server.local_addrs().to_vec()
+        self.server.local_addrs()
     }
 
     fn tls_addrs(&self) -> Vec<SocketAddr> {
-        self.server.tls_addrs().to_vec()
+        self.server.tls_addrs()
     }
 
     fn concatenation_addrs(&self) -> Vec<SocketAddr> {
-        self.server.concatenation_addrs().to_vec()
+        self.server.concatenation_addrs()
+    }
+
+    fn set_listeners(&self, config: &ServerConfig) -> Result<Draining, ServerError> {
+        self.server.set_listeners(config)
+    }
+
+    fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
+        self.server.set_subsystem_listen(nqn, listen)
     }
 
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {

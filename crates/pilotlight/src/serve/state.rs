@@ -1,7 +1,9 @@
 //! The state of a running server: the configuration that is in force, the one that was last read, and what was changed manually since.
 
+use std::net::SocketAddr;
+
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 
 use super::budget::{BudgetMonitor, Configured, GoalOverrides};
 use crate::config::{Cap, Operation};
@@ -40,6 +42,12 @@ pub(super) struct State {
     pub(super) namespace_overrides: Vec<NamespaceOverride>,
     /// Subsystems whose allowed hosts were changed over the control socket.
     pub(super) host_overrides: Vec<HostsOverride>,
+    /// Subsystems added or removed over the control socket.
+    pub(super) subsystem_overrides: Vec<SubsystemOverride>,
+    /// Subsystems of which the addresses were changed over the control socket.
+    pub(super) offer_overrides: Vec<OfferOverride>,
+    /// If listening addresses were changed over the control socket: the configuration that was read before.
+    pub(super) listen_override: Option<ServerConfig>,
     /// The text of the configuration file that was read last.
     pub(super) text_read: Option<String>,
     /// Blocks of each namespace.
@@ -66,6 +74,24 @@ pub(super) struct HostsOverride {
     pub(super) configured: Vec<String>,
 }
 
+/// A subsystem added or removed over the control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SubsystemOverride {
+    /// The subsystem.
+    pub(super) nqn: String,
+    /// Its configuration at that time.
+    pub(super) configured: Option<SubsystemConfig>,
+}
+
+/// A subsystem of which the addresses were changed over the control socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OfferOverride {
+    /// The subsystem.
+    pub(super) nqn: String,
+    /// The addresses that the configuration named at that time.
+    pub(super) configured: Vec<SocketAddr>,
+}
+
 impl State {
     /// Of a server that was started from this configuration.
     pub(super) fn new(config: &ServerConfig, operation: &Operation) -> Self {
@@ -85,6 +111,9 @@ impl State {
             monitor: BudgetMonitor::default(),
             namespace_overrides: Vec::new(),
             host_overrides: Vec::new(),
+            subsystem_overrides: Vec::new(),
+            offer_overrides: Vec::new(),
+            listen_override: None,
             text_read: None,
             blocks: Vec::new(),
         };
@@ -113,6 +142,23 @@ impl State {
         self.namespace_overrides.push(NamespaceOverride { nqn: nqn.to_owned(), nsid, configured });
     }
 
+    /// Notes that a subsystem is there, or is not, against the configuration.
+    pub(super) fn note_subsystem_override(&mut self, nqn: &str) {
+        let configured = find_subsystem(&self.read, nqn).cloned();
+        self.subsystem_overrides.retain(|other| other.nqn != nqn);
+        self.subsystem_overrides.push(SubsystemOverride { nqn: nqn.to_owned(), configured });
+    }
+
+    /// Forgets a removed subsystem.
+    pub(super) fn forget_subsystem(&mut self, nqn: &str) {
+        self.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
+        self.blocks.retain(|(of, _, _)| of != nqn);
+        self.namespace_overrides.retain(|entry| entry.nqn != nqn);
+        self.host_overrides.retain(|entry| entry.nqn != nqn);
+        self.offer_overrides.retain(|entry| entry.nqn != nqn);
+        self.subsystem_overrides.retain(|entry| entry.nqn != nqn);
+    }
+
     /// Notes the number of blocks of a namespace; `None`: by the size of its storage.
     pub(super) fn note_size(&mut self, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) {
         let size = || namespace.backend.size().or_else(|| crate::config::size_of(namespace.backend.path()?).ok());
@@ -135,13 +181,22 @@ impl State {
 
 /// The allowed hosts of a subsystem.
 pub(super) fn allowed_hosts<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<String>> {
-    config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn).map(|subsystem| &subsystem.allowed_hosts)
+    find_subsystem(config, nqn).map(|subsystem| &subsystem.allowed_hosts)
+}
+
+/// The addresses on which a subsystem is offered.
+pub(super) fn offered_on<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a Vec<SocketAddr>> {
+    find_subsystem(config, nqn).map(|subsystem| &subsystem.listen)
+}
+
+/// A subsystem of a configuration.
+pub(super) fn find_subsystem<'a>(config: &'a ServerConfig, nqn: &str) -> Option<&'a SubsystemConfig> {
+    config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)
 }
 
 /// A namespace of a configuration.
 pub(super) fn find_namespace<'a>(config: &'a ServerConfig, nqn: &str, nsid: u32) -> Option<&'a NamespaceConfig> {
-    let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn)?;
-    subsystem.namespaces.iter().find(|namespace| namespace.nsid == nsid)
+    find_subsystem(config, nqn)?.namespaces.iter().find(|namespace| namespace.nsid == nsid)
 }
 
 /// Whether a configuration has what is named: a host need not be written.

@@ -13,6 +13,7 @@ mod health;
 mod host_load;
 mod hosts;
 mod limit;
+mod listeners;
 mod log;
 mod machine;
 mod metrics;

@@ -69,6 +69,13 @@ fn requests_survive_a_round_trip() {
         Request::NamespaceShow(NamespaceShow { nsid: 7, hosts: hosts(), ..NamespaceShow::default() }),
         Request::NamespaceHide(NamespaceHide { nqn: None, nsid: 7, hosts: hosts() }),
         resize(Some("2GiB"), true),
+        Request::ListenerList {},
+        Request::ListenerAdd { address: "a".to_owned(), security: ListenerSecurity::Tls },
+        Request::ListenerRemove { address: "a".to_owned() },
+        Request::SubsystemList {},
+        Request::SubsystemAdd(SubsystemAdd { nqn: "n".to_owned(), hosts: hosts(), ..SubsystemAdd::default() }),
+        Request::SubsystemRemove { nqn: "n".to_owned() },
+        Request::SubsystemListen { nqn: "n".to_owned(), listen: hosts() },
         resize(None, false),
     ] {
         let line = request.to_line();

@@ -66,7 +66,7 @@ fn an_unknown_key_hides_only_what_may_follow_from_it() {
             4 | nqm = "nqn.2024-05.com.example:a"
               | ^^^
               = did you mean `nqn`?
-              = valid in [[subsystem]]: nqn, serial, allowed_hosts, controller_ids, namespace
+              = valid in [[subsystem]]: nqn, serial, allowed_hosts, listen, controller_ids, namespace
             error: subsystem[0].namespace[0].nsid: 0 is not a namespace identifier
              --> server.toml:6:8
               |
@@ -147,7 +147,7 @@ fn unknown_keys() {
             3 | cores = [0]
               | ^^^^^
               = `cores` belongs in [server]
-              = valid in [[subsystem]]: nqn, serial, allowed_hosts, controller_ids, namespace
+              = valid in [[subsystem]]: nqn, serial, allowed_hosts, listen, controller_ids, namespace
         "#]],
     );
     refused(

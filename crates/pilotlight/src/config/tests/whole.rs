@@ -75,6 +75,7 @@ fn flags_say_everything_that_they_can() {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: None,
             allowed_hosts: vec!["nqn.2024-05.com.example:host".to_owned()],
+            listen: Vec::new(),
             controller_ids: None,
             namespaces: vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
         }],
@@ -187,6 +188,7 @@ trim_rate = "500MB/s"
 nqn = "nqn.2024-05.com.example:disks"
 serial = "PL0001"
 allowed_hosts = ["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"]
+listen = ["192.0.2.7:4420"]
 controller_ids = "1-1000"
 
 [[subsystem.namespace]]
@@ -289,6 +291,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
             allowed_hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+            listen: vec!["192.0.2.7:4420".parse().unwrap()],
             controller_ids: Some(pilotlight_nvmf_target::config::ControllerIds { first: 1, last: 1000 }),
             namespaces: vec![
                 NamespaceConfig {

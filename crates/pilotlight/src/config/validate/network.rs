@@ -36,7 +36,8 @@ impl Checker<'_> {
         Listeners { plain: values(plain), tls: values(tls), concat: values(concat) }
     }
 
-    fn addresses(&mut self, written: &[Text]) -> Vec<Located<SocketAddr>> {
+    /// Addresses as they are written, each with its place.
+    pub(super) fn addresses(&mut self, written: &[Text]) -> Vec<Located<SocketAddr>> {
         let mut listeners = Vec::new();
         for text in written {
             match parse_listener(&text.value) {
@@ -152,7 +153,7 @@ pub(super) fn port_or_address(text: &str) -> Option<SocketAddr> {
 }
 
 /// An IP address and a port; otherwise what is wrong and what to write.
-fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
+pub(crate) fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)> {
     match address::parse(text) {
         Ok(address) => return Ok(address),
         Err(AddressError::Format(_)) => {}

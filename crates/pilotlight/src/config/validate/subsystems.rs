@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::Checker;
 use super::background::is_tracked;
+use crate::address;
 use crate::config::keys::{Namespace, Subsystem};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem, Text};
@@ -29,20 +30,20 @@ struct Unique {
 }
 
 impl Checker<'_> {
-    /// All subsystems. `listener` is what the NQN of one that has none follows from.
-    pub(super) fn subsystems(&mut self, written: &[Subsystem], listener: Option<SocketAddr>) -> Vec<SubsystemConfig> {
+    /// All subsystems of a server with these listeners. From the first one follows the NQN of a subsystem that has none.
+    pub(super) fn subsystems(&mut self, written: &[Subsystem], listeners: &[SocketAddr]) -> Vec<SubsystemConfig> {
         if written.is_empty() {
             let problem = Problem::error(&Origin::Default, "the file has no [[subsystem]]");
             self.problem(problem.help("add one, with an `nqn` and a [[subsystem.namespace]]"));
         }
         let mut unique = Unique::default();
-        let subsystems = written.iter().map(|subsystem| self.subsystem(subsystem, listener, &mut unique)).collect();
+        let subsystems = written.iter().map(|subsystem| self.subsystem(subsystem, listeners, &mut unique)).collect();
         self.no_duplicates(written.iter().filter_map(|subsystem| subsystem.nqn.as_ref()));
         self.no_duplicates(&unique.uuids);
         subsystems
     }
 
-    fn subsystem(&mut self, written: &Subsystem, listener: Option<SocketAddr>, unique: &mut Unique) -> SubsystemConfig {
+    fn subsystem(&mut self, written: &Subsystem, listeners: &[SocketAddr], unique: &mut Unique) -> SubsystemConfig {
         let numbers = written.namespace.iter().filter_map(|namespace| namespace.nsid.as_ref());
         self.no_duplicates(numbers);
         self.no_duplicates(&written.allowed_hosts);
@@ -51,12 +52,25 @@ impl Checker<'_> {
         }
         let controller_ids = written.controller_ids.as_ref().and_then(|ids| self.controller_ids(ids, unique));
         SubsystemConfig {
-            nqn: self.subsystem_nqn(written, listener),
+            nqn: self.subsystem_nqn(written, listeners.first().copied()),
             serial: written.serial.as_ref().map(|serial| self.serial(serial)),
             allowed_hosts: written.allowed_hosts.iter().map(|host| host.value.clone()).collect(),
+            listen: self.offered_on(&written.listen, listeners),
             controller_ids,
             namespaces: written.namespace.iter().filter_map(|namespace| self.namespace(namespace, unique)).collect(),
         }
+    }
+
+    /// Addresses on which a subsystem is offered.
+    fn offered_on(&mut self, written: &[Text], listeners: &[SocketAddr]) -> Vec<SocketAddr> {
+        self.no_duplicates(written);
+        let addresses = self.addresses(written);
+        for other in addresses.iter().filter(|one| !listeners.contains(&one.value)) {
+            let what = format!("the server does not listen on {}", other.value);
+            let help = format!("name some of its addresses as they are written there: {}", address::list(listeners));
+            self.problem(Problem::error(&other.at, what).help(help));
+        }
+        addresses.into_iter().map(|one| one.value).collect()
     }
 
     fn subsystem_nqn(&mut self, written: &Subsystem, listener: Option<SocketAddr>) -> String {

@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use tracing::info;
 
 use super::Admin;
+use crate::address;
 use crate::admin::request::{DisconnectRequest, Request};
 use crate::config::{format_budget, format_cap, name_of};
 use crate::policies::{BudgetDomain, PolicyChoice};
+use crate::serve::banner::Listening;
 use crate::status::measure;
 
 /// Who sent a request.
@@ -86,9 +88,14 @@ impl Admin {
         values.extend(minimums.map(|(class, rate)| (format!("minimum of priority {class}"), format_cap(Some(*rate)))));
         let classes = stats.background.iter();
         values.extend(classes.map(|class| (format!("{} paused", class.class.name()), class.is_paused.to_string())));
+        let Listening { plain, tls, concat } = self.listening();
+        let listening = [("listening", plain), ("listening with TLS", tls), ("listening for concatenation", concat)];
+        values.extend(listening.map(|(name, on)| (format!("addresses {name}"), address::list(&on))));
         for subsystem in &state.config.subsystems {
             let (nqn, namespaces) = (&subsystem.nqn, subsystem.namespaces.iter());
             values.insert(format!("allowed hosts of {nqn}"), list(&subsystem.allowed_hosts));
+            let listen: Vec<String> = subsystem.listen.iter().map(ToString::to_string).collect();
+            values.insert(format!("addresses of {nqn}"), list(&listen));
             let restricted = subsystem.namespaces.iter().filter(|namespace| !namespace.hosts.is_empty());
             values.extend(restricted.map(|namespace| {
                 (format!("hosts that see namespace {} of {nqn}", namespace.nsid), list(&namespace.hosts))

@@ -286,6 +286,7 @@ pub(super) fn refusal(error: &ServerError) -> Refusal {
         ServerError::OtherBlockSize { .. } => "block_size",
         ServerError::Open(_) | ServerError::Closing(_) => "backend",
         ServerError::Backend(_) => "size",
+        ServerError::Listen { .. } => "address",
     };
     Refusal::for_field(field, error.to_string())
 }

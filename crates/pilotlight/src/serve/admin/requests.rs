@@ -108,6 +108,17 @@ impl Admin {
                 let change = Visibility::of_show(hosts, all, only);
                 log(by, "namespace-show", self.set_visibility(nqn.as_deref(), nsid, &change))
             }
+            Request::ListenerList {} => log(by, "listener-list", Ok(self.listeners())),
+            Request::ListenerAdd { address, security } => {
+                log(by, "listener-add", self.add_listener(&address, security))
+            }
+            Request::ListenerRemove { address } => log(by, "listener-remove", self.remove_listener(&address)),
+            Request::SubsystemList {} => log(by, "subsystem-list", Ok(self.subsystems())),
+            Request::SubsystemAdd(request) => log(by, "subsystem-add", self.add_subsystem(&request)),
+            Request::SubsystemRemove { nqn } => log(by, "subsystem-remove", self.remove_subsystem(&nqn)),
+            Request::SubsystemListen { nqn, listen } => {
+                log(by, "subsystem-listen", self.set_subsystem_listen(&nqn, &listen))
+            }
             Request::NamespaceHide(request) => {
                 let change = Visibility::Remove(request.hosts);
                 log(by, "namespace-hide", self.set_visibility(request.nqn.as_deref(), request.nsid, &change))
@@ -165,7 +176,7 @@ impl Admin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_ns: now.uptime_ns,
-            listening: self.listening.clone(),
+            listening: self.listening().all(),
             test_mode: operation.reactors.is_test_mode(),
             sleep_after: operation.sleep_after.text(),
         };
@@ -181,7 +192,7 @@ impl Admin {
     fn health(&self, session: &mut Session) -> HealthReport {
         let now = self.server.runtime_stats();
         let first = session.first.get_or_insert_with(|| now.clone());
-        notify::health(first, &now, self.listening.len())
+        notify::health(first, &now, self.listening().all().len())
     }
 
     /// Lets another policy decide; what is not set has its default.

@@ -12,19 +12,19 @@
 use std::path::{Path, PathBuf};
 
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use toml_edit::Value;
 
 use super::Admin;
 use crate::admin::refusal::Refusal;
 use crate::admin::request::SaveRequest;
-use crate::config::{self, Cap, Edit, Loaded, format_budget, format_cap, format_tolerance};
+use crate::config::{self, Cap, Edit, Loaded, addresses, format_budget, format_cap, format_tolerance};
 use crate::replace::replace;
 use crate::save::SaveReport;
 use crate::serve::budget::{self, Configured, GoalOverrides};
 use crate::serve::holder::refresh;
 use crate::serve::reload;
-use crate::serve::state::{State, exists, find_namespace};
+use crate::serve::state::{State, exists, find_namespace, find_subsystem};
 
 /// The destination of the configuration.
 struct Target {
@@ -96,9 +96,14 @@ impl Admin {
         if state.operation.policy != state.policy_read {
             edit.set_policy(&state.operation.policy);
         }
+        change_listeners(state, edit);
+        for gone in state.read.subsystems.iter().filter(|read| find_subsystem(&state.config, &read.nqn).is_none()) {
+            edit.remove_subsystem(&gone.nqn);
+        }
         for running in &state.config.subsystems {
-            if let Some(read) = state.read.subsystems.iter().find(|read| read.nqn == running.nqn) {
-                change_subsystem(state, edit, read, running);
+            match find_subsystem(&state.read, &running.nqn) {
+                Some(read) => change_subsystem(state, edit, read, running),
+                None => edit.add_whole_subsystem(running),
             }
         }
         change_goals(state, edit); // also of namespaces that have just come
@@ -173,6 +178,7 @@ impl Admin {
         state.caps_read.clone_from(&loaded.operation.caps);
         state.text_read = loaded.text().map(str::to_owned);
         (state.namespace_overrides, state.host_overrides) = (Vec::new(), Vec::new());
+        (state.subsystem_overrides, state.offer_overrides, state.listen_override) = (Vec::new(), Vec::new(), None);
         state.goal_overrides = staying;
         if let Err(why) = refresh(state, self.server.as_ref(), budget::now_s()) {
             tracing::warn!("policy {} stays: {why}", state.active_policy.name);
@@ -210,10 +216,25 @@ fn change_goals(state: &State, edit: &mut Edit) {
     }
 }
 
+fn change_listeners(state: &State, edit: &mut Edit) {
+    let lists = |config: &ServerConfig| {
+        [&config.listeners, &config.tls_listeners, &config.concatenation_listeners].map(Vec::clone)
+    };
+    let keys = ["listen", "tls_listen", "concat_listen"];
+    for ((key, read), running) in keys.into_iter().zip(lists(&state.read)).zip(lists(&state.config)) {
+        if running != read {
+            edit.set("server", key, addresses(&running));
+        }
+    }
+}
+
 fn change_subsystem(state: &State, edit: &mut Edit, read: &SubsystemConfig, running: &SubsystemConfig) {
     let nqn = &running.nqn;
     if running.allowed_hosts != read.allowed_hosts {
         edit.set_allowed_hosts(nqn, &running.allowed_hosts);
+    }
+    if running.listen != read.listen {
+        edit.set_subsystem_listen(nqn, &running.listen);
     }
     for gone in read.namespaces.iter().filter(|one| find_namespace(&state.config, nqn, one.nsid).is_none()) {
         edit.remove_namespace(nqn, gone.nsid);

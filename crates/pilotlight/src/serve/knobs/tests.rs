@@ -99,6 +99,7 @@ fn each_drive_of_the_namespaces_is_listed_once() {
         nqn: "nqn.2024-05.com.example:a".to_owned(),
         serial: None,
         allowed_hosts: Vec::new(),
+        listen: Vec::new(),
         controller_ids: None,
         namespaces: (1..).zip(backends).map(namespace).collect(),
     };

@@ -1,18 +1,32 @@
 //! The changes of a reload: carrying them out, and recording them in the state.
 
+use std::net::SocketAddr;
+
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
 
 use super::super::running::Running;
 use super::super::state::State;
+use crate::address;
 use crate::config::NamespaceName;
 
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
+    /// The addresses that the server listens on, of this configuration.
+    Listen {
+        config: Box<ServerConfig>,
+    },
+    /// The addresses on which a subsystem is offered.
+    Offer {
+        nqn: String,
+        listen: Vec<SocketAddr>,
+        /// Whether it is offered on one on which it was not before (`order`).
+        admits: bool,
+    },
     /// Advertised addresses and referrals.
     Discovery {
         advertised: Advertised,
@@ -74,6 +88,18 @@ pub(super) fn carry_out(
     draining: &mut Vec<Draining>,
 ) -> Result<Option<u64>, ServerError> {
     match change {
+        Change::Listen { config } => {
+            let ended = server.set_listeners(config)?;
+            log_ended("the server does not listen on its address any more", ended.associations());
+            draining.push(ended);
+            Ok(None)
+        }
+        Change::Offer { nqn, listen, .. } => {
+            let ended = server.set_subsystem_listen(nqn, listen)?;
+            log_ended(&format!("{nqn} is not offered on its address any more"), ended.associations());
+            draining.push(ended);
+            Ok(None)
+        }
         Change::Discovery { advertised, referrals } => {
             server.set_discovery(advertised.clone(), referrals.clone());
             Ok(None)
@@ -84,7 +110,7 @@ pub(super) fn carry_out(
         }
         Change::AllowHosts { nqn, allowed_hosts, .. } => {
             let ended = server.set_allowed_hosts(nqn, allowed_hosts)?;
-            log_ended(nqn, ended.associations());
+            log_ended(&format!("the host may no longer connect to {nqn}"), ended.associations());
             draining.push(ended);
             Ok(None)
         }
@@ -98,11 +124,11 @@ pub(super) fn carry_out(
     }
 }
 
-/// Which hosts have lost their connections, as they may no longer connect.
-fn log_ended(nqn: &str, ended: &[AssociationStats]) {
+/// Which hosts have lost their connections, and why.
+fn log_ended(why: &str, ended: &[AssociationStats]) {
     for association in ended {
         let AssociationStats { hostnqn, peer, cntlid, .. } = association;
-        info!(host = hostnqn, %peer, cntlid, "the host may no longer connect to {nqn}: its association is ended");
+        info!(host = hostnqn, %peer, cntlid, "{why}: its association is ended");
     }
 }
 
@@ -117,6 +143,11 @@ pub(super) fn done(change: &Change, blocks: Option<u64>) -> String {
 /// Notes that a change has been made.
 pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
     match change {
+        Change::Listen { config: wanted } => state.config.copy_listeners(&wanted),
+        Change::Offer { nqn, listen, .. } => {
+            let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
+            known.for_each(|subsystem| subsystem.listen.clone_from(&listen));
+        }
         Change::Discovery { advertised, referrals } => {
             let config = &mut state.config;
             (config.advertise, config.tls_advertise) = (advertised.plain, advertised.tls);
@@ -132,12 +163,7 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
             found.into_iter().for_each(|namespace| namespace.hosts.clone_from(&hosts));
         }
         Change::AddSubsystem { subsystem } => state.config.subsystems.push(subsystem),
-        Change::RemoveSubsystem { nqn } => {
-            state.config.subsystems.retain(|subsystem| subsystem.nqn != nqn);
-            state.blocks.retain(|(of, _, _)| *of != nqn);
-            state.namespace_overrides.retain(|entry| entry.nqn != nqn);
-            state.host_overrides.retain(|entry| entry.nqn != nqn);
-        }
+        Change::RemoveSubsystem { nqn } => state.forget_subsystem(&nqn),
         Change::Remove { nqn, nsid } => {
             state.forget_size(&nqn, nsid);
             state.namespaces(&nqn).into_iter().for_each(|all| all.retain(|namespace| namespace.nsid != nsid));
@@ -166,6 +192,8 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
 
 pub(super) fn describe(change: &Change) -> String {
     match change {
+        Change::Listen { config } => format!("listening on {} alone", address::list(&config.all_listeners())),
+        Change::Offer { nqn, .. } => format!("changing the addresses on which {nqn} is offered"),
         Change::Authentication { .. } => "changing the secrets of hosts".to_owned(),
         Change::Discovery { .. } => "changing the advertised address and referrals".to_owned(),
         Change::AllowHosts { nqn, .. } => format!("changing the allowed hosts of {nqn}"),

@@ -60,6 +60,10 @@ fn with_settled_of(wanted: &ServerConfig, running: &ServerConfig) -> ServerConfi
         referrals: wanted.referrals.clone(),
         authentication: wanted.authentication.clone(),
         subsystems: wanted.subsystems.iter().map(subsystem).collect(),
+        listeners: wanted.listeners.clone(),
+        tls_listeners: wanted.tls_listeners.clone(),
+        concatenation_listeners: wanted.concatenation_listeners.clone(),
+        discovery_port: wanted.discovery_port,
         ..running.clone()
     }
 }

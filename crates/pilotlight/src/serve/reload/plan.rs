@@ -91,6 +91,9 @@ pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
         plan_namespaces(&mut plan, &empty, subsystem, &moves);
         plan.changes.push(Change::AddSubsystem { subsystem: empty });
     }
+    if !running.listens_as(wanted) {
+        plan.changes.push(Change::Listen { config: Box::new(wanted.clone()) });
+    }
     let advertised = wanted.advertised();
     if (&running.advertised(), &running.referrals) != (&advertised, &wanted.referrals) {
         plan.changes.push(Change::Discovery { advertised, referrals: wanted.referrals.clone() });
@@ -130,10 +133,6 @@ fn plan_move(one: &Move) -> [Change; 2] {
 pub(super) fn settled(running: &ServerConfig, wanted: &ServerConfig) -> Vec<String> {
     let cores = running.cores != wanted.cores;
     let differs = [
-        ("server.listen", running.listeners != wanted.listeners),
-        ("server.tls_listen", running.tls_listeners != wanted.tls_listeners),
-        ("server.concat_listen", running.concatenation_listeners != wanted.concatenation_listeners),
-        ("discovery.port", running.discovery_port != wanted.discovery_port),
         ("security.kernel_tls", running.kernel_tls != wanted.kernel_tls),
         ("server.cores", cores),
         ("server.main_core", !cores && running.main_core != wanted.main_core),
@@ -190,7 +189,9 @@ fn plan_subsystem(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsystem
     let waiting = differs.iter().filter(|(_, differs)| *differs);
     plan.waiting
         .extend(waiting.map(|(key, _)| format!("{key} of {} has changed; it takes effect at a restart", running.nqn)));
-    let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts).into_iter();
+    let steps = order::steps(&running.listen, &wanted.listen, order::NO_ADDRESS).into_iter();
+    plan.changes.extend(steps.map(|(admits, listen)| Change::Offer { nqn: running.nqn.clone(), listen, admits }));
+    let steps = order::steps(&running.allowed_hosts, &wanted.allowed_hosts, order::NO_HOST.to_owned()).into_iter();
     plan.changes.extend(steps.map(|(admits, allowed_hosts)| Change::AllowHosts {
         nqn: running.nqn.clone(),
         allowed_hosts,
@@ -224,7 +225,7 @@ fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsyste
 }
 
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
-    let steps = order::steps(&running.hosts, &wanted.hosts).into_iter();
+    let steps = order::steps(&running.hosts, &wanted.hosts, order::NO_HOST.to_owned()).into_iter();
     let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
     let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;

@@ -57,6 +57,12 @@ impl Running for Recorder {
     fn local_addrs(&self) -> Vec<SocketAddr> {
         Vec::new()
     }
+    fn set_listeners(&self, config: &ServerConfig) -> Result<Draining, ServerError> {
+        self.note(format!("listen {:?}", config.all_listeners())).map(|()| Draining::default())
+    }
+    fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
+        self.note(format!("offer {nqn} {listen:?}")).map(|()| Draining::default())
+    }
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {
         assert_eq!(subsystem.namespaces, [], "they are added one by one");
         self.note(format!("add subsystem {}", subsystem.nqn))
@@ -128,7 +134,14 @@ fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
 }
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig { nqn: nqn.to_owned(), serial: None, allowed_hosts: Vec::new(), controller_ids: None, namespaces }
+    SubsystemConfig {
+        nqn: nqn.to_owned(),
+        serial: None,
+        allowed_hosts: Vec::new(),
+        listen: Vec::new(),
+        controller_ids: None,
+        namespaces,
+    }
 }
 
 fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
@@ -238,18 +251,63 @@ fn a_refused_change_is_retried() {
 }
 
 #[test]
+fn addresses_change_before_a_subsystem_is_offered_on_more_and_after_it_is_on_less() {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let with = |listeners: &[u16], listen: &[u16]| {
+        let mut config = server(vec![]);
+        config.listeners = listeners.iter().map(|port| at(*port)).collect();
+        config.subsystems[0].listen = listen.iter().map(|port| at(*port)).collect();
+        config
+    };
+    let (calls, running) = reload(&with(&[1, 2], &[1]), &with(&[2, 3], &[3]), Recorder::default());
+    let nowhere = "offer a [0.0.0.0:0]";
+    assert_eq!(calls, [nowhere, "listen [127.0.0.1:2, 127.0.0.1:3]", "offer a [127.0.0.1:3]"]);
+    assert_eq!(running, with(&[2, 3], &[3]));
+    let refusing = || Recorder { refuse: Some("offer a [0"), ..Recorder::default() };
+    let (calls, running) = reload(&with(&[1, 2], &[1]), &with(&[1, 2], &[2]), refusing());
+    assert_eq!((calls, running), (vec![nowhere.to_owned()], with(&[1, 2], &[1])), "it is not offered on more");
+    let (calls, _) = reload(&with(&[1, 2], &[]), &with(&[1, 2], &[2]), Recorder::default());
+    assert_eq!(calls, ["offer a [127.0.0.1:2]"]);
+    assert_eq!(plan(&with(&[1], &[]), &with(&[1], &[])).changes, []);
+}
+
+#[test]
+fn manual_addresses_and_subsystems_stay_until_their_configuration_changes() {
+    let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+    let read = server(vec![]);
+    let mut state = state(&read);
+    state.config.listeners.push(at(2));
+    state.listen_override = Some(read.clone());
+    state.config.subsystems[0].listen = vec![at(2)];
+    state.offer_overrides.push(OfferOverride { nqn: "a".to_owned(), configured: Vec::new() });
+    state.config.subsystems.push(subsystem("manual", Vec::new()));
+    state.note_subsystem_override("manual");
+    let runs = state.config.clone();
+    let (wanted, words) = with_what_stays(&mut state, &read);
+    assert_eq!((&wanted, words.len()), (&runs, 3));
+    assert_eq!(plan(&runs, &wanted).changes, []);
+    let mut changed = read.clone();
+    changed.listeners.push(at(3));
+    changed.subsystems.push(SubsystemConfig { listen: vec![at(3)], ..subsystem("manual", Vec::new()) });
+    changed.subsystems[0].listen = vec![at(3)];
+    assert_eq!(with_what_stays(&mut state, &changed), (changed, Vec::new()));
+    state.forget_subsystem("a");
+    state.note_subsystem_override("a");
+    let (wanted, words) = with_what_stays(&mut state, &read);
+    assert_eq!((wanted.subsystems, words.len()), (Vec::new(), 1), "it was removed manually");
+}
+
+#[test]
 fn the_rest_waits_for_a_restart() {
     let from = server(vec![]);
     let mut to = ServerConfig { cores: vec![0, 1], ..from.clone() };
     to.subsystems[0].serial = Some("1".to_owned());
     to.limits.max_connections = 7;
-    to.listeners.clear();
     let plan = plan(&from, &to);
     assert_eq!(plan.changes, []);
     assert_eq!(
         plan.waiting,
         [
-            "server.listen has changed; it takes effect at a restart",
             "server.cores has changed; it takes effect at a restart",
             "limits.max_connections has changed; it takes effect at a restart",
             "serial of a has changed; it takes effect at a restart",

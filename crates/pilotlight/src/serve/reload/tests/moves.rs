@@ -122,6 +122,12 @@ impl Running for Model {
     fn remove_subsystem(&self, _nqn: &str) -> Result<(), ServerError> {
         refused()
     }
+    fn set_listeners(&self, _config: &ServerConfig) -> Result<Draining, ServerError> {
+        refused().map(|()| Draining::default())
+    }
+    fn set_subsystem_listen(&self, _nqn: &str, _listen: &[SocketAddr]) -> Result<Draining, ServerError> {
+        refused().map(|()| Draining::default())
+    }
     fn set_allowed_hosts(&self, _nqn: &str, _allowed_hosts: &[String]) -> Result<Draining, ServerError> {
         refused().map(|()| Draining::default())
     }

@@ -111,6 +111,34 @@ fn every_configuration() -> Vec<ServerConfig> {
 }
 
 #[test]
+fn between_two_steps_a_subsystem_is_offered_where_one_of_both_configurations_offers_it() {
+    let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let some_of = |set: u16| (0..3).filter(move |bit| set >> bit & 1 == 1).map(at).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for (listeners, listen) in (1..8).flat_map(|listeners| (0..8).map(move |listen| (listeners, listen))) {
+        if listen & !listeners == 0 {
+            let mut config = allowing(&[], Vec::new());
+            (config.listeners, config.subsystems[0].listen) = (some_of(listeners), some_of(listen));
+            all.push(config);
+        }
+    }
+    let offered = |config: &ServerConfig| -> Vec<_> {
+        let listen = &config.subsystems[0].listen;
+        config.listeners.iter().filter(|one| listen.is_empty() || listen.contains(one)).copied().collect()
+    };
+    for (from, to) in all.iter().flat_map(|from| all.iter().map(move |to| (from, to))) {
+        let mut state = state(from);
+        for change in plan(from, to).changes {
+            record(&mut state, change, None);
+            let neither =
+                offered(&state.config).into_iter().find(|one| ![from, to].iter().any(|of| offered(of).contains(one)));
+            assert_eq!(neither, None, "{from:?} {to:?}");
+        }
+        assert_eq!(offered(&state.config), offered(to));
+    }
+}
+
+#[test]
 fn between_two_steps_visibility_is_within_both_configurations() {
     let all = every_configuration();
     let hosts = ["h1", "h2", "h3"];
