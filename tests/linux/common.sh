@@ -6,18 +6,20 @@ CACHE=${PILOTLIGHT_LINUX_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pilotlight/linux
 ROOT=$CACHE/root                       # the unpacked Debian packages: a self-contained tree, including libc
 MIRROR=${PILOTLIGHT_DEBIAN_MIRROR:-http://deb.debian.org}
 
-# The tested kernels: the name used here -> Debian suite and package.
+# The tested kernels: the name used here -> Debian suite and package. They are of the cloud flavour, which is small and has no RDMA device in
+# software; `6.12-generic` is the flavour for any machine.
 kernel_suite() {
   case $1 in
-    6.12 | 6.1) echo bookworm ;;
+    6.12 | 6.12-generic | 6.1) echo bookworm ;;
     5.10) echo bullseye ;;
     backports) echo trixie-backports ;; # the current newest kernel of Debian for a stable release
-    *) die "unknown kernel '$1'; known: 6.12 6.1 5.10 backports" ;;
+    *) die "unknown kernel '$1'; known: 6.12 6.12-generic 6.1 5.10 backports" ;;
   esac
 }
 kernel_package() {
   case $1 in
     6.12) echo linux-image-6.12-cloud-amd64 ;;
+    6.12-generic) echo linux-image-6.12-amd64 ;;
     *) echo linux-image-cloud-amd64 ;;
   esac
 }

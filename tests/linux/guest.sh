@@ -60,7 +60,8 @@ ENV
   rm -rf "$dir"
 }
 
-# guest_start NAME SCRIPT [QEMU OPTION...]: boots; returns at once. NETDEV adds to the user network.
+# guest_start NAME SCRIPT [QEMU OPTION...]: boots; returns at once. NETWORK is the kind of network (default: the user network), and NETDEV
+# its options; MAC the guest's address in it.
 guest_start() {
   local name=$1 script=$2 capture=()
   shift 2
@@ -77,7 +78,7 @@ guest_start() {
   timeout --kill-after=5 "$TIMEOUT_S" "${QEMU[@]}" \
     -accel "${ACCEL:-tcg,thread=single}" -cpu max -smp "$CPUS" -m "$MEMORY_MIB" -M q35 -nodefaults -no-user-config -display none \
     -no-reboot -serial stdio -chardev pipe,id=ctl,path="$OUT/$name.ctl" -serial chardev:ctl \
-    -netdev "user,id=n0${NETDEV:-}" -device virtio-net-pci,netdev=n0,romfile= "${capture[@]}" \
+    -netdev "${NETWORK:-user},id=n0${NETDEV:-}" -device "virtio-net-pci,netdev=n0,romfile=${MAC:+,mac=$MAC}" "${capture[@]}" \
     -kernel "$CACHE/kernel-$KERNEL/vmlinuz" -initrd "$OUT/$name.initrd" \
     -append "console=ttyS0 panic=-1 quiet no_timer_check tsc=reliable ${KERNEL_ARGS:-}" \
     ${GUEST_QEMU[@]+"${GUEST_QEMU[@]}"} "$@" \

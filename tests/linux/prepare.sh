@@ -1,7 +1,7 @@
 #!/bin/bash
 # Downloads the packages of the Linux initiator harness and builds one initramfs per kernel:
 #
-#   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10, backports
+#   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10, backports, 6.12-generic (RDMA)
 #
 # Debian packages are downloaded and verified by apt with a separate configuration and unpacked with `dpkg -x` under $CACHE (common.sh):
 # nothing is installed and no file outside that folder changes. Existing files are kept, so a second run is fast; --refresh looks for newer
@@ -10,11 +10,13 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 . "$HARNESS/apt.sh"
 
-# Programs of the host and of the guest. fio needs 70 MB of libraries and has a separate archive.
-TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup)
+# Programs of the host and of the guest. fio needs 70 MB of libraries and has a separate archive, as have the programs for RDMA.
+TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup iproute2 ibverbs-utils ibverbs-providers)
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic
   tls nvme-keyring gcm ctr ghash-generic aes_generic)
+RDMA_MODULES=(rdma_rxe crc32_generic nvme-rdma nvmet-rdma ib_uverbs) # of the generic flavour
+RDMA_PROGRAMS=(usr/bin/rdma usr/bin/ibv_devinfo usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so)
 # TLS needs newer programs than the guest's release has: archives of their own, /tls in the guest, with a C library of their own. Those of
 # Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing, for the kernel
 # `backports`, has newer ones.
@@ -88,14 +90,15 @@ build_userland() {
   echo '5f1b1a3e-3f5c-4c0a-9c5e-0c2a1d3b4e5f' >"$dir/etc/nvme/hostid"
 }
 
-# copy_modules KERNELROOT VERSION DIR: the modules and their dependencies, decompressed, with a new modules.dep.
+# copy_modules KERNELROOT VERSION DIR MODULE...: the modules and their dependencies, decompressed, with a new modules.dep.
 copy_modules() {
   local from=$1 version=$2 dir=$3 module file
+  shift 3
   local base=lib/modules/$version
   mkdir -p "$dir/usr/$base"
   cp "$from/$base"/modules.{order,builtin,builtin.modinfo} "$dir/usr/$base/"
   tool depmod "$ROOT/bin/kmod" -b "$from" "$version"
-  for module in "${MODULES[@]}"; do
+  for module; do
     tool modprobe "$ROOT/bin/kmod" -d "$from" -S "$version" --show-depends "$module" 2>/dev/null || say "  ($version has no module $module)"
   done | awk '$1 == "insmod"{print $2}' | sort -u | while read -r file; do
     local to=$dir/usr/$base/${file#*"$base"/}
@@ -110,7 +113,8 @@ copy_modules() {
 }
 
 prepare_kernel() {
-  local name=$1 suite package stamp dir=$CACHE/kernel-$1
+  local name=$1 suite package stamp dir=$CACHE/kernel-$1 modules=("${MODULES[@]}")
+  [[ $name != *-generic ]] || modules+=("${RDMA_MODULES[@]}")
   suite=$(kernel_suite "$name")
   stamp="kernel 1 $(cat "$ROOT/.stamp") $(sha256sum <"$HARNESS/prepare.sh")"
   [[ $refresh == no && $(cat "$dir/.stamp" 2>/dev/null) == "$stamp" ]] && { say "kernel $name: $(cat "$dir/version") in $dir"; return; }
@@ -131,7 +135,7 @@ prepare_kernel() {
     [[ ! -e $image ]] || mv "$image" "$dir/vmlinuz"
   done
   build_userland "$dir/guest"
-  copy_modules "$dir/unpacked" "$version" "$dir/guest"
+  copy_modules "$dir/unpacked" "$version" "$dir/guest" "${modules[@]}"
   pack "$dir/guest" >"$dir/initramfs.cpio"
   echo "$version" >"$dir/version"
   rm -rf "$dir/unpacked" "$dir/guest"
@@ -139,15 +143,16 @@ prepare_kernel() {
   say "kernel $name: initramfs of $(($(stat -c %s "$dir/initramfs.cpio") / 1048576)) MiB"
 }
 
-prepare_fio() {
-  local stamp
-  stamp="fio 1 $(cat "$ROOT/.stamp")"
-  [[ $refresh == no && $(cat "$CACHE/fio.stamp" 2>/dev/null) == "$stamp" ]] && return
-  rm -rf "$CACHE/fio"
-  copy_program usr/bin/fio "$CACHE/fio"
-  pack "$CACHE/fio" >"$CACHE/fio.cpio"
-  rm -rf "$CACHE/fio"
-  echo "$stamp" >"$CACHE/fio.stamp"
+# prepare_programs NAME PATH...: NAME.cpio, programs and plug-ins of the unpacked tree that only some cases need.
+prepare_programs() {
+  local archive=$CACHE/$1 stamp program
+  stamp="$1 1 ${*:2} $(cat "$ROOT/.stamp")"
+  [[ $refresh == no && $(cat "$archive.stamp" 2>/dev/null) == "$stamp" ]] && return
+  rm -rf "$archive"
+  for program in "${@:2}"; do copy_program "$program" "$archive"; done
+  pack "$archive" >"$archive.cpio"
+  rm -rf "$archive"
+  echo "$stamp" >"$archive.stamp"
 }
 
 refresh=no
@@ -167,5 +172,6 @@ exec 9>"$CACHE/lock"
 flock 9                                # one prepare at a time; the tests may run it concurrently
 prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
-prepare_fio
+prepare_programs fio usr/bin/fio
+prepare_programs rdma "${RDMA_PROGRAMS[@]}"
 for suite in $(tls_suites); do prepare_tls "$suite"; done

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs one case: boots a stock Linux kernel in QEMU (no KVM) whose NVMe/TCP initiator connects to a target.
 #
-#   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10, backports
+#   tests/linux/run.sh CASE [KERNEL]          cases: see cases/; kernels: 6.12 (default), 6.1, 5.10, backports, 6.12-generic
 #
 # PEER=pilotlight|nvmet   the target (default pilotlight; nvmet is the kernel's own, in a second guest: its failures
 #                         are errors of the harness or specific to Linux)

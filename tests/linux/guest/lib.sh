@@ -61,9 +61,9 @@ any_namespace() {
   return 1
 }
 
-# connect OPTION...: connects to the target and waits for its first namespace.
+# connect OPTION...: connects to the target by $TRANSPORT (default tcp) and waits for its first namespace.
 connect() {
-  expect "connect" nvme connect -t tcp -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
+  expect "connect" nvme connect -t "${TRANSPORT:-tcp}" -a "$ADDRESS" -s "$PORT" -n "$NQN" "$@"
   wait_block /dev/nvme0n1
 }
 

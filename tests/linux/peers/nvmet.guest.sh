@@ -1,5 +1,7 @@
-# The target's guest: nvmet over TCP on its virtio disk.
-modprobe nvmet-tcp
+# The target's guest: nvmet over $TRANSPORT (default tcp) on its virtio disk.
+TRANSPORT=${TRANSPORT:-tcp}
+[ "$TRANSPORT" != rdma ] || . /case/rdma.sh
+modprobe "nvmet-$TRANSPORT"
 mkdir -p /cfg
 mount -t configfs configfs /cfg
 s=/cfg/nvmet/subsystems/$NQN
@@ -13,7 +15,7 @@ echo /dev/vda >"$s/namespaces/1/device_path"
 echo 1 >"$s/namespaces/1/enable"
 p=/cfg/nvmet/ports/1
 mkdir "$p"
-echo tcp >"$p/addr_trtype"
+echo "$TRANSPORT" >"$p/addr_trtype"
 echo ipv4 >"$p/addr_adrfam"
 echo "$GUEST_ADDRESS" >"$p/addr_traddr"
 echo "$PORT" >"$p/addr_trsvcid"
@@ -22,5 +24,9 @@ ln -s "$s" "$p/subsystems/$NQN"
 step "nvmet is ready"
 while read -r line; do
   step "$line"
-  case $line in revalidate) usleep 500000; echo 1 >"$s/namespaces/1/revalidate_size" ;; esac
+  case $line in
+    revalidate) usleep 500000; echo 1 >"$s/namespaces/1/revalidate_size" ;;
+    finish) break ;;
+  esac
 done </dev/ttyS1
+[ "$TRANSPORT" != rdma ] || within 15 "the end of the host's queue pairs" has_queue_pairs 0

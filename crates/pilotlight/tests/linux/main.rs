@@ -107,6 +107,7 @@ cases! {
     hybrid: "hybrid", "6.12";
     hybrid_on_backports: "hybrid", "backports";
     smoke_on_backports: "smoke", "backports";
+    rdma: "rdma", "6.12-generic", "PEER" = "nvmet";
 }
 
 /// Runs the durability case and replays the record of the disk; `None` if it was skipped.
