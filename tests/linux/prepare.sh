@@ -2,6 +2,7 @@
 # Downloads the packages of the Linux initiator harness and builds one initramfs per kernel:
 #
 #   tests/linux/prepare.sh [--refresh] [KERNEL...]      kernels: 6.12 (default), 6.1, 5.10, backports, 6.12-generic (RDMA)
+#   tests/linux/prepare.sh 6.12-generic siw             and the module siw for it; needs gcc-12 and make
 #
 # Debian packages are downloaded and verified by apt with a separate configuration and unpacked with `dpkg -x` under $CACHE (common.sh):
 # nothing is installed and no file outside that folder changes. Existing files are kept, so a second run is fast; --refresh looks for newer
@@ -15,8 +16,8 @@ TOOLS=(qemu-system-x86 cpio kmod busybox-static nvme-cli fio e2fsprogs dmsetup i
 GUEST_PROGRAMS=(usr/sbin/nvme sbin/mke2fs sbin/e2fsck usr/sbin/filefrag sbin/dmsetup)
 MODULES=(virtio_pci virtio_net virtio_blk virtio_scsi sd_mod nvme-tcp ext4 crc32c-intel crc32c nvmet nvmet-tcp dm-mod dm-flakey nvme-auth dh_generic hmac sha256_generic sha512_generic
   tls nvme-keyring gcm ctr ghash-generic aes_generic)
-RDMA_MODULES=(rdma_rxe crc32_generic nvme-rdma nvmet-rdma ib_uverbs) # of the generic flavour
-RDMA_PROGRAMS=(usr/bin/rdma usr/bin/ibv_devinfo usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so)
+RDMA_MODULES=(rdma_rxe crc32_generic nvme-rdma nvmet-rdma ib_uverbs libcrc32c) # of the generic flavour
+RDMA_PROGRAMS=(usr/bin/rdma usr/bin/ibv_devinfo usr/lib/x86_64-linux-gnu/libibverbs/lib{rxe,siw}-rdmav34.so)
 # TLS needs newer programs than the guest's release has: archives of their own, /tls in the guest, with a C library of their own. Those of
 # Debian 13 derive keys against the specification (libnvme before 1.16) and have GnuTLS before 3.8.11; Debian testing, for the kernel
 # `backports`, has newer ones.
@@ -155,12 +156,37 @@ prepare_programs() {
   echo "$stamp" >"$archive.stamp"
 }
 
+# prepare_siw: siw.cpio, the module siw (iWARP) for the kernel 6.12-generic, built from Debian's source because no kernel of Debian has it.
+prepare_siw() {
+  local archive=$CACHE/siw dir=$CACHE/siw version headers stamp
+  [[ -e $CACHE/kernel-6.12-generic/.stamp ]] || die "siw needs the kernel: prepare.sh 6.12-generic siw"
+  version=$(cat "$CACHE/kernel-6.12-generic/version")
+  stamp="siw 1 $version"
+  [[ $(cat "$archive.stamp" 2>/dev/null) == "$stamp" ]] && return
+  for need in gcc-12 make strip; do command -v "$need" >/dev/null || die "siw needs $need: apt-get install gcc-12 make"; done
+  say "siw: building for $version"
+  rm -rf "$dir"
+  unpack bookworm "$dir" linux-source-6.12 "linux-headers-$version" "linux-headers-${version%-amd64}-common" "linux-kbuild-${version%-amd64}"
+  headers=$dir/usr/src/linux-headers-$version
+  sed -i "s|/usr/src/|$dir/usr/src/|" "$headers/Makefile"
+  tar -C "$dir" -xf "$dir/usr/src/linux-source-6.12.tar.xz" --strip-components=4 --wildcards '*/drivers/infiniband/sw/siw'
+  # Without the type information (BTF) of the module, which needs another program.
+  make -s -C "$headers" M="$dir/siw" CONFIG_RDMA_SIW=m CONFIG_DEBUG_INFO_BTF_MODULES= modules >&2
+  mkdir "$dir/guest"
+  strip --strip-debug -o "$dir/guest/siw.ko" "$dir/siw/siw.ko"
+  pack "$dir/guest" >"$archive.cpio"
+  rm -rf "$dir"
+  echo "$stamp" >"$archive.stamp"
+}
+
 refresh=no
+siw=no
 kernels=()
 for argument; do
   case $argument in
     --refresh) refresh=yes ;;
-    -*) die "unknown option '$argument'; usage: prepare.sh [--refresh] [KERNEL...]" ;;
+    siw) siw=yes ;;
+    -*) die "unknown option '$argument'; usage: prepare.sh [--refresh] [KERNEL...] [siw]" ;;
     *) kernel_suite "$argument" >/dev/null; kernels+=("$argument") ;;
   esac
 done
@@ -174,4 +200,5 @@ prepare_tools
 for kernel in "${kernels[@]}"; do prepare_kernel "$kernel"; done
 prepare_programs fio usr/bin/fio
 prepare_programs rdma "${RDMA_PROGRAMS[@]}"
+[[ $siw == no ]] || prepare_siw
 for suite in $(tls_suites); do prepare_tls "$suite"; done

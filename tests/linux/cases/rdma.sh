@@ -15,7 +15,6 @@ step "device"
 rdma link show rdma0/1
 mkdir -p /etc/libibverbs.d
 echo "driver $RDMA" >/etc/libibverbs.d/rdma.driver
-modprobe ib_uverbs
 expect "attributes of the device" ibv_devinfo -v
 grep -E 'transport|max_(mr_size|qp|qp_wr|sge|sge_rd|cq|cqe|mr|pd|qp_rd_atom|qp_init_rd_atom|res_rd_atom|srq|srq_wr|srq_sge):|device_cap_flags|(max|active)_mtu|max_msg_sz|MEM_|GID' /tmp/expect.out
 
