@@ -9,7 +9,7 @@ use pilotlight_nvmf_proto::services::{Account, Accounting, Charged, Demand, Name
 
 use crate::caps::{Bucket, Claim, Direction, Limit, ThreadCaps};
 use crate::hosts::usage::Row;
-use crate::latency::batch::LatencyBatch;
+use crate::latency_batch::LatencyBatch;
 use crate::namespaces::Namespaces;
 use crate::shared::Shared;
 use crate::stats::Counters;

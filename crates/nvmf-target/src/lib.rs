@@ -10,6 +10,7 @@ pub mod caps;
 pub mod config;
 pub mod hosts;
 pub mod latency;
+mod latency_batch;
 mod namespaces;
 pub mod offload;
 #[cfg(test)]

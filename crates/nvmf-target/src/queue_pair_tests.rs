@@ -25,7 +25,7 @@ use zerocopy::little_endian::U16;
 
 use crate::accounting::ThreadAccounting;
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::latency::batch::{Clock, LatencyBatch};
+use crate::latency_batch::{Clock, LatencyBatch};
 use crate::namespaces::NamespaceChange;
 use crate::namespaces::Namespaces;
 use crate::shared::Shared;

@@ -9,7 +9,6 @@ use std::time::Instant;
 use crossbeam_queue::ArrayQueue;
 use pilotlight_nvmf_proto::services::{AuthenticationRequest, ThreadLimits, UtilizationRequest};
 use pilotlight_nvmf_proto::subsystems::directory::{Directory, Reach};
-use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_nvmf_proto::subsystems::views::{Restricted, Views};
@@ -25,7 +24,6 @@ use crate::hosts::Hosts;
 use crate::hosts::authentication_queue::Turns;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::offload::Requests;
-use crate::server::machine_addresses;
 use crate::stats::Counters;
 use crate::stop_state::StopState;
 use crate::thread::classes::Placement;
@@ -121,19 +119,8 @@ fn views_of(subsystems: &[Entry]) -> Views {
 
 impl Shared {
     /// The state of a server with these subsystems, without classes and the limits of namespaces.
-    pub(crate) fn new(
-        config: ServerConfig,
-        subsystems: Vec<Entry>,
-        (endpoints, discovery_endpoints): (Vec<Endpoint>, Vec<Endpoint>),
-    ) -> io::Result<Self> {
+    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, reach: Reach) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
-        let reach = Reach {
-            machine: machine_addresses::read_for(&endpoints),
-            endpoints,
-            discovery_endpoints,
-            advertised: config.advertised(),
-            referrals: config.referrals.clone(),
-        };
         let directory = Arc::new(Directory::new(&config.subsystems, &identities, reach));
         let views = Arc::new(views_of(&subsystems));
         let limits = ThreadLimits {

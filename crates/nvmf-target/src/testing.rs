@@ -23,7 +23,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, So
 use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::Security;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
-use crate::latency::batch::Clock;
+use crate::latency_batch::Clock;
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
 use crate::thread::message::Message;

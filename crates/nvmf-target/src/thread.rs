@@ -48,7 +48,7 @@ use tasks::Tasks;
 
 use crate::accounting::ThreadAccounting;
 use crate::latency::Sampler;
-use crate::latency::batch::{Clock, LatencyBatch};
+use crate::latency_batch::{Clock, LatencyBatch};
 use crate::namespaces::NamespaceChange;
 use crate::namespaces::Namespaces;
 use crate::shared::Shared;

@@ -379,7 +379,7 @@ fn no_wake_up_of_a_waiting_core_is_lost() {
             verify: true,
             depth,
             ios: Some(1500),
-            timeout_ms: 20_000,
+            timeout_ms: 120_000,
             yield_when_idle: true,
             ..LoadSpec::default()
         };

@@ -327,6 +327,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use pilotlight_nvmf_proto::ids::PortId;
+
     use super::*;
 
     impl Associations {
@@ -346,7 +348,7 @@ mod tests {
     }
 
     fn begin(register: &Associations, id: u8, admin: ConnAddr) -> Arc<Association> {
-        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
+        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), port: PortId::default(), began_ns: 0 };
         register.begin(host(id), admin, origin, None).expect("free")
     }
 
@@ -466,7 +468,7 @@ mod tests {
         let register = Associations::default();
         let ids = ControllerIds { first: 1, last: 3 };
         register.reserve(vec![ids]);
-        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), began_ns: 0 };
+        let origin = Origin { peer: ([127, 0, 0, 1], 1).into(), port: PortId::default(), began_ns: 0 };
         let of_range = || register.begin(host(2), queue(0, 0), origin, Some(ids)).map(|association| association.cntlid);
         assert_eq!(begin(&register, 1, queue(0, 0)).cntlid, 4, "not reserved");
         assert_eq!([of_range(), of_range(), of_range(), of_range()], [Some(1), Some(2), Some(3), None]);

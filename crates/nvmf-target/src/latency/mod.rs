@@ -1,7 +1,7 @@
 //! Latency from the socket: from the arrival of a command's bytes at the socket until its response is written.
 //!
 //! # The problem
-//! A latency measured from the poll (`batch.rs`) excludes the time that a command waited for the poll. A policy that lets
+//! A latency measured from the poll (`latency_batch.rs`) excludes the time that a command waited for the poll. A policy that lets
 //! cores sleep causes that time, so it must be measured.
 //!
 //! # Measurement
@@ -17,9 +17,8 @@
 //!
 //! # Windows
 //! Housekeeping (`server/latency_meter.rs`) computes mean, p50 and p99 of each window of 500 ms, for the server and for each namespace in use
-//! by a policy. Memory is fixed: a histogram per I/O thread, and one per such namespace (in its `Limit`, `caps/limit.rs`), written by `batch.rs`.
+//! by a policy. Memory is fixed: a histogram per I/O thread, and one per such namespace (in its `Limit`, `caps/limit.rs`), written by `latency_batch.rs`.
 
-pub(crate) mod batch;
 pub mod coarse;
 pub(crate) mod reading;
 mod sampler;

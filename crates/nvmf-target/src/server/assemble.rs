@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use pilotlight_nvmf_proto::ids::PortId;
+use pilotlight_nvmf_proto::subsystems::directory::Reach;
 use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_reactor::{Inbox, Sender};
@@ -12,8 +13,9 @@ use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
-use crate::latency::batch::Clock;
+use crate::latency_batch::Clock;
 use crate::server::listener::{Address, Listener, endpoints};
+use crate::server::machine_addresses;
 use crate::thread::acks::Acks;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
@@ -111,9 +113,16 @@ pub(crate) fn announce(shared: &Shared, inboxes: &[Sender<Message>]) -> Result<(
 fn shared(
     config: ServerConfig,
     subsystems: Vec<Entry>,
-    endpoints: (Vec<Endpoint>, Vec<Endpoint>),
+    (endpoints, discovery_endpoints): (Vec<Endpoint>, Vec<Endpoint>),
 ) -> Result<Shared, StartError> {
-    let shared = Shared::new(config, subsystems, endpoints)?;
+    let reach = Reach {
+        machine: machine_addresses::read_for(&endpoints),
+        endpoints,
+        discovery_endpoints,
+        advertised: config.advertised(),
+        referrals: config.referrals.clone(),
+    };
+    let shared = Shared::new(config, subsystems, reach)?;
     shared.add_configured_limits();
     shared.update_classes(&[]);
     Ok(shared)
