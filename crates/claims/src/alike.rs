@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::map::MapError;
+
 /// What two papers print as a tie ("within 5 %": SANDMAN's abstract, PASS 3.2.2).
 pub const UNPRINTED: f64 = 0.05;
 
@@ -38,9 +40,12 @@ pub(super) struct Raw {
 }
 
 /// Adds tables to margins by paper.
-pub(super) fn add(tables: Vec<Raw>, margins: &mut BTreeMap<String, Margins>) -> Result<(), String> {
+pub(super) fn add(file: &str, tables: Vec<Raw>, margins: &mut BTreeMap<String, Margins>) -> Result<(), MapError> {
     for Raw { paper, metric, margin, quote, because } in tables {
-        let wrong = |problem: &str| Err(format!("[[alike]] of {paper}, {metric}: {problem}"));
+        let wrong = |problem| {
+            let (file, paper, metric) = (file.to_owned(), paper.clone(), metric.clone());
+            Err(MapError::Alike { file, paper, metric, problem })
+        };
         let of = margins.entry(paper.clone()).or_default();
         match margin > 0.0 && margin < 1.0 {
             false => return wrong("margin is a share of the larger value, above 0 and below 1"),
@@ -64,8 +69,8 @@ pub(crate) mod tests {
         Margins(of.iter().map(|(metric, margin)| ((*metric).to_owned(), *margin)).collect())
     }
 
-    fn parse(text: &str) -> Result<map::Map, String> {
-        map::parse(&[("map".to_owned(), text.to_owned())]).map_err(|error| error.to_string())
+    fn parse(text: &str) -> Result<map::Map, map::MapError> {
+        map::parse(&[("map".to_owned(), text.to_owned())])
     }
 
     const ONE: &str =
@@ -90,7 +95,7 @@ pub(crate) mod tests {
             (ONE.replace("0.1", "10"), "share of the larger"),
             (format!("{ONE}{ONE}"), "duplicate"),
         ] {
-            let error = parse(&text).unwrap_err();
+            let error = parse(&text).unwrap_err().to_string();
             assert!(error.contains("[[alike]] of p, power_w") && error.contains(part), "{error}");
         }
     }

@@ -10,6 +10,7 @@ use pilotlight_stats::Estimate;
 use super::alike;
 use super::claim::{Claim, Printed};
 use super::discriminator::DiscriminatorSearch;
+use super::error::NoResult;
 use super::input::{self, Sources};
 use super::lab::{Alternative, Assessment, Lab, Scope, Variants};
 use super::map::{Check, Row};
@@ -40,7 +41,7 @@ impl Lab<'_> {
         let look_up = |id: &str| printed.get(id).copied();
         let sources = Sources { file: self.file, parameter: self.parameter, printed: &look_up };
         if let Err(missing) = self.evaluate(claim, row, scope, &sources, &mut assessment) {
-            (assessment.verdict, assessment.note) = (Verdict::NoResult, missing);
+            (assessment.verdict, assessment.note) = (Verdict::NoResult, missing.to_string());
         }
         assessment.alternative = self.alternative(claim, scope, &sources);
         self.overrule(claim, &mut assessment);
@@ -53,7 +54,7 @@ impl Lab<'_> {
         let mut other = Assessment::blank(claim);
         let lab = Lab { constants: None, ..*self }; // drawn for the paper's policies only
         if let Err(missing) = lab.evaluate(claim, row, scope, sources, &mut other) {
-            (other.verdict, other.note) = (Verdict::NoResult, missing);
+            (other.verdict, other.note) = (Verdict::NoResult, missing.to_string());
         }
         let Assessment { ours, note, tiers, verdict, robust, .. } = other;
         let robust = robust.map(|robust| robust.verdict);
@@ -67,7 +68,7 @@ impl Lab<'_> {
         scope: Scope<'_>,
         sources: &Sources<'_>,
         into: &mut Assessment,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoResult> {
         let variants = |experiment: &str| self.variants((&claim.id, experiment), row.possible.as_deref(), scope);
         match &row.check {
             Check::Quantity(quantity) => self.quantity(claim, quantity, &variants(&quantity.of.experiment)?, into),
@@ -75,7 +76,9 @@ impl Lab<'_> {
             Check::Crossover(crossover) => {
                 self.crossover(claim, crossover, &variants(&crossover.of[0].experiment)?, into)
             }
-            Check::Test { .. } if claim.kind.is_result() => Err("a result is not shown by a test".to_owned()),
+            Check::Test { .. } if claim.kind.is_result() => {
+                Err(NoResult::Unsuitable("a result is not shown by a test"))
+            }
             given => {
                 let found = self.used(given, input::check(claim, given, sources)?);
                 into.tiers = if claim.kind.is_result() { of_input(claim, &found) } else { Tiers::default() };
@@ -95,10 +98,10 @@ impl Lab<'_> {
         variants: &Variants<'_>,
         sources: &Sources<'_>,
         into: &mut Assessment,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoResult> {
         let look_up = |name: super::formula::Name<'_>| sources.look_up(name);
         let margins = self.map.alike.get(&claim.seed).unwrap_or(&alike::NONE);
-        let findings = |variants: &[&str]| -> Result<Vec<Finding>, String> {
+        let findings = |variants: &[&str]| -> Result<Vec<Finding>, NoResult> {
             let each = variants
                 .iter()
                 .map(|variant| Evaluation { store: self.store, variant, look_up: &look_up, margins }.of(order));

@@ -33,7 +33,7 @@ pub fn check(map: &Map, claims: &[Claim]) -> Result<(), Mismatch> {
                 let problem = "what is taken as given has no verdict `contradicts`; remove its [[contradicts]]";
                 return Err(wrong("id", problem.to_owned()));
             }
-            contradiction.evaluate(&printed).map_err(|problem| wrong("inequality", problem))?;
+            contradiction.evaluate(&printed).map_err(|error| wrong("inequality", error.to_string()))?;
         }
         if map.rows.get(&claim.id).is_some_and(|row| reads_a_percentile_silently(claim, row)) {
             let problem = "the paper prints no percentile here; say that it is read as p99";
@@ -111,16 +111,16 @@ mod tests {
     use super::super::map;
     use super::*;
 
-    fn checked(map: &str, metric: &str, quote: &str) -> Result<(), String> {
+    fn checked(map: &str, metric: &str, quote: &str) -> Result<(), Mismatch> {
         checked_as(Relation::Eq, map, metric, quote)
     }
 
-    fn checked_as(relation: Relation, map: &str, metric: &str, quote: &str) -> Result<(), String> {
+    fn checked_as(relation: Relation, map: &str, metric: &str, quote: &str) -> Result<(), Mismatch> {
         let map = map::parse(&[("map".to_owned(), map.to_owned())]).unwrap();
         let of_row = claim("x", Kind::Predict, Some(relation), Printed::Number(3.0));
         let of_row = Claim { metric: metric.to_owned(), quote: quote.to_owned(), ..of_row };
         let idle = claim("idle", Kind::Input, None, Printed::Number(412.0));
-        check(&map, &[of_row, idle]).map_err(|mismatch| mismatch.to_string())
+        check(&map, &[of_row, idle])
     }
 
     #[test]
@@ -131,7 +131,7 @@ mod tests {
         let also = "[[row]]\nid='x'\nexperiment='e'\nmetric='w'\npolicy='p'\ncompare='value'\nover='max'\n\
                     also=[{metric='ops.latency_p99_us'}]\n";
         for row in [quantity, order, term, also] {
-            let refused = checked(row, "tail latency (us)", "higher tail latency").unwrap_err();
+            let refused = checked(row, "tail latency (us)", "higher tail latency").unwrap_err().to_string();
             assert!(refused.contains("row x: reading: the paper prints no percentile"), "{row}: {refused}");
             assert_eq!(checked(row, "P99 latency (us)", ""), Ok(()), "{row}");
             assert_eq!(checked(row, "latency", "at the 99th percentile"), Ok(()), "{row}");
@@ -149,7 +149,7 @@ mod tests {
             checked_as(relation, &row, "power (W)", "")
         };
         for (relation, over) in [(Relation::Ge, "max"), (Relation::Le, "min")] {
-            let refused = judged(relation, over).unwrap_err();
+            let refused = judged(relation, over).unwrap_err().to_string();
             assert!(refused.contains("row x: over: a bound is not judged"), "{refused}");
         }
         let fine = [
@@ -168,9 +168,9 @@ mod tests {
     fn a_contradiction_that_does_not_hold_is_refused() {
         let map = "[[contradicts]]\nid='x'\nbecause='idle draws more than that'\ninequality='395 < [idle]'\n";
         assert_eq!(checked(map, "power (W)", ""), Ok(()));
-        let refused = checked(&map.replace("395", "413"), "power (W)", "").unwrap_err();
+        let refused = checked(&map.replace("395", "413"), "power (W)", "").unwrap_err().to_string();
         assert!(refused.contains("row x: inequality: \"413 < [idle]\" does not hold"), "{refused}");
-        let given = checked(&map.replace("'x'", "'idle'"), "power (W)", "").unwrap_err();
+        let given = checked(&map.replace("'x'", "'idle'"), "power (W)", "").unwrap_err().to_string();
         assert!(given.contains("row idle: id: what is taken as given"), "{given}");
         assert_eq!(checked(&map.replace("'x'", "'y'").replace("395", "413"), "power (W)", ""), Ok(()), "no claim");
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::formula::{self, Name};
-use super::problem::Problem;
+use super::error::Problem;
+use super::formula::{self, FormulaError, Name};
 
 /// A contradiction to the paper's own figures.
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +15,20 @@ pub struct Contradiction {
     pub because: String,
     /// `LEFT < RIGHT` or `LEFT > RIGHT`, each side a formula of claims and numbers.
     pub inequalities: Vec<String>,
+}
+
+/// An inequality that proves nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum ContradictionError {
+    #[error("{0:?} is not written LEFT < RIGHT or LEFT > RIGHT")]
+    NoSign(String),
+    #[error("{0:?} names no claim")]
+    NoClaim(String),
+    #[error("{0:?} does not hold: {1}")]
+    False(String, String),
+    #[error(transparent)]
+    Formula(#[from] FormulaError),
 }
 
 /// The table `[[contradicts]]`.
@@ -52,30 +66,29 @@ impl Contradiction {
     ///
     /// # Errors
     /// If an inequality is malformed or does not hold.
-    pub fn evaluate(&self, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
-        let each: Result<Vec<String>, String> =
-            self.inequalities.iter().map(|text| side_by_side(text, printed)).collect();
-        each.map(|each| each.join("; "))
+    pub fn evaluate(&self, printed: &BTreeMap<&str, f64>) -> Result<String, ContradictionError> {
+        let each: Vec<String> =
+            self.inequalities.iter().map(|text| side_by_side(text, printed)).collect::<Result<_, _>>()?;
+        Ok(each.join("; "))
     }
 }
 
 /// `395.3 < 412`, if it holds.
-fn side_by_side(text: &str, printed: &BTreeMap<&str, f64>) -> Result<String, String> {
-    let wrong = || format!("{text:?} is not written LEFT < RIGHT or LEFT > RIGHT");
-    let at = text.find(['<', '>']).ok_or_else(wrong)?;
+fn side_by_side(text: &str, printed: &BTreeMap<&str, f64>) -> Result<String, ContradictionError> {
+    let at = text.find(['<', '>']).ok_or_else(|| ContradictionError::NoSign(text.to_owned()))?;
     let (left, sign, right) = (&text[..at], &text[at..=at], &text[at + 1..]);
     if !text.contains('[') {
-        return Err(format!("{text:?} names no claim"));
+        return Err(ContradictionError::NoClaim(text.to_owned()));
     }
     let look_up = |name: Name<'_>| match name {
         Name::Claim(id) => printed.get(id).copied(),
         Name::Parameter(_) => None, // ours, not the paper's
     };
-    let value = |side: &str| formula::value(side.trim(), &look_up).map_err(|error| error.to_string());
+    let value = |side: &str| formula::value(side.trim(), &look_up);
     let (left, right) = (value(left)?, value(right)?);
     let holds = if sign == "<" { left < right } else { left > right };
     let sides = format!("{left:.4} {sign} {right:.4}");
-    if holds { Ok(sides) } else { Err(format!("{text:?} does not hold: {sides}")) }
+    if holds { Ok(sides) } else { Err(ContradictionError::False(text.to_owned(), sides)) }
 }
 
 #[cfg(test)]
@@ -95,7 +108,8 @@ mod tests {
         let text = format!("because = 'idle draws more than that'\ninequality = {inequality}");
         let raw: Raw = toml::from_str(&text).map_err(|error| error.to_string())?;
         let contradiction = read(raw).map_err(|(key, problem)| format!("{key}: {problem}"))?;
-        contradiction.evaluate(&BTreeMap::from([("idle", 412.0), ("share", 55.2)]))
+        let printed = BTreeMap::from([("idle", 412.0), ("share", 55.2)]);
+        contradiction.evaluate(&printed).map_err(|error| error.to_string())
     }
 
     #[test]

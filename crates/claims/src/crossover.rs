@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 
 use pilotlight_stats::Estimate;
 
+use super::error::NoResult;
 use super::point::Point;
 use super::quantity::{Selection, pair};
 use super::results::Store;
@@ -76,7 +77,7 @@ pub(super) struct Step {
 
 impl Crossover {
     /// The curve of a variant.
-    pub(super) fn curve(&self, store: &Store, variant: &str) -> Result<Curve, String> {
+    pub(super) fn curve(&self, store: &Store, variant: &str) -> Result<Curve, NoResult> {
         let [lower, higher] = &self.of;
         let mut points: BTreeMap<&Point, f64> = BTreeMap::new();
         for selection in &self.of {
@@ -95,24 +96,24 @@ impl Crossover {
                 Err(error) => return Err(error),
             };
             if a.iter().chain(&b).any(|value| *value <= 0.0) {
-                return Err(format!("{} at {} is not above 0: it has no logarithm", lower.metric, point.words()));
+                return Err(NoResult::NotPositive(lower.metric.clone(), point.clone()));
             }
             let ratios: Vec<f64> = a.iter().zip(b).map(|(a, b)| a.ln() - b.ln()).collect();
-            let ratio = saturated::estimate(&ratios).ok_or("no replication in common")?;
+            let ratio = saturated::estimate(&ratios).ok_or(NoResult::Unpaired)?;
             curve.push((rate.ln(), ratio));
         }
         curve.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         match curve.windows(2).find(|two| two[0].0 == two[1].0) {
-            Some(_) => Err(format!("several points match at one {}; name one", self.along)),
+            Some(_) => Err(NoResult::AmbiguousAlong(self.along.clone())),
             None => Ok(Curve(curve)),
         }
     }
 
     /// The swept key of a point, in the claim's unit.
-    fn rate(&self, point: &Point) -> Result<f64, String> {
+    fn rate(&self, point: &Point) -> Result<f64, NoResult> {
         let rate = point.value(&self.along).and_then(|value| value.parse::<f64>().ok());
         let rate = rate.map(|rate| rate * self.factor).filter(|rate| rate.is_finite() && *rate > 0.0);
-        rate.ok_or_else(|| format!("{} of {} is no number above 0", self.along, point.words()))
+        rate.ok_or_else(|| NoResult::NoRate(self.along.clone(), point.clone()))
     }
 
     pub(super) fn saturated(&self, store: &Store, variant: &str) -> Vec<SaturatedRuns> {
@@ -140,7 +141,7 @@ impl Curve {
     }
 
     /// The step of the paper's sweep that begins at the printed rate, and its length.
-    pub(super) fn step(&self, paper: f64, times: f64) -> Result<(Step, f64), String> {
+    pub(super) fn step(&self, paper: f64, times: f64) -> Result<(Step, f64), NoResult> {
         let (from, length) = (paper.ln(), times.ln());
         // a swept rate is found despite rounding by its unit's factor
         let within = |rate: f64| {
@@ -148,7 +149,7 @@ impl Curve {
             ends.is_some_and(|((first, _), (last, _))| *first <= rate + 1e-9 && rate <= *last + 1e-9)
         };
         if !within(from) || !within(from + length) {
-            return Err(format!("{paper} and the next rate, {}, are not both in the sweep", paper * times));
+            return Err(NoResult::OutsideSweep(paper, paper * times));
         }
         Ok((Step { from, to: from + length }, length))
     }

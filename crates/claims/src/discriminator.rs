@@ -22,6 +22,7 @@
 //! apart. More policies in a file never make a statement vacuous.
 
 use super::alike::{self, Margins};
+use super::error::Vacuous;
 use super::formula::Name;
 use super::order::Order;
 use super::order::{Evaluation, Pair, Sign, Statement, Term};
@@ -62,14 +63,14 @@ impl<'a> DiscriminatorSearch<'a> {
     ///
     /// # Errors
     /// The first clause without one.
-    pub fn of_order(&self, order: &Order) -> Result<Vec<String>, String> {
+    pub fn of_order(&self, order: &Order) -> Result<Vec<String>, Vacuous> {
         let mut found = Vec::new();
         for statement in &order.statements {
             for clause in clauses(statement) {
                 found.push(self.of_clause(order, statement, &clause).ok_or_else(|| {
                     let pairs: Vec<String> = clause.iter().map(ToString::to_string).collect();
                     let metric = statement.metric.as_ref().unwrap_or(&order.from.metric);
-                    format!("nothing in the same results fails {metric}: {}", pairs.join(", "))
+                    Vacuous { clause: format!("{metric}: {}", pairs.join(", ")) }
                 })?);
             }
         }

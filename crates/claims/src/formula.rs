@@ -3,6 +3,8 @@
 //! Numbers, `+ - * /`, parentheses, `[id]` for the printed value of a claim, and `{policy.parameter}` for a default: percentages as printed,
 //! times in seconds.
 
+use super::error::SyntaxError;
+
 /// An invalid formula.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("formula {formula:?}: {problem}")]
@@ -10,7 +12,7 @@ pub struct FormulaError {
     /// The formula.
     pub formula: String,
     /// The problem.
-    pub problem: String,
+    pub problem: SyntaxError,
 }
 
 /// A name in a formula.
@@ -30,8 +32,8 @@ pub fn value(formula: &str, look_up: &dyn Fn(Name<'_>) -> Option<f64>) -> Result
     let mut reader = Reader { rest: formula, look_up };
     let problem = match reader.sum() {
         Ok(value) if reader.rest.trim().is_empty() && value.is_finite() => return Ok(value),
-        Ok(value) if reader.rest.trim().is_empty() => format!("its value is {value}"),
-        Ok(_) => format!("{:?} cannot follow what is before it", reader.rest.trim()),
+        Ok(value) if reader.rest.trim().is_empty() => SyntaxError::NotFinite(value),
+        Ok(_) => SyntaxError::Trailing(reader.rest.trim().to_owned()),
         Err(problem) => problem,
     };
     Err(FormulaError { formula: formula.to_owned(), problem })
@@ -43,7 +45,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn sum(&mut self) -> Result<f64, String> {
+    fn sum(&mut self) -> Result<f64, SyntaxError> {
         let mut value = self.product()?;
         loop {
             if self.take('+') {
@@ -56,7 +58,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn product(&mut self) -> Result<f64, String> {
+    fn product(&mut self) -> Result<f64, SyntaxError> {
         let mut value = self.atom()?;
         loop {
             if self.take('*') {
@@ -69,10 +71,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn atom(&mut self) -> Result<f64, String> {
+    fn atom(&mut self) -> Result<f64, SyntaxError> {
         if self.take('(') {
             let value = self.sum()?;
-            return if self.take(')') { Ok(value) } else { Err("a ) is missing".to_owned()) };
+            return if self.take(')') { Ok(value) } else { Err(SyntaxError::Unclosed) };
         }
         if self.take('[') {
             return self.name(']', Name::Claim);
@@ -81,14 +83,14 @@ impl<'a> Reader<'a> {
             return self.name('}', Name::Parameter);
         }
         let number = self.until(|c| !(c.is_ascii_digit() || c == '.' || c == '_'));
-        number.replace('_', "").parse().map_err(|_| format!("a number, [id] or ( was expected at {:?}", self.rest))
+        number.replace('_', "").parse().map_err(|_| SyntaxError::Expected("a number, [id] or (", self.rest.to_owned()))
     }
 
-    fn name(&mut self, end: char, name: impl Fn(&'a str) -> Name<'a>) -> Result<f64, String> {
+    fn name(&mut self, end: char, name: impl Fn(&'a str) -> Name<'a>) -> Result<f64, SyntaxError> {
         let text = self.until(|c| c == end);
         match (self.take(end), (self.look_up)(name(text))) {
-            (false, _) => Err(format!("{text} has no {end}")),
-            (true, None) => Err(format!("{text} is nothing that has a number")),
+            (false, _) => Err(SyntaxError::UnclosedName(text.to_owned(), end)),
+            (true, None) => Err(SyntaxError::Unknown(text.to_owned())),
             (true, Some(value)) => Ok(value),
         }
     }
@@ -112,13 +114,13 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn of(formula: &str) -> Result<f64, String> {
+    fn of(formula: &str) -> Result<f64, FormulaError> {
         let look_up = |name: Name<'_>| match name {
             Name::Claim("a-b") => Some(4.0),
             Name::Parameter("sandman.z") => Some(1.96),
             _ => None,
         };
-        value(formula, &look_up).map_err(|error| error.to_string())
+        value(formula, &look_up)
     }
 
     #[test]
@@ -146,7 +148,7 @@ mod tests {
             ("1 1", "cannot follow"),
             ("1 / 0", "its value is inf"),
         ] {
-            let error = of(formula).unwrap_err();
+            let error = of(formula).unwrap_err().to_string();
             assert!(error.contains(part), "{formula}: {error}");
         }
     }

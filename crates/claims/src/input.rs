@@ -1,6 +1,7 @@
 //! Inputs: rows compared with the project's files, with defaults of policies, or by arithmetic. They are checked, not counted as results.
 
 use super::claim::{Claim, Kind, Printed};
+use super::error::NoResult;
 use super::formula::{self, Name};
 use super::map::Check;
 use super::verdict::Verdict;
@@ -30,16 +31,16 @@ pub struct InputCheck {
 ///
 /// # Errors
 /// If there is nothing to compare.
-pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<InputCheck, String> {
+pub fn check(claim: &Claim, check: &Check, sources: &Sources<'_>) -> Result<InputCheck, NoResult> {
     match check {
         Check::Value { file, keys, factor, expect } => value(claim, sources, (file, keys), *factor, expect.as_ref()),
         Check::Formula(text) => {
-            let ours = formula::value(text, &|name| sources.look_up(name)).map_err(|error| error.to_string())?;
+            let ours = formula::value(text, &|name| sources.look_up(name))?;
             judge(claim, ours, format!("= {text}"))
         }
         Check::Test { file, name } => test(claim, sources, file, name),
         Check::Quantity(_) | Check::Order(_) | Check::Crossover(_) => {
-            Err("what is taken as given is not a result".to_owned())
+            Err(NoResult::Unsuitable("what is taken as given is not a result"))
         }
     }
 }
@@ -66,8 +67,9 @@ fn number(text: &str) -> Option<f64> {
     Some(digits.trim().parse::<f64>().ok()? / per)
 }
 
-fn judge(claim: &Claim, ours: f64, note: String) -> Result<InputCheck, String> {
-    let printed = claim.value.number().ok_or("the claim is in words; say expect or test")?;
+fn judge(claim: &Claim, ours: f64, note: String) -> Result<InputCheck, NoResult> {
+    let in_words = NoResult::Unsuitable("the claim is in words; say expect or test");
+    let printed = claim.value.number().ok_or(in_words)?;
     // a derived value was rounded when printed; an input was copied
     let tolerance = if claim.kind == Kind::Derived { last_digit(printed) } else { 1e-9 * printed.abs() };
     let agrees = (ours - printed).abs() <= tolerance * (1.0 + 1e-9);
@@ -88,12 +90,12 @@ fn value(
     (file, keys): (&str, &[String]),
     factor: f64,
     expect: Option<&toml::Value>,
-) -> Result<InputCheck, String> {
-    let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
-    let table: toml::Table =
-        toml::from_str(&text).map_err(|error| format!("{file} is no TOML: {}", error.message()))?;
+) -> Result<InputCheck, NoResult> {
+    let text = (sources.file)(file).ok_or_else(|| NoResult::NoFile(file.to_owned()))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| NoResult::Toml(file.to_owned(), error))?;
     let table = toml::Value::Table(table);
-    let find = |key: &String| at(&table, key).ok_or_else(|| format!("{file} has no {key}"));
+    let absent = |part: String| NoResult::NotInFile(file.to_owned(), part);
+    let find = |key: &String| at(&table, key).ok_or_else(|| absent(key.clone()));
     let found: Vec<toml::Value> = keys.iter().map(find).collect::<Result<_, _>>()?;
     let note = format!("{file}: {}", keys.join(" + "));
     if let (Some(expect), [found]) = (expect, &found[..]) {
@@ -101,7 +103,7 @@ fn value(
         return Ok(InputCheck { ours: Some(Printed::Text(found.to_string())), verdict, note });
     }
     let numbers: Option<Vec<f64>> = found.iter().map(numeric).collect();
-    let sum: f64 = numbers.ok_or_else(|| format!("{note} is no number"))?.iter().sum();
+    let sum: f64 = numbers.ok_or_else(|| NoResult::NotNumeric(note.clone()))?.iter().sum();
     judge(claim, sum * factor, note)
 }
 
@@ -170,10 +172,10 @@ fn of_list(list: &[toml::Value], key: &str) -> Option<toml::Value> {
 }
 
 /// A rule in words needs a test; this checks only that it exists.
-fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<InputCheck, String> {
-    let text = (sources.file)(file).ok_or_else(|| format!("there is no {file}"))?;
+fn test(claim: &Claim, sources: &Sources<'_>, file: &str, name: &str) -> Result<InputCheck, NoResult> {
+    let text = (sources.file)(file).ok_or_else(|| NoResult::NoFile(file.to_owned()))?;
     if !text.contains(&format!("fn {name}(")) {
-        return Err(format!("{file} has no test {name}"));
+        return Err(NoResult::NotInFile(file.to_owned(), format!("test {name}")));
     }
     let ours = claim.value.number().is_none().then(|| Printed::Text(format!("test {name}")));
     Ok(InputCheck { ours, verdict: Verdict::Agrees, note: format!("{file}: {name}") })
@@ -187,7 +189,7 @@ mod tests {
     const PROFILE: &str = "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n\
                            [[fact]]\nkey = 'core.kiops'\nvalue = 800\n";
 
-    fn of(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, String> {
+    fn of(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, NoResult> {
         let sources = Sources {
             file: &|name| match name {
                 "p.toml" => Some(PROFILE.to_owned()),
@@ -238,7 +240,7 @@ mod tests {
         let words = || Printed::Text("10, 20, 40.5".to_owned());
         assert_eq!(of(words(), Kind::Input, &expect("[10.0, 20, 40.5]")).unwrap().verdict, Verdict::Agrees);
         assert_eq!(of(words(), Kind::Input, &expect("[10, 20]")).unwrap().verdict, Verdict::Differs);
-        assert!(of(words(), Kind::Input, &file("cores", 1.0)).unwrap_err().contains("in words"));
+        assert!(of(words(), Kind::Input, &file("cores", 1.0)).unwrap_err().to_string().contains("in words"));
     }
 
     #[test]
@@ -248,7 +250,7 @@ mod tests {
         assert_eq!(verdict(20.0, Kind::Parameter, &formula("100 - {sandman.healthy_threshold}")), Verdict::Agrees);
         assert_eq!(verdict(21.0, Kind::Parameter, &formula("100 - {sandman.healthy_threshold}")), Verdict::Differs);
         let missing = of(Printed::Number(1.0), Kind::Parameter, &formula("{sandman.colour}"));
-        assert!(missing.unwrap_err().contains("sandman.colour"));
+        assert!(missing.unwrap_err().to_string().contains("sandman.colour"));
     }
 
     #[test]
@@ -262,7 +264,7 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_missing() {
-        let missing = |check: &Check| of(Printed::Number(1.0), Kind::Input, check).unwrap_err();
+        let missing = |check: &Check| of(Printed::Number(1.0), Kind::Input, check).unwrap_err().to_string();
         assert_eq!(missing(&file("power.gpu_uw", 1.0)), "p.toml has no power.gpu_uw");
         assert_eq!(missing(&file("power", 1.0)), "p.toml: power is no number");
         let test = |file: &str, name: &str| Check::Test { file: file.to_owned(), name: name.to_owned() };

@@ -6,6 +6,7 @@ use pilotlight_stats::Estimate;
 use serde::Serialize;
 
 use super::claim::{Claim, Kind, Printed, Relation};
+use super::error::{NoResult, Vacuous};
 use super::map::Map;
 use super::order::Finding;
 use super::results::{DEFAULT, Store};
@@ -148,12 +149,12 @@ impl Variants<'_> {
 
 impl Assessment {
     /// Stores the discriminators; without any the statement is vacuous.
-    pub(super) fn set_discriminators(&mut self, found: Result<Vec<String>, String>) {
+    pub(super) fn set_discriminators(&mut self, found: Result<Vec<String>, Vacuous>) {
         match found {
             Ok(discriminators) => self.discriminators = discriminators,
-            Err(clause) => {
+            Err(vacuous) => {
                 self.verdict = Verdict::Vacuous;
-                self.note += &format!("; {clause}");
+                self.note += &format!("; {vacuous}");
             }
         }
     }
@@ -181,7 +182,7 @@ impl Lab<'_> {
         (id, experiment): (&str, &str),
         possible: Option<&[String]>,
         scope: Scope<'b>,
-    ) -> Result<Variants<'b>, String> {
+    ) -> Result<Variants<'b>, NoResult> {
         if let Scope::Variant(variant) = scope {
             return Ok(Variants { judged: vec![variant], all: vec![variant], shift: None });
         }
@@ -196,7 +197,7 @@ impl Lab<'_> {
             Some(possible) => {
                 let points: Vec<&str> = points.collect();
                 if let Some(unknown) = possible.iter().find(|wanted| !points.iter().any(|name| is(name, wanted))) {
-                    return Err(format!("{experiment} has no operating point {unknown}"));
+                    return Err(NoResult::NoOperatingPoint(experiment.to_owned(), unknown.clone()));
                 }
                 points.into_iter().filter(|name| possible.iter().any(|wanted| is(name, wanted))).collect()
             }

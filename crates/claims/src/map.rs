@@ -10,9 +10,9 @@ use super::alike::{self, Margins};
 use super::alternative;
 use super::contradicts::{self, Contradiction};
 use super::crossover::Crossover;
+use super::error::Problem;
 use super::order::{Order, Statement, Term};
 use super::point::Pattern;
-use super::problem::Problem;
 use super::quantity::{Aggregation, Compare, Quantity, Selection};
 
 /// The maps of this project: SANDMAN; the papers on a host with one drive; PASS; PACER.
@@ -88,13 +88,12 @@ pub enum Check {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MapError {
     /// A syntax error or an unknown table.
-    #[error("{file}: {problem}")]
-    File {
-        /// The file.
-        file: String,
-        /// The problem.
-        problem: String,
-    },
+    #[error("{0}: {1}")]
+    Syntax(String, Box<toml::de::Error>),
+    /// Invalid margins.
+    #[error("{file}: [[alike]] of {paper}, {metric}: {problem}")]
+    #[expect(missing_docs, reason = "the keys of [[alike]]")]
+    Alike { file: String, paper: String, metric: String, problem: &'static str },
     /// A malformed row.
     #[error("{file}: row {id}: {key}: {problem}")]
     Row {
@@ -127,15 +126,14 @@ struct RawFile {
 pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     let mut map = Map::default();
     for (file, text) in files {
-        let raw: RawFile =
-            toml::from_str(text).map_err(|error| MapError::File { file: file.clone(), problem: error.to_string() })?;
+        let raw: RawFile = toml::from_str(text).map_err(|error| MapError::Syntax(file.clone(), Box::new(error)))?;
         let alternatives = raw.row.iter().filter_map(|row| alternative::row(row, &raw.alternatives)).collect();
         put(file, alternatives, &mut map.alternatives, row)?;
         put(file, raw.row, &mut map.rows, row)?;
         put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
         put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
         put(file, raw.family, &mut map.families, |raw: RawFamily| Ok(raw.default))?;
-        alike::add(raw.alike, &mut map.alike).map_err(|problem| MapError::File { file: file.clone(), problem })?;
+        alike::add(file, raw.alike, &mut map.alike)?;
         if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
             return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
         }

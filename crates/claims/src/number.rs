@@ -4,6 +4,7 @@ use pilotlight_stats::Estimate;
 
 use super::claim::{Claim, Relation};
 use super::discriminator::{self, DiscriminatorSearch};
+use super::error::{NoResult, Vacuous};
 use super::lab::{Assessment, Lab, Variants};
 use super::quantity::{Aggregation, Measurement, Quantity};
 use super::saturated::merge_runs;
@@ -16,9 +17,10 @@ impl Lab<'_> {
         quantity: &Quantity,
         variants: &Variants<'_>,
         into: &mut Assessment,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoResult> {
         let (Some(paper), Some(relation)) = (claim.value.number(), claim.relation) else {
-            return Err("the claim has no number and relation to compare a quantity with; say holds".to_owned());
+            let problem = "the claim has no number and relation to compare a quantity with; say holds";
+            return Err(NoResult::Unsuitable(problem));
         };
         let end = match relation {
             Relation::RangeLo => Some(Aggregation::Min),
@@ -26,13 +28,15 @@ impl Lab<'_> {
             _ => None,
         };
         if end.is_some() && quantity.over.is_some() {
-            return Err("over does not go with an end of a range, which is our least or greatest value".to_owned());
+            let problem = "over does not go with an end of a range, which is our least or greatest value";
+            return Err(NoResult::Unsuitable(problem));
         }
         let quantity = &Quantity { over: end.or(quantity.over), ..quantity.clone() };
         let silent = claim.null.or_else(|| discriminator::never_fires(self.store, &quantity.of));
         let null = silent.or(quantity.compare.neutral());
         let target = Target { relation, paper, null };
-        let tiers = |ours| Tiers::of_number(&target, ours).ok_or("the relation has no number; say holds");
+        let no_number = NoResult::Unsuitable("the relation has no number; say holds");
+        let tiers = |ours| Tiers::of_number(&target, ours).ok_or_else(|| no_number.clone());
         let ours = self.hull(quantity, &variants.judged, &claim.unit)?;
         into.tiers = tiers(ours.estimate)?;
         into.verdict = into.tiers.verdict();
@@ -65,7 +69,7 @@ impl Lab<'_> {
         quantity: &Quantity,
         variants: &[&str],
         unit: &str,
-    ) -> Result<Vec<String>, String> {
+    ) -> Result<Vec<String>, Vacuous> {
         if let Some(trivial) = target.null {
             return Ok(vec![format!("what is trivial ({trivial}) fails it")]);
         }
@@ -76,17 +80,15 @@ impl Lab<'_> {
             tiers.is_some_and(|tiers| tiers.value == Some(Holds::No))
         };
         let found = search.of_number(quantity).into_iter().find(|(_, other)| fails(other));
-        found
-            .map(|(name, _)| vec![format!("{name} fails it")])
-            .ok_or_else(|| "nothing in the same results fails it".to_owned())
+        found.map(|(name, _)| vec![format!("{name} fails it")]).ok_or_else(|| Vacuous { clause: "it".to_owned() })
     }
 
     /// The number of the first variant, with an interval over all of them.
-    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Measurement, String> {
+    fn hull(&self, quantity: &Quantity, variants: &[&str], unit: &str) -> Result<Measurement, NoResult> {
         let found: Result<Vec<_>, _> =
             variants.iter().map(|variant| quantity.evaluate(self.store, variant, unit)).collect();
         let mut found = found?.into_iter();
-        let mut first = found.next().ok_or("no variant")?;
+        let mut first = found.next().ok_or(NoResult::Unsuitable("no variant"))?;
         for next in found {
             first.estimate = Estimate { value: first.estimate.value, ..first.estimate.hull(next.estimate) };
             first.saturated.extend(next.saturated);

@@ -11,9 +11,9 @@ use pilotlight_stats::Estimate;
 use serde::Serialize;
 
 use super::alike::Margins;
+use super::error::{NoResult, Problem, SyntaxError};
 use super::formula::{self, Name};
 use super::point::{Pattern, Point};
-use super::problem::Problem;
 use super::quantity::{Compare, Selection, pair};
 use super::results::{Series, Store};
 use super::saturated::{self, SaturatedRuns};
@@ -111,15 +111,14 @@ pub struct Finding {
 
 impl Statement {
     pub(super) fn parse(text: &str) -> Result<Self, Problem> {
-        let wrong = |problem: String| ("holds", format!("{text:?}: {problem}"));
+        let wrong = |problem: SyntaxError| ("holds", format!("{text:?}: {problem}"));
         let (prefix, chain) = text.split_once(':').unwrap_or(("", text));
         let (metric, point) = prefix.split_once('@').unwrap_or((prefix, ""));
         let point = Some(point.trim()).filter(|point| !point.is_empty());
-        let point =
-            point.map(|point| Pattern::parse(point).ok_or_else(|| wrong(format!("{point} is no list of key=value"))));
+        let pattern = |point| Pattern::parse(point).ok_or_else(|| wrong(SyntaxError::Point(point.to_owned())));
         let metric = Some(metric.trim().to_owned()).filter(|metric| !metric.is_empty());
         let pairs = Reader { rest: chain }.chain().map_err(wrong)?;
-        Ok(Self { metric, point: point.transpose()?, pairs })
+        Ok(Self { metric, point: point.map(pattern).transpose()?, pairs })
     }
 
     /// The distinct names.
@@ -138,7 +137,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn chain(&mut self) -> Result<Vec<Pair>, String> {
+    fn chain(&mut self) -> Result<Vec<Pair>, SyntaxError> {
         let mut pairs = Vec::new();
         let mut left = self.class(&mut pairs)?;
         while let Some(sign) = self.less() {
@@ -147,8 +146,8 @@ impl<'a> Reader<'a> {
             left = right;
         }
         match (self.rest.trim().is_empty(), pairs.is_empty()) {
-            (false, _) => Err(format!("{:?} cannot follow what is before it", self.rest.trim())),
-            (true, true) => Err("has no <, <= or ~".to_owned()),
+            (false, _) => Err(SyntaxError::Trailing(self.rest.trim().to_owned())),
+            (true, true) => Err(SyntaxError::NoSign),
             (true, false) => Ok(pairs),
         }
     }
@@ -161,7 +160,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Equivalent items; their relations are added to `pairs`.
-    fn class(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, String> {
+    fn class(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, SyntaxError> {
         let mut members = self.item(pairs)?;
         while self.take("~") {
             let more = self.item(pairs)?;
@@ -172,7 +171,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A name, or classes in braces.
-    fn item(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, String> {
+    fn item(&mut self, pairs: &mut Vec<Pair>) -> Result<Vec<&'a str>, SyntaxError> {
         if !self.take("{") {
             return Ok(vec![self.name()?]);
         }
@@ -180,14 +179,14 @@ impl<'a> Reader<'a> {
         while self.take(",") {
             members.extend(self.class(pairs)?);
         }
-        if self.take("}") { Ok(members) } else { Err(format!("a }} is missing before {:?}", self.rest.trim())) }
+        if self.take("}") { Ok(members) } else { Err(SyntaxError::UnclosedClass(self.rest.trim().to_owned())) }
     }
 
-    fn name(&mut self) -> Result<&'a str, String> {
+    fn name(&mut self) -> Result<&'a str, SyntaxError> {
         let text = self.rest.trim_start();
         let end = text.find(|c: char| !(c.is_alphanumeric() || "_-+.".contains(c))).unwrap_or(text.len());
         if end == 0 {
-            return Err(format!("a name was expected at {text:?}"));
+            return Err(SyntaxError::Expected("a name", text.to_owned()));
         }
         let (name, rest) = text.split_at(end);
         self.rest = rest;
@@ -228,7 +227,7 @@ impl Values {
     }
 
     /// `self - other`, paired.
-    fn less(&self, other: &Self) -> Result<Estimate, String> {
+    fn less(&self, other: &Self) -> Result<Estimate, NoResult> {
         let differences: Vec<f64> = match (self, other) {
             (Self::Exact(a), Self::Exact(b)) => return Ok(Estimate::exact(a - b)),
             (Self::Exact(a), Self::Replications(b)) => b.values().map(|b| a - b).collect(),
@@ -238,7 +237,7 @@ impl Values {
                 a.iter().zip(b).map(|(a, b)| a - b).collect()
             }
         };
-        saturated::estimate(&differences).ok_or_else(|| "no replication in common".to_owned())
+        saturated::estimate(&differences).ok_or(NoResult::Unpaired)
     }
 }
 
@@ -259,7 +258,7 @@ impl Evaluation<'_> {
     ///
     /// # Errors
     /// If results are missing.
-    pub fn of(&self, order: &Order) -> Result<Vec<Finding>, String> {
+    pub fn of(&self, order: &Order) -> Result<Vec<Finding>, NoResult> {
         let mut findings = Vec::new();
         for statement in &order.statements {
             let terms = Self::terms(order, statement);
@@ -281,7 +280,7 @@ impl Evaluation<'_> {
     }
 
     /// The union of the points of all terms without a fixed point; an empty point if all are fixed.
-    fn points(&self, terms: &BTreeMap<&str, Term>) -> Result<Vec<Point>, String> {
+    fn points(&self, terms: &BTreeMap<&str, Term>) -> Result<Vec<Point>, NoResult> {
         let mut all: Vec<Point> = Vec::new();
         for selection in terms.values().filter_map(Term::free) {
             let points = selection.points(self.store, self.variant)?.into_iter().map(|(point, _)| point);
@@ -301,7 +300,7 @@ impl Evaluation<'_> {
         terms: &BTreeMap<&str, Term>,
         point: &Point,
         findings: &mut Vec<Finding>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoResult> {
         let values = |name: &str| self.values(&terms[name], point);
         let stated = statement.metric.as_ref().unwrap_or(&order.from.metric);
         let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.size());
@@ -347,7 +346,7 @@ impl Evaluation<'_> {
         selections.into_iter().filter_map(|of| of.saturated(self.store, self.variant, point)).collect()
     }
 
-    fn values(&self, term: &Term, point: &Point) -> Result<Values, String> {
+    fn values(&self, term: &Term, point: &Point) -> Result<Values, NoResult> {
         match term {
             Term::Values(of) => Ok(Values::Replications(of.series_at(self.store, self.variant, point)?.clone())),
             Term::Compared { of, versus, compare } => {
@@ -356,9 +355,7 @@ impl Evaluation<'_> {
                 let each = of.iter().filter_map(|(i, x)| Some((*i, compare.once(*x, *versus.get(i)?))));
                 Ok(Values::Replications(each.collect()))
             }
-            Term::Formula(formula) => {
-                formula::value(formula, self.look_up).map(Values::Exact).map_err(|error| error.to_string())
-            }
+            Term::Formula(formula) => Ok(Values::Exact(formula::value(formula, self.look_up)?)),
         }
     }
 }

@@ -6,6 +6,7 @@
 use pilotlight_stats::{CONFIDENCE, Estimate, paired};
 use serde::Deserialize;
 
+use super::error::NoResult;
 use super::point::{Pattern, Point};
 use super::results::{Column, Series, Store};
 use super::saturated::{self, SaturatedRuns};
@@ -156,7 +157,7 @@ impl Selection {
     ///
     /// # Errors
     /// If there is none.
-    pub fn points<'a>(&'a self, store: &'a Store, variant: &str) -> Result<Vec<(&'a Point, &'a Series)>, String> {
+    pub fn points<'a>(&'a self, store: &'a Store, variant: &str) -> Result<Vec<(&'a Point, &'a Series)>, NoResult> {
         let points: Vec<_> = store.points(&self.column(variant), &self.point).collect();
         if points.is_empty() { Err(self.nothing(store, variant, None)) } else { Ok(points) }
     }
@@ -165,14 +166,14 @@ impl Selection {
     ///
     /// # Errors
     /// If there are none, or several points match.
-    pub fn series_at<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, String> {
+    pub fn series_at<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, NoResult> {
         if !self.fixed {
             let series = store.series(&self.column(variant), point);
             return series.ok_or_else(|| self.nothing(store, variant, Some(point)));
         }
         match self.points(store, variant)?[..] {
             [(_, series)] => Ok(series),
-            ref several => Err(format!("{} points of {} match; name one", several.len(), self.policy)),
+            ref several => Err(NoResult::Ambiguous(several.len(), self.policy.clone())),
         }
     }
 
@@ -196,13 +197,13 @@ impl Selection {
         (saturated > 0).then(|| SaturatedRuns { experiment, policy, point: point.to_string(), saturated, runs })
     }
 
-    fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> String {
-        let Self { experiment, metric, policy, .. } = self;
-        if !store.has(experiment) {
-            return format!("no results of {experiment}");
+    fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> NoResult {
+        let Self { experiment, metric, policy, .. } = self.clone();
+        if !store.has(&experiment) {
+            return NoResult::NotRun(experiment);
         }
         let place = point.map(|point| format!(" at {}", point.words())).unwrap_or_default();
-        format!("{experiment} has no {metric} of {policy}{place} (variant {variant})")
+        NoResult::NoValues { experiment, metric, policy, place, variant: variant.to_owned() }
     }
 }
 
@@ -211,7 +212,7 @@ impl Quantity {
     ///
     /// # Errors
     /// If results are missing or in another unit than the claim, or several points match without `over`.
-    pub fn evaluate(&self, store: &Store, variant: &str, unit: &str) -> Result<Measurement, String> {
+    pub fn evaluate(&self, store: &Store, variant: &str, unit: &str) -> Result<Measurement, NoResult> {
         self.check_unit(store, unit)?;
         let mut found = self.at_points(&self.of, self.versus.as_ref(), store, variant)?;
         for (of, versus) in &self.also {
@@ -221,12 +222,15 @@ impl Quantity {
         Ok(Measurement { estimate: one.estimate.affine(0.0, self.factor), ..one })
     }
 
-    fn check_unit(&self, store: &Store, unit: &str) -> Result<(), String> {
+    fn check_unit(&self, store: &Store, unit: &str) -> Result<(), NoResult> {
         let wanted = self.unit.as_deref().unwrap_or(unit);
         let Selection { experiment, metric, .. } = &self.of;
         let known = store.unit(experiment, metric).filter(|_| self.compare.keeps_unit() || self.unit.is_some());
         match known {
-            Some(ours) if ours != wanted => Err(format!("{metric} of {experiment} is in {ours}, not in {wanted}")),
+            Some(ours) if ours != wanted => {
+                let (ours, wanted) = (ours.to_owned(), wanted.to_owned());
+                Err(NoResult::Unit { experiment: experiment.clone(), metric: metric.clone(), ours, wanted })
+            }
             _ => Ok(()),
         }
     }
@@ -237,14 +241,13 @@ impl Quantity {
         versus: Option<&Selection>,
         store: &Store,
         variant: &str,
-    ) -> Result<Vec<Measurement>, String> {
+    ) -> Result<Vec<Measurement>, NoResult> {
         let each = |(point, series): (&Point, &Series)| {
             let reference = versus.map(|versus| versus.series_at(store, variant, point)).transpose()?;
             let (values, others) = pair(series, reference.unwrap_or(series));
             let events = if self.compare == Compare::Value { of.events(store, variant, point) } else { None };
             let estimate = events.or_else(|| self.compare.estimate(&values, &others));
-            let estimate = estimate
-                .ok_or_else(|| format!("no value at {}: no replication in common, or 0 below", point.words()))?;
+            let estimate = estimate.ok_or_else(|| NoResult::Undefined(point.clone()))?;
             let full = |selection: Selection| selection.saturated(store, variant, point);
             let here = Selection { fixed: false, ..of.clone() };
             let saturated = [Some(here), versus.cloned()].into_iter().flatten().filter_map(full).collect();
@@ -253,15 +256,12 @@ impl Quantity {
         of.points(store, variant)?.into_iter().map(each).collect()
     }
 
-    fn choose(&self, mut found: Vec<Measurement>) -> Result<Measurement, String> {
+    fn choose(&self, mut found: Vec<Measurement>) -> Result<Measurement, NoResult> {
         if found.len() < 2 {
-            return found.pop().ok_or_else(|| "no point".to_owned());
+            return found.pop().ok_or(NoResult::Unsuitable("no point"));
         }
         let Some(over) = self.over else {
-            let points = found.len();
-            return Err(format!(
-                "{points} points match; say over = \"max\", \"min\", \"all\" or \"geomean\", or name one"
-            ));
+            return Err(NoResult::NoAggregation(found.len()));
         };
         found.sort_by(|a, b| a.estimate.value.total_cmp(&b.estimate.value));
         let least =
@@ -313,7 +313,7 @@ mod tests {
         ])
     }
 
-    fn of(keys: &str, store: &Store) -> Result<Measurement, String> {
+    fn of(keys: &str, store: &Store) -> Result<Measurement, NoResult> {
         quantity(keys).evaluate(store, "default", "W")
     }
 
@@ -382,7 +382,7 @@ mod tests {
             (ends[0]..=ends[1]).contains(&mean.value) && mean.low < mean.value && mean.value < mean.high,
             "{mean:?}"
         );
-        assert!(of("compare='value'", &sweep()).unwrap_err().contains("2 points match"));
+        assert!(of("compare='value'", &sweep()).unwrap_err().to_string().contains("2 points match"));
     }
 
     #[test]
@@ -439,19 +439,19 @@ mod tests {
     #[test]
     fn units_must_be_those_of_the_claim() {
         let store = store(&["e,,default,sandman,w,kW,2"]);
-        assert!(of("compare='value'", &store).unwrap_err().contains("is in kW, not in W"));
+        assert!(of("compare='value'", &store).unwrap_err().to_string().contains("is in kW, not in W"));
         assert_eq!(of("compare='value'\nunit='kW'\nfactor=1000.0", &store).unwrap().estimate.value, 2_000.0);
-        assert!(of("compare='value'\nunit='MW'", &store).unwrap_err().contains("not in MW"));
+        assert!(of("compare='value'\nunit='MW'", &store).unwrap_err().to_string().contains("not in MW"));
     }
 
     #[test]
     fn errors_name_what_is_missing() {
         let store = store(&["e,,default,sandman,w,W,2", "e,,default,static,v,W,2"]);
         assert_eq!(
-            of("compare='ratio'\nversus='static'", &store).unwrap_err(),
+            of("compare='ratio'\nversus='static'", &store).unwrap_err().to_string(),
             "e has no w of static at its only point (variant default)"
         );
         let elsewhere = of("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
-        assert_eq!(elsewhere.unwrap_err(), "no results of f");
+        assert_eq!(elsewhere.unwrap_err().to_string(), "no results of f");
     }
 }

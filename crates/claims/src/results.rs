@@ -49,6 +49,22 @@ pub struct Stamp {
     pub hash: String,
 }
 
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum LineProblem {
+    #[error("{0}; columns are experiment,point,variant,policy,replication,seed,metric,unit,value")]
+    Value(csv::DeserializeError),
+    #[error(transparent)]
+    Csv(csv::Error),
+    #[error("point {0:?} is no list of key=value")]
+    Point(String),
+    #[error("{metric} of {experiment} is in {unit} here and in {known} above")]
+    Unit { metric: String, experiment: String, unit: String, known: String },
+    #[error("replication {0} is a duplicate")]
+    Duplicate(u32),
+}
+
 /// Invalid results.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}, line {line}: {problem}")]
@@ -58,7 +74,7 @@ pub struct ResultsError {
     /// The line, from 1.
     pub line: u64,
     /// The problem.
-    pub problem: String,
+    pub problem: Box<LineProblem>,
 }
 
 #[derive(Deserialize)]
@@ -81,22 +97,26 @@ impl Store {
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), ResultsError> {
         self.stamps.extend(text.lines().filter_map(|line| stamp(file, line)));
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
-        let header = reader.headers().map_err(|error| wrong(file, 1, &error))?.clone();
+        let header = reader.headers().map_err(|error| wrong(file, 1, error))?.clone();
         let mut record = csv::StringRecord::new();
         let mut touched = BTreeSet::<String>::new();
         loop {
             let line = reader.position().line();
-            let more = reader.read_record(&mut record).map_err(|error| wrong(file, line, &error))?;
+            let more = reader.read_record(&mut record).map_err(|error| wrong(file, line, error))?;
             if !more {
                 touched.iter().for_each(|experiment| self.unbind(experiment));
                 return Ok(());
             }
             let line = record.position().map_or(line, csv::Position::line);
-            let cell: Line = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, &error))?;
+            let cell: Line = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, error))?;
             if !touched.contains(&cell.experiment) {
                 touched.insert(cell.experiment.clone());
             }
-            self.put(cell).map_err(|problem| ResultsError { file: file.to_owned(), line, problem })?;
+            self.put(cell).map_err(|problem| ResultsError {
+                file: file.to_owned(),
+                line,
+                problem: Box::new(problem),
+            })?;
         }
     }
 
@@ -158,17 +178,17 @@ impl Store {
         flags.map_or((0, 0), |flags| (flags.values().filter(|flag| **flag == 1.0).count(), flags.len()))
     }
 
-    fn put(&mut self, line: Line) -> Result<(), String> {
+    fn put(&mut self, line: Line) -> Result<(), LineProblem> {
         let Line { experiment, point, variant, policy, replication, metric, unit, value } = line;
-        let point = Point::parse(&point).ok_or_else(|| format!("point {point:?} is no list of key=value"))?;
+        let point = Point::parse(&point).ok_or(LineProblem::Point(point))?;
         let known = self.units.entry((experiment.clone(), metric.clone())).or_insert_with(|| unit.clone());
         if *known != unit {
-            return Err(format!("{metric} of {experiment} is in {unit} here and in {known} above"));
+            return Err(LineProblem::Unit { metric, experiment, unit, known: known.clone() });
         }
         let by_variant = self.experiments.entry(experiment).or_default().entry(metric).or_default();
         let by_point = by_variant.entry(policy).or_default().entry(variant).or_default();
         let before = by_point.entry(point).or_default().insert(replication, value);
-        before.map_or(Ok(()), |_| Err(format!("replication {replication} is a duplicate")))
+        before.map_or(Ok(()), |_| Err(LineProblem::Duplicate(replication)))
     }
 
     /// Profiles of the results.
@@ -294,14 +314,12 @@ pub struct Column<'a> {
     pub variant: &'a str,
 }
 
-fn wrong(file: &str, line: u64, error: &csv::Error) -> ResultsError {
+fn wrong(file: &str, line: u64, error: csv::Error) -> ResultsError {
     let problem = match error.kind() {
-        csv::ErrorKind::Deserialize { err, .. } => {
-            format!("{err}; columns are experiment,point,variant,policy,replication,seed,metric,unit,value")
-        }
-        _ => error.to_string(),
+        csv::ErrorKind::Deserialize { err, .. } => LineProblem::Value(err.clone()),
+        _ => LineProblem::Csv(error),
     };
-    ResultsError { file: file.to_owned(), line, problem }
+    ResultsError { file: file.to_owned(), line, problem: Box::new(problem) }
 }
 
 /// `# profile=NAME hash=...`

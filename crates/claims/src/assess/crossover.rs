@@ -4,6 +4,7 @@ use pilotlight_stats::Estimate;
 
 use crate::claim::{Claim, Relation};
 use crate::crossover::{Crossing, Crossover};
+use crate::error::NoResult;
 use crate::lab::{Assessment, Lab, Variants};
 use crate::saturated;
 use crate::verdict::Tiers;
@@ -15,11 +16,12 @@ impl Lab<'_> {
         crossover: &Crossover,
         variants: &Variants<'_>,
         into: &mut Assessment,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoResult> {
         let paper = claim.value.number().filter(|paper| *paper > 0.0);
         let equal = matches!(claim.relation, Some(Relation::Eq | Relation::About));
-        let paper = paper.filter(|_| equal).ok_or("the claim does not print the rate of a crossing")?;
-        let errors = |variants: &[&str]| -> Result<(Vec<Crossing>, Tiers), String> {
+        let unsuitable = NoResult::Unsuitable("the claim does not print the rate of a crossing");
+        let paper = paper.filter(|_| equal).ok_or(unsuitable)?;
+        let errors = |variants: &[&str]| -> Result<(Vec<Crossing>, Tiers), NoResult> {
             let (mut crossings, mut errors) = (Vec::new(), (f64::INFINITY, 0.0_f64));
             for variant in variants {
                 let curve = crossover.curve(self.store, variant)?;
@@ -32,7 +34,7 @@ impl Lab<'_> {
         };
         let runs = self.runs(crossover, variants.judged.first().copied().unwrap_or_default());
         let (crossings, tiers) = errors(&variants.judged)?;
-        let first = *crossings.first().ok_or("no variant")?;
+        let first = *crossings.first().ok_or(NoResult::Unsuitable("no variant"))?;
         let (step, length) = crossover.curve(self.store, variants.judged[0])?.step(paper, crossover.step)?;
         let error = step.outside(first.value).max(step.outside(first.first)) / length;
         into.error_percent = Some(100.0 * error).filter(|error| error.is_finite());

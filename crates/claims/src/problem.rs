@@ -1,4 +1,0 @@
-//! An error in a row of a map.
-
-/// A key and what is wrong with it.
-pub(super) type Problem = (&'static str, String);
