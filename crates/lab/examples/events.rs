@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use pilotlight_lab::simulated::experiment::{self, Request};
 use pilotlight_lab::simulated::sweep::Sweep;
@@ -51,8 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = BufWriter::new(io::stdout());
     let selection = Mutex::new(Selection { out, from_ns: from_ns.parse()?, to_ns: to_ns.parse()? });
     sweep.again(job, &|scenario, policy, _| {
-        let mut selection = selection.lock().map_err(|error| error.to_string())?;
-        pilotlight_sim::run_traced(scenario, policy, &mut *selection).map_err(|error| error.to_string())
+        let mut selection = selection.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(pilotlight_sim::run_traced(scenario, policy, &mut *selection)?)
     })?;
     selection.into_inner().map_err(|_| "a run failed")?.flush()?;
     Ok(())

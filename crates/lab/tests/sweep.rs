@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pilotlight_lab::report::{Read, report};
 use pilotlight_lab::results::Folder;
 use pilotlight_lab::simulated::experiment::{self, Bench, Point, Request};
-use pilotlight_lab::simulated::sweep::{Engine, Sweep, simulator};
+use pilotlight_lab::simulated::sweep::{Engine, SimulationError, Sweep, simulator};
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 use pilotlight_lab::stored::values::{self, Results, RunKey};
 use pilotlight_sim::histogram::Histogram;
@@ -155,7 +155,11 @@ fn an_interrupted_sweep_gives_the_same_results() {
     run(&bench, &whole, 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let calls = AtomicUsize::new(0);
     let fails = |scenario: &Scenario| {
-        if calls.fetch_add(1, Ordering::Relaxed) < 7 { Ok(stand_in(scenario)) } else { Err("no more".to_owned()) }
+        if calls.fetch_add(1, Ordering::Relaxed) < 7 {
+            Ok(stand_in(scenario))
+        } else {
+            Err(SimulationError::Absent("more"))
+        }
     };
     let message = run(&bench, &broken, 1, &|scenario, _, _| fails(scenario)).unwrap_err();
     assert!(message.contains("no more") && message.contains("rate=20000"), "{message}");
@@ -216,7 +220,7 @@ fn runs_in_both_files_count_once() {
         "packed results are printed once: {rest}"
     );
     assert_eq!(values::read(&file).unwrap().unwrap().runs.len(), 12);
-    run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
+    run(&bench, &file, 1, &|_, _, _| Err(SimulationError::Absent("run"))).unwrap();
     assert_eq!(packed(&file), bytes);
 }
 
@@ -225,12 +229,12 @@ fn results_are_locked_by_a_sweep() {
     let folder = tempfile::tempdir().unwrap();
     let (bench, file) = (bench(&[]), place(&folder, "r"));
     let meanwhile = |scenario: &Scenario| {
-        let other = run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap_err();
+        let other = run(&bench, &file, 1, &|_, _, _| Err(SimulationError::Absent("run"))).unwrap_err();
         assert!(other.contains("another sweep writes these results"), "{other}");
         Ok(stand_in(scenario))
     };
     run(&bench, &file, 1, &|scenario, _, _| meanwhile(scenario)).unwrap();
-    run(&bench, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
+    run(&bench, &file, 1, &|_, _, _| Err(SimulationError::Absent("run"))).unwrap();
 }
 
 /// One of two policies has changed: its runs are set aside and repeated, the others are kept.
@@ -264,7 +268,7 @@ fn only_stale_runs_are_set_aside_and_repeated() {
     for (cell, fingerprint) in &before.cells {
         assert_eq!(after.cells[cell] == *fingerprint, cell.policy != label, "{cell:?}");
     }
-    run(&other, &file, 1, &|_, _, _| Err("nothing is to be run".into())).unwrap();
+    run(&other, &file, 1, &|_, _, _| Err(SimulationError::Absent("run"))).unwrap();
 }
 
 #[test]

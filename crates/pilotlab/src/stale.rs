@@ -6,16 +6,21 @@ use std::path::Path;
 use pilotlight_lab::run::computed::host as on_host;
 use pilotlight_lab::simulated::cells::Cells;
 use pilotlight_lab::simulated::fingerprint::Fingerprint;
-use pilotlight_lab::simulated::{host, stale};
+use pilotlight_lab::simulated::host;
+use pilotlight_lab::simulated::stale::{self, NotCurrent};
 use pilotlight_lab::stored::values::{About, Cell, Results, ResultsError};
 
 /// Current cells of the experiment of results; `there` are the cells of the results.
 ///
 /// # Errors
 /// If it cannot be run any more.
-pub(crate) fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+pub(crate) fn current_cells(
+    about: &About,
+    there: &BTreeMap<Cell, Fingerprint>,
+    home: &Path,
+) -> Result<Cells, NotCurrent> {
     if is_of_host(about, home) {
-        return on_host::current(about, home).map_err(|error| format!("its experiment cannot be run ({error})"));
+        return on_host::current(about, home).map_err(NotCurrent::Host);
     }
     stale::current_cells(about, there, home)
 }

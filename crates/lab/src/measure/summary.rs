@@ -153,7 +153,9 @@ fn energy(rounds: &[Round]) -> Vec<EnergyLine> {
             return None;
         }
         let modelled = domains.iter().any(|domain| domain.origin != Origin::Measured && names.contains(&domain.name));
-        let uj = |span: &Span| power::join(&span.sensed, &power_domains, group).map(|joined| joined.uj);
+        let uj = |span: &Span| {
+            power::join(&span.sensed, &power_domains, group).map(|joined| joined.uj).map_err(|why| why.to_string())
+        };
         Some(line(group.name(), &names.join(" + "), modelled, rounds, uj))
     };
     domains.iter().map(of_domain).chain(Group::ALL.into_iter().filter_map(of_group)).collect()

@@ -4,11 +4,13 @@
 //! - *energy-delay product*: energy of one operation times its latency, in J s. The tool of the thesis computes mean power times latency in
 //!   W s; that is the *power-delay product* here, for comparisons.
 
+use super::NoValue;
+
 /// Work per joule from a rate and mean power.
 ///
 /// # Errors
 /// If the power is not above zero.
-pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
+pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, NoValue> {
     positive(watts)?;
     Ok(per_s / watts)
 }
@@ -17,22 +19,22 @@ pub fn per_joule(per_s: f64, watts: f64) -> Result<f64, String> {
 ///
 /// # Errors
 /// If power or rate is not above zero.
-pub fn energy_delay_js(watts: f64, per_s: f64, latency_ns: f64) -> Result<f64, String> {
+pub fn energy_delay_js(watts: f64, per_s: f64, latency_ns: f64) -> Result<f64, NoValue> {
     positive(watts)?;
-    if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err("no operation completed".into()) }
+    if per_s > 0.0 { Ok(watts / per_s * latency_ns / 1e9) } else { Err(NoValue::NoOperation) }
 }
 
 /// Mean power times latency, in W s: the energy-delay product of the tool of the thesis.
 ///
 /// # Errors
 /// If the power is not above zero.
-pub fn power_delay_ws(watts: f64, latency_ns: f64) -> Result<f64, String> {
+pub fn power_delay_ws(watts: f64, latency_ns: f64) -> Result<f64, NoValue> {
     positive(watts)?;
     Ok(watts * latency_ns / 1e9)
 }
 
-fn positive(watts: f64) -> Result<(), String> {
-    if watts > 0.0 { Ok(()) } else { Err(format!("the power is {watts:.3} W, not above zero")) }
+fn positive(watts: f64) -> Result<(), NoValue> {
+    if watts > 0.0 { Ok(()) } else { Err(NoValue::NoPower(watts)) }
 }
 
 #[cfg(test)]
@@ -52,7 +54,7 @@ mod tests {
     #[test]
     fn power_and_rate_must_be_above_zero() {
         assert!(per_joule(1.0, 0.0).is_err());
-        assert!(per_joule(1.0, -0.5).unwrap_err().contains("-0.500 W"));
+        assert!(per_joule(1.0, -0.5).unwrap_err().to_string().contains("-0.500 W"));
         assert!(energy_delay_js(5.0, 0.0, 1.0).is_err());
         assert!(power_delay_ws(0.0, 1.0).is_err());
     }

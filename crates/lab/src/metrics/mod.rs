@@ -11,6 +11,7 @@ mod system;
 use crate::record::{Baseline, Run, Sensed};
 use crate::stored::metric;
 use crate::study::count;
+use pilotlight_sensors::energy::Overlap;
 use pilotlight_workloads::latency;
 use pilotlight_workloads::record::{Class, Latency, OperationKind, Record};
 use power::PowerDomains;
@@ -28,12 +29,34 @@ pub struct Metric {
     /// Whether it is modelled.
     pub modelled: bool,
     /// The value, or the reason why there is none.
-    pub value: Result<f64, String>,
+    pub value: Result<f64, NoValue>,
+}
+
+/// Why a metric has no value.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum NoValue {
+    #[error("no sensor reads the power of the {0}")]
+    NoSensor(&'static str),
+    #[error("{0} was not read")]
+    NotRead(String),
+    #[error("{0}")]
+    Recorded(String),
+    #[error("idle baseline: {0}")]
+    Baseline(Box<Self>),
+    #[error(transparent)]
+    Overlap(#[from] Overlap),
+    #[error("the power is {0:.3} W, not above zero")]
+    NoPower(f64),
+    #[error("no operation completed")]
+    NoOperation,
+    #[error("not a number")]
+    NotFinite,
 }
 
 impl Metric {
-    fn new(key: impl Into<String>, title: impl Into<String>, value: Result<f64, String>) -> Self {
-        let value = value.and_then(|value| if value.is_finite() { Ok(value) } else { Err("not a number".into()) });
+    fn new(key: impl Into<String>, title: impl Into<String>, value: Result<f64, NoValue>) -> Self {
+        let value = value.and_then(|value| if value.is_finite() { Ok(value) } else { Err(NoValue::NotFinite) });
         let key = key.into();
         let unit = Some(metric::unit(&key)).filter(|unit| *unit != "1").unwrap_or_default().to_owned();
         Self { key, title: title.into(), unit, modelled: false, value }
@@ -170,7 +193,7 @@ impl Family<'_> {
         }
         let p99 = latency::quantile_ns(&self.classes, 990_000);
         for (which, latency) in [("mean", latency::mean_ns(&self.classes)), ("p99", p99)] {
-            let both = || Ok((scope.watts.clone()?, latency.clone()?));
+            let both = || Ok((scope.watts.clone()?, latency.clone().map_err(NoValue::Recorded)?));
             if let Some(rate) = self.per_s() {
                 let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, rate, ns));
                 let title = format!("energy-delay product of {title}, {which}, {words}");
@@ -197,7 +220,7 @@ fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
     if !classes.iter().any(|class| has_latency(class)) {
         return Vec::new();
     }
-    let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3);
+    let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3).map_err(NoValue::Recorded);
     let mean =
         Metric::new(metric::latency(name, "mean"), format!("mean latency of {title}"), us(latency::mean_ns(classes)));
     let quantile = |(which, ppm): (&str, u32)| {

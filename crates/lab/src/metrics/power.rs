@@ -9,6 +9,7 @@ use pilotlight_sensors::energy::{self, Share};
 use pilotlight_sensors::{Origin, Part};
 use serde::{Deserialize, Serialize};
 
+use super::NoValue;
 use crate::record::{DomainEnergy, Sensed};
 
 /// Groups of domains (thesis, section 4.3.1).
@@ -122,16 +123,16 @@ impl GroupEnergy {
 ///
 /// # Errors
 /// If no domain is selected or a sensor failed.
-pub fn join(sensed: &Sensed, power_domains: &PowerDomains, group: Group) -> Result<GroupEnergy, String> {
+pub fn join(sensed: &Sensed, power_domains: &PowerDomains, group: Group) -> Result<GroupEnergy, NoValue> {
     let names = power_domains.names(group);
     if names.is_empty() {
-        return Err(format!("no sensor reads the power of the {}", group.name()));
+        return Err(NoValue::NoSensor(group.name()));
     }
     let (mut shares, mut profiles) = (Vec::new(), Vec::new());
     for name in names {
         let domain = sensed.energies.iter().find(|domain| domain.name == *name);
-        let domain = domain.ok_or_else(|| format!("{name} was not read"))?;
-        let uj = domain.uj.clone().map_err(|why| format!("{name}: {why}"))?;
+        let domain = domain.ok_or_else(|| NoValue::NotRead(name.clone()))?;
+        let uj = domain.uj.clone().map_err(|why| NoValue::Recorded(format!("{name}: {why}")))?;
         shares.push(Share { name: name.clone(), part: domain.part.clone(), uj });
         if let Origin::Modelled { profile } = &domain.origin {
             profiles.push(profile.clone());
@@ -139,8 +140,7 @@ pub fn join(sensed: &Sensed, power_domains: &PowerDomains, group: Group) -> Resu
     }
     profiles.sort();
     profiles.dedup();
-    let uj = energy::sum(&shares).map_err(|overlap| overlap.to_string())?;
-    Ok(GroupEnergy { uj, profiles })
+    Ok(GroupEnergy { uj: energy::sum(&shares)?, profiles })
 }
 
 #[cfg(test)]
@@ -175,9 +175,7 @@ mod tests {
         assert_eq!(power_domains.ssd, [""; 0]);
         let sensed = Sensed { energies: domains.to_vec(), ..Sensed::default() };
         assert_eq!(join(&sensed, &power_domains, Group::Cpu), Ok(GroupEnergy { uj: 3_000_000, profiles: vec![] }));
-        assert!(
-            join(&sensed, &power_domains, Group::Ssd).unwrap_err().contains("no sensor reads the power of the ssd")
-        );
+        assert_eq!(join(&sensed, &power_domains, Group::Ssd), Err(NoValue::NoSensor("ssd")));
     }
 
     #[test]
@@ -203,7 +201,10 @@ mod tests {
         let failed = DomainEnergy { uj: Err("no samples".into()), ..domain("ipmi/system", Part::System) };
         let sensed = Sensed { energies: vec![failed.clone()], ..Sensed::default() };
         let power_domains = PowerDomains::of(&[failed], None);
-        assert_eq!(join(&sensed, &power_domains, Group::System), Err("ipmi/system: no samples".into()));
+        assert_eq!(
+            join(&sensed, &power_domains, Group::System),
+            Err(NoValue::Recorded("ipmi/system: no samples".into()))
+        );
     }
 
     fn any_part() -> impl Strategy<Value = Part> {

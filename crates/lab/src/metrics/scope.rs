@@ -3,7 +3,7 @@
 use pilotlight_sensors::Origin;
 
 use super::power::{self, Group, GroupEnergy, PowerDomains};
-use super::{Metric, tidy};
+use super::{Metric, NoValue, tidy};
 use crate::record::{Baseline, Sensed};
 
 /// A scope of energy.
@@ -16,9 +16,9 @@ pub struct Scope {
     /// The profiles of modelled parts.
     profiles: Vec<String>,
     /// Energy over the window, in joules.
-    pub joules: Result<f64, String>,
+    pub joules: Result<f64, NoValue>,
     /// Mean power over the window, in watts.
-    pub watts: Result<f64, String>,
+    pub watts: Result<f64, NoValue>,
 }
 
 const SCOPES: [(&str, &[Group]); 4] = [
@@ -38,7 +38,7 @@ pub fn scopes(
 ) -> Vec<Scope> {
     let one = |(name, groups): (&'static str, &[Group])| {
         let all = joined(sensed, power_domains, groups).map(|joined| joined.uj as f64);
-        let scope = |above_idle, uj: Result<f64, String>| Scope {
+        let scope = |above_idle, uj: Result<f64, NoValue>| Scope {
             name,
             above_idle,
             profiles: profiles(sensed, power_domains, groups),
@@ -46,7 +46,7 @@ pub fn scopes(
             watts: uj.map(|uj| uj * 1e3 / window_ns.max(1) as f64),
         };
         let above = baseline.map(|baseline| {
-            let idle_uw = idle_uw(baseline, power_domains, groups).map_err(|why| format!("idle baseline: {why}"));
+            let idle_uw = idle_uw(baseline, power_domains, groups).map_err(|why| NoValue::Baseline(Box::new(why)));
             scope(true, all.clone().and_then(|uj| Ok(uj - idle_uw? * window_ns as f64 / 1e9)))
         });
         [Some(scope(false, all)), above].into_iter().flatten()
@@ -54,7 +54,7 @@ pub fn scopes(
     SCOPES.into_iter().flat_map(one).collect()
 }
 
-fn joined(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Result<GroupEnergy, String> {
+fn joined(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Result<GroupEnergy, NoValue> {
     let mut sum = GroupEnergy { uj: 0, profiles: Vec::new() };
     for group in groups {
         sum = sum.and(&power::join(sensed, power_domains, *group)?);
@@ -62,7 +62,7 @@ fn joined(sensed: &Sensed, power_domains: &PowerDomains, groups: &[Group]) -> Re
     Ok(sum)
 }
 
-fn idle_uw(baseline: &Baseline, power_domains: &PowerDomains, groups: &[Group]) -> Result<f64, String> {
+fn idle_uw(baseline: &Baseline, power_domains: &PowerDomains, groups: &[Group]) -> Result<f64, NoValue> {
     let uj = joined(&baseline.sensed, power_domains, groups)?.uj;
     Ok(uj as f64 * 1e9 / baseline.window.length_ns().max(1) as f64)
 }
@@ -118,7 +118,7 @@ impl Scope {
     pub fn metrics(&self) -> Vec<Metric> {
         let (subject, words) = (self.subject(), self.words());
         let idle = if self.above_idle { "_above_idle" } else { "" };
-        let metric = |quantity: &str, suffix: &str, value: &Result<f64, String>| {
+        let metric = |quantity: &str, suffix: &str, value: &Result<f64, NoValue>| {
             let key = format!("{subject}_{quantity}{idle}_{suffix}");
             let metric = Metric::new(key, format!("{quantity}, {words}"), value.clone());
             Metric { modelled: self.is_modelled(), ..metric }
@@ -152,7 +152,7 @@ pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
 pub fn domains(sensed: &Sensed, window_ns: u64) -> Vec<Metric> {
     let one = |domain: &crate::record::DomainEnergy| {
         let (name, modelled) = (tidy(&domain.name), domain.origin != Origin::Measured);
-        let uj = domain.uj.clone().map(|uj| uj as f64);
+        let uj = domain.uj.clone().map(|uj| uj as f64).map_err(NoValue::Recorded);
         let words = format!("{} ({})", domain.name, domain.part);
         let watts = uj.clone().map(|uj| uj * 1e3 / window_ns.max(1) as f64);
         let power = Metric::new(format!("domain_{name}_power_w"), format!("power, {words}"), watts);

@@ -140,7 +140,7 @@ fn without_sensors_metrics_have_reasons_in_place_of_values() {
     run.sensed.energies.clear();
     let metrics = of_run(&run, &power_domains(&run), None);
     let value = |key: &str| metrics.iter().find(|metric| metric.key == key).map(|metric| metric.value.clone());
-    assert!(value("ssd_power_w").unwrap().unwrap_err().contains("no sensor"));
+    assert!(value("ssd_power_w").unwrap().unwrap_err().to_string().contains("no sensor"));
     assert!(value("io_per_j_system").unwrap().is_err());
     assert_eq!(value("ssd_power_above_idle_w"), None, "no baseline, no power above it");
 }

@@ -269,7 +269,7 @@ impl Results {
             for metric in metrics_of(run, finished, &self.power_domains) {
                 match &metric.value {
                     Ok(value) => values.entry(metric.key.clone()).or_default().push(*value),
-                    Err(why) => drop(missing.insert(metric.key.clone(), why.clone())),
+                    Err(why) => drop(missing.insert(metric.key.clone(), why.to_string())),
                 }
                 self.about(metric);
             }

@@ -332,7 +332,7 @@ impl<'a> Runner<'a> {
         };
         match &metric.value {
             Ok(value) => self.by_rule.insert(key, *value),
-            Err(why) => return Ok(Some(why.clone())),
+            Err(why) => return Ok(Some(why.to_string())),
         };
         Ok(None)
     }

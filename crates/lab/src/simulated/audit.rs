@@ -9,7 +9,7 @@ use pilotlight_sim::audit::{TraceAuditor, Violation};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
 
-use crate::simulated::sweep;
+use crate::simulated::sweep::{self, SimulationError};
 
 /// Maximum number of violations in a message.
 const MAX_LISTED: usize = 5;
@@ -57,7 +57,7 @@ impl Auditor {
         scenario: &'a Scenario,
         policy: Box<dyn Policy>,
         source: Option<Source<'a>>,
-    ) -> Result<Outcome, String> {
+    ) -> Result<Outcome, SimulationError> {
         let pilot = scenario.warm_up_ns == 0;
         if scenario.seed != self.first_seed || pilot {
             return sweep::simulator(scenario, policy, source);
@@ -66,9 +66,8 @@ impl Auditor {
         let outcome = match source {
             Some(source) => pilotlight_sim::run_replay_traced(scenario, policy, source, &mut trace_auditor),
             None => pilotlight_sim::run_traced(scenario, policy, &mut trace_auditor),
-        };
-        let outcome = outcome.map_err(|error| error.to_string())?;
-        let audit = trace_auditor.finish(&outcome).map_err(|violations| words(&violations))?;
+        }?;
+        let audit = trace_auditor.finish(&outcome).map_err(SimulationError::Laws)?;
         let mut audited = self.audited.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         audited.add(Audited { runs: 1, records: audit.records, requests: audit.issued });
         Ok(outcome)

@@ -16,6 +16,20 @@ pub const FIRST_KEYS: usize = 3;
 /// Interval of checks that the other cores sleep.
 const INTERVAL_NS: u64 = 10_000_000;
 
+/// A setting of the policy is invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum HoldError {
+    #[error("policy {NAME} has no setting {0:?}, but {keys}", keys = KEYS.join(", "))]
+    Unknown(String),
+    #[error("policy {NAME}: {0} = {1:?} is not allowed")]
+    NotAllowed(String, String),
+    #[error("policy {NAME}: this machine has no {0}")]
+    NoKnob(String),
+    #[error("policy {NAME}: {key} is from {lowest} to {highest} (millionths of a CPU, microwatts)")]
+    Range { key: String, lowest: u64, highest: u64 },
+}
+
 /// The main core and the first workers poll, I/O threads are distributed evenly over them, and all other cores are in their deepest sleep
 /// state, as under `pass`, or offline.
 #[derive(Clone, Debug)]
@@ -41,10 +55,10 @@ impl Hold {
     ///
     /// # Errors
     /// If a setting is unknown or invalid, or the plant has no such knob.
-    pub fn read(settings: &[(&str, &str)], capabilities: &Capabilities) -> Result<Self, String> {
+    pub fn read(settings: &[(&str, &str)], capabilities: &Capabilities) -> Result<Self, HoldError> {
         let (mut cores, mut knobs, mut others_off) = (u16::MAX, Vec::new(), false);
         for &(key, value) in settings {
-            let wrong = || format!("policy {NAME}: {key} = {value:?} is not allowed");
+            let wrong = || HoldError::NotAllowed(key.to_owned(), value.to_owned());
             let (kind, value) = match key {
                 "cores" => {
                     cores = value.parse().ok().filter(|&cores| cores > 0).ok_or_else(wrong)?;
@@ -87,18 +101,14 @@ impl Hold {
                 }
                 "quota" => (Kind::QuotaPpm, ppm(value).ok_or_else(wrong)?),
                 "limit" => (Kind::LimitUw, quantity::parse(value, POWERS).map_err(|_| wrong())?),
-                _ => return Err(format!("policy {NAME} has no setting {key:?}, but {}", KEYS.join(", "))),
+                _ => return Err(HoldError::Unknown(key.to_owned())),
             };
-            let (id, knob) = capabilities
-                .knobs_of(kind)
-                .next()
-                .ok_or_else(|| format!("policy {NAME}: this machine has no {key}"))?;
+            let knob = capabilities.knobs_of(kind).next();
+            let (id, knob) = knob.ok_or_else(|| HoldError::NoKnob(key.to_owned()))?;
             let lowest = knob.values.lowest().unwrap_or(value);
             let highest = knob.values.highest().unwrap_or(value);
             if !(lowest..=highest).contains(&value) {
-                return Err(format!(
-                    "policy {NAME}: {key} is from {lowest} to {highest} (millionths of a CPU, microwatts)"
-                ));
+                return Err(HoldError::Range { key: key.to_owned(), lowest, highest });
             }
             knobs.push((id, value));
         }
@@ -186,9 +196,10 @@ mod tests {
         assert_eq!((hold.cores, hold.knobs), (3, vec![(KnobId(1), 125_000), (KnobId(0), 110_000_000)]));
         for (key, value, part) in [("core", "3", "cores"), ("cores", "0", "not allowed"), ("quota", "900%", "7000000")]
         {
-            let message = read(&[(key, value)]).unwrap_err();
+            let message = read(&[(key, value)]).unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
-        assert!(Hold::read(&[("limit", "90W")], &Capabilities::default()).unwrap_err().contains("no limit"));
+        let missing = Hold::read(&[("limit", "90W")], &Capabilities::default()).unwrap_err();
+        assert_eq!(missing, HoldError::NoKnob("limit".to_owned()));
     }
 }

@@ -46,8 +46,11 @@ pub enum MergeError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        reason: String,
+        reason: std::io::Error,
     },
+    /// A folder has several shares.
+    #[error("{0}: has {1} experiments: name the folder of one")]
+    SeveralShares(PathBuf, usize),
     /// A folder has no share.
     #[error("{0} has no {FILE}: expected a folder of `pilotlab run FILE --shard K/N --out DIR`")]
     NoShare(PathBuf),
@@ -89,11 +92,11 @@ impl Manifest {
     /// If it cannot be read, or has another format.
     pub fn read(folder: &Path) -> Result<Option<Self>, MergeError> {
         let path = folder.join(FILE);
-        let failed = |reason: String| MergeError::Manifest { path: path.clone(), reason };
+        let failed = |reason| MergeError::Manifest { path: path.clone(), reason };
         match std::fs::read(&path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.to_string())),
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| failed(error.into())),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -105,7 +108,7 @@ impl Manifest {
         let path = folder.join(FILE);
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::from);
         let written = text.and_then(|text| output::write(&path, (text + "\n").as_bytes()));
-        written.map_err(|error| MergeError::Manifest { path, reason: error.to_string() })
+        written.map_err(|reason| MergeError::Manifest { path, reason })
     }
 
     /// What differs from a manifest of the same sweep: its name and both values.
@@ -138,8 +141,8 @@ pub fn belong_together(first: (&str, &Manifest), second: (&str, &Manifest)) -> R
 /// # Errors
 /// If it has none or several, or the manifest cannot be read.
 pub fn part(out: &Path) -> Result<Part, MergeError> {
-    let failed = |reason: String| MergeError::Manifest { path: out.to_owned(), reason };
-    let entries = std::fs::read_dir(out).map_err(|error| failed(error.to_string()))?;
+    let failed = |reason| MergeError::Manifest { path: out.to_owned(), reason };
+    let entries = std::fs::read_dir(out).map_err(failed)?;
     let mut folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     folders.sort();
     folders.insert(0, out.to_owned());
@@ -150,7 +153,7 @@ pub fn part(out: &Path) -> Result<Part, MergeError> {
             Ok(Part { folder: folder.clone(), manifest })
         }
         [] => Err(MergeError::NoShare(out.to_owned())),
-        several => Err(failed(format!("has {} experiments: name the folder of one", several.len()))),
+        several => Err(MergeError::SeveralShares(out.to_owned(), several.len())),
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::stored::metric;
 use pilotlight_sim::machine::Machine;
-use pilotlight_sim::oracle::{Bracket, BracketOptions, States, bracket_of};
+use pilotlight_sim::oracle::{Bracket, BracketOptions, OracleError, States, bracket_of};
 use pilotlight_sim::scenario::Scenario;
 
 use crate::simulated::cost;
@@ -17,7 +17,7 @@ use crate::simulated::experiment::schema::{Experiment, PolicySpec};
 use crate::simulated::journal::Journal;
 use crate::simulated::metrics::SATURATED;
 use crate::simulated::parallel;
-use crate::simulated::sweep::Sweep;
+use crate::simulated::sweep::{SimulationError, Sweep};
 use crate::simulated::variant;
 use crate::stored::values::{self, Results, ResultsError, Run, RunKey, Value};
 
@@ -63,7 +63,7 @@ pub fn add(
     let different: Vec<usize> = (0..scenarios.len()).filter(|&at| firsts[at] == at).collect();
     let brackets = parallel::each(workers, different.len(), None, |at| {
         let (scenario, states) = scenarios[different[at]];
-        let bracket = bracket_of(scenario, BracketOptions::new(*states)).map_err(|error| error.to_string());
+        let bracket = bracket_of(scenario, BracketOptions::new(*states));
         watcher(at + 1, different.len());
         bracket
     });
@@ -100,7 +100,7 @@ fn questions<'a>(sweep: &Sweep<'_>, results: &'a Results, most_requests: f64) ->
         let RunKey { point, policy: label, .. } = key.clone();
         let name = RunKey { variant: variant::ORACLE.to_owned(), ..key };
         let reason = refusal(experiment, policy, run, most_requests);
-        let question = reason.map_or_else(|| question(sweep, job, &name, run), Err);
+        let question = reason.map_or_else(|| question(sweep, job, &name, run).map_err(|error| error.to_string()), Err);
         match question {
             Ok(_) if results.runs.contains_key(&name) => {}
             Ok(question) => questions.push(question),
@@ -131,7 +131,7 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
     Some(reason.to_owned())
 }
 
-fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Result<Question<'a>, String> {
+fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Result<Question<'a>, SimulationError> {
     let (_, policy) = sweep.asked(job);
     let warm_up_ns = (run.get("warm_up_ms").unwrap_or(0.0) * 1e6).round() as u64;
     let mut own = sweep.scenario_of(job, warm_up_ns)?;
@@ -174,9 +174,9 @@ impl Question<'_> {
         Run { seed: self.run.seed, values }
     }
 
-    fn without(&self, reason: &str) -> Unbounded {
+    fn without(&self, reason: &OracleError) -> Unbounded {
         let RunKey { point, policy, .. } = self.key.clone();
-        Unbounded { point, policy, reason: reason.to_owned() }
+        Unbounded { point, policy, reason: reason.to_string() }
     }
 }
 

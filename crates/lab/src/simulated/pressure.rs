@@ -10,6 +10,7 @@ use pilotlight_trace::stats::segments::{Segment, pressure};
 use crate::simulated::experiment::schema::{Experiment, Group, Request, WarmUp};
 use crate::simulated::experiment::{Bench, scenario};
 use crate::simulated::quantity::{Rate, Size};
+use crate::simulated::sweep::SimulationError;
 
 /// A segment with its measurements.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +43,7 @@ pub fn of_all(segments: &[Pressed]) -> Option<f64> {
 ///
 /// # Errors
 /// If the experiment has no group of connections or cannot be run.
-pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, String> {
+pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, SimulationError> {
     let measured = |segment: &Segment| {
         let achieved_iops = rate(bench, segment, Some(segment.mean_rate_iops))?;
         Ok(Pressed { segment: segment.clone(), achieved_iops, max_iops: rate(bench, segment, None)? })
@@ -51,28 +52,27 @@ pub fn measure(bench: &Bench, segments: &[Segment]) -> Result<Vec<Pressed>, Stri
 }
 
 /// Achieved requests per second at a rate, or without a limit.
-fn rate(bench: &Bench, segment: &Segment, iops: Option<f64>) -> Result<f64, String> {
-    let point = bench.points.first().ok_or("the experiment has no point")?;
-    let policy = point.experiment.policies.first().ok_or("the experiment has no policy")?;
+fn rate(bench: &Bench, segment: &Segment, iops: Option<f64>) -> Result<f64, SimulationError> {
+    let point = bench.points.first().ok_or(SimulationError::Lacks("point"))?;
+    let policy = point.experiment.policies.first().ok_or(SimulationError::Lacks("policy"))?;
     let experiment = benchmark(&point.experiment, segment, iops)?;
-    let machine = bench.machine.machine(&point.changes).map_err(|error| error.to_string())?;
-    let mut scenario = scenario::build(&experiment, policy, machine, &bench.drives, experiment.seed)
-        .map_err(|error| error.to_string())?;
+    let machine = bench.machine.machine(&point.changes)?;
+    let mut scenario = scenario::build(&experiment, policy, machine, &bench.drives, experiment.seed)?;
     let WarmUp::Fixed { time } = experiment.warm_up else {
-        return Err("the experiment's warm_up has to be a time".to_owned());
+        return Err(SimulationError::NoTime);
     };
     scenario.warm_up_ns = time.0;
     let settings = scenario::settings(policy);
     let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-    let policy = pilotlight_policy::build(&policy.name, &settings).map_err(|error| error.to_string())?;
-    let outcome = run(&scenario, policy).map_err(|error| error.to_string())?;
+    let policy = pilotlight_policy::build(&policy.name, &settings)?;
+    let outcome = run(&scenario, policy)?;
     let answered: u64 = outcome.latency.iter().map(|(_, histogram)| histogram.count()).sum();
     Ok(answered as f64 * 1e9 / outcome.measured_ns as f64)
 }
 
 /// The experiment with a segment's requests, in groups of random and sequential ones.
-fn benchmark(experiment: &Experiment, segment: &Segment, iops: Option<f64>) -> Result<Experiment, String> {
-    let group = experiment.workload.first().ok_or("the experiment has no [[workload]]")?;
+fn benchmark(experiment: &Experiment, segment: &Segment, iops: Option<f64>) -> Result<Experiment, SimulationError> {
+    let group = experiment.workload.first().ok_or(SimulationError::Lacks("[[workload]]"))?;
     let of_sequential = (f64::from(group.connections) * segment.sequential_share).round() as u32;
     let part = |sequential: bool, connections: u32| {
         let share = f64::from(connections) / f64::from(group.connections);

@@ -14,6 +14,18 @@ use crate::stored::values::{About, Cell};
 /// Maximum number of cells in a message.
 const NAMED: usize = 5;
 
+/// Results have no current cells.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum NotCurrent {
+    #[error("its comment lines name no experiment")]
+    NoExperiment,
+    #[error("{0} cannot be run now ({1})")]
+    Simulated(String, Box<LoadError>),
+    #[error("its experiment cannot be run ({0})")]
+    Host(Box<dyn std::error::Error>),
+}
+
 /// The current experiment of results; `None` if unknown. A moved file is found by the name of the experiment.
 ///
 /// # Errors
@@ -106,20 +118,20 @@ pub fn draws(
 ///
 /// # Errors
 /// If it cannot be loaded.
-pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, String> {
+pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, NotCurrent> {
     match asked_again(about, home) {
-        Ok(None) => Err("its comment lines name no experiment".to_owned()),
+        Ok(None) => Err(NotCurrent::NoExperiment),
         Ok(Some(bench)) => {
             let variants = variants_of(&bench, there.keys().map(|cell| cell.variant.as_str()));
             Ok(Cells::of(&bench, &variants))
         }
-        Err(error) => Err(format!("{} cannot be run now ({error})", about.file)),
+        Err(error) => Err(NotCurrent::Simulated(about.file.clone(), Box::new(error))),
     }
 }
 
 /// The reason why results are stale, or the stale cells; `None` if none are. `there` are their cells, `current` the current ones.
 #[must_use]
-pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, String>) -> Option<String> {
+pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, NotCurrent>) -> Option<String> {
     if there.is_empty() {
         return Some("all of it is stale: it has no input values, as results of earlier versions".to_owned());
     }

@@ -13,23 +13,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pilotlight_plant::Policy;
-use pilotlight_sim::Source;
+use pilotlight_policy::BuildError;
+use pilotlight_sim::audit::Violation;
 use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::machine::{Machine, PollCosts};
 use pilotlight_sim::outcome::Outcome;
 use pilotlight_sim::scenario::Scenario;
+use pilotlight_sim::{RunError, Source};
 use pilotlight_stats::warmup;
+use pilotlight_trace::sampling::Unmeasured;
 
+use crate::simulated::audit;
 use crate::simulated::cells::Cells;
 use crate::simulated::cost;
-use crate::simulated::experiment::replay::{self, Replays, SampledReplay};
+use crate::simulated::experiment::replay::{self, Replays, SampledReplay, TraceError};
+use crate::simulated::experiment::scenario::ScenarioError;
 use crate::simulated::experiment::schema::{Experiment, PolicySpec, WarmUp};
 use crate::simulated::experiment::{Bench, Point, scenario};
-use crate::simulated::hold::{self, Hold};
+use crate::simulated::hold::{self, Hold, HoldError};
 use crate::simulated::journal::Journal;
+use crate::simulated::machine::MachineError;
 use crate::simulated::metrics::{self, Context};
 use crate::simulated::stale;
 use crate::simulated::variant::{self, Variant};
@@ -37,7 +43,7 @@ use crate::stored::values::{self, About, Results, ResultsError, Run, RunKey, Val
 
 /// Runs a scenario under a policy, with the requests of a trace if any.
 pub type Engine<'e> =
-    dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, String> + Sync + 'e;
+    dyn for<'a> Fn(&'a Scenario, Box<dyn Policy>, Option<Source<'a>>) -> Result<Outcome, SimulationError> + Sync + 'e;
 
 /// The simulator.
 ///
@@ -47,12 +53,45 @@ pub fn simulator<'a>(
     scenario: &'a Scenario,
     policy: Box<dyn Policy>,
     source: Option<Source<'a>>,
-) -> Result<Outcome, String> {
-    let outcome = match source {
+) -> Result<Outcome, SimulationError> {
+    Ok(match source {
         Some(source) => pilotlight_sim::run_replay(scenario, policy, source),
         None => pilotlight_sim::run(scenario, policy),
-    };
-    outcome.map_err(|error| error.to_string())
+    }?)
+}
+
+/// A run cannot be simulated.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum SimulationError {
+    #[error("no {0}")]
+    Absent(&'static str),
+    #[error("the experiment has no {0}")]
+    Lacks(&'static str),
+    #[error("no unit {0}")]
+    NoUnit(usize),
+    #[error("the experiment's warm_up has to be a time")]
+    NoTime,
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    #[error(transparent)]
+    Scenario(#[from] ScenarioError),
+    #[error(transparent)]
+    Policy(#[from] BuildError),
+    #[error(transparent)]
+    Hold(#[from] HoldError),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error(transparent)]
+    Estimate(#[from] Unmeasured),
+    #[error("{}", audit::words(.0))]
+    Laws(Vec<Violation>),
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
 }
 
 /// A finished run.
@@ -86,8 +125,8 @@ pub enum SweepError {
         point: String,
         /// The variant.
         variant: String,
-        /// The error.
-        reason: String,
+        /// The error, which the runs of a cell share.
+        reason: Arc<SimulationError>,
     },
 }
 
@@ -107,7 +146,7 @@ pub struct Sweep<'a> {
     bench: &'a Bench,
     variants: &'a [Variant],
     jobs: Vec<Job>,
-    warm_ups: Vec<OnceLock<Result<u64, String>>>,
+    warm_ups: Vec<OnceLock<Result<u64, Arc<SimulationError>>>>,
     replays: Replays,
 }
 
@@ -120,7 +159,7 @@ struct RunResult {
 }
 
 /// Builds the policy of a point. Random numbers of a policy differ between replications.
-fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<Box<dyn Policy>, String> {
+fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<Box<dyn Policy>, SimulationError> {
     if name == hold::NAME {
         return Ok(Box::new(Hold::read(settings, &pilotlight_sim::engine::capabilities(scenario))?));
     }
@@ -130,7 +169,7 @@ fn build(name: &str, settings: &[(&str, &str)], scenario: &Scenario) -> Result<B
     let is_set = settings.iter().any(|(key, _)| *key == "seed");
     let own = Some(("seed", seed.as_str())).filter(|_| draws && !is_set);
     let settings: Vec<(&str, &str)> = settings.iter().copied().chain(own).collect();
-    pilotlight_policy::build(name, &settings).map_err(|error| error.to_string())
+    Ok(pilotlight_policy::build(name, &settings)?)
 }
 
 impl<'a> Sweep<'a> {
@@ -258,7 +297,7 @@ impl<'a> Sweep<'a> {
     ///
     /// # Errors
     /// If the point cannot be run.
-    pub fn scenario_of(&self, job: usize, warm_up_ns: u64) -> Result<Scenario, String> {
+    pub fn scenario_of(&self, job: usize, warm_up_ns: u64) -> Result<Scenario, SimulationError> {
         self.scenario(&self.jobs[job], self.jobs[job].replication, warm_up_ns)
     }
 
@@ -347,17 +386,14 @@ impl<'a> Sweep<'a> {
 
     fn one(&self, job: &Job, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
         let variant = &self.variants[job.variant];
-        let failed = |reason: String| {
-            let RunKey { point, variant, policy, .. } = self.key(job, variant);
-            SweepError::Run { policy, point, variant, reason }
-        };
-        let warm_up = self.warm_ups[job.cell].get_or_init(|| self.warm_up(job, engine));
-        let warm_up = warm_up.clone().map_err(failed)?;
-        let mut ran = self.simulate(job, job.replication, warm_up, engine).map_err(failed)?;
+        let warm_up = self.warm_ups[job.cell].get_or_init(|| Ok(self.warm_up(job, engine)?));
+        let warm_up = warm_up.clone().map_err(|reason| self.failed(job, reason))?;
+        let ran = self.simulate(job, job.replication, warm_up, engine);
+        let mut ran = ran.map_err(|reason| self.failed(job, reason))?;
         let energies = std::mem::take(&mut ran.outcome.family);
         let measured = |ran: &RunResult, variant: &Variant| {
-            let run = self.measure(job, ran, variant, warm_up).map_err(failed);
-            run.map(|run| (self.key(job, variant), run))
+            let run = self.measure(job, ran, variant, warm_up);
+            run.map(|run| (self.key(job, variant), run)).map_err(|reason| self.failed(job, reason))
         };
         let mut runs = vec![measured(&ran, variant)?];
         for (rider, energy) in self.riders(job).zip(energies) {
@@ -367,8 +403,13 @@ impl<'a> Sweep<'a> {
         Ok(runs)
     }
 
+    fn failed(&self, job: &Job, reason: impl Into<Arc<SimulationError>>) -> SweepError {
+        let RunKey { point, variant, policy, .. } = self.key(job, &self.variants[job.variant]);
+        SweepError::Run { policy, point, variant, reason: reason.into() }
+    }
+
     /// The values of a run.
-    fn measure(&self, job: &Job, ran: &RunResult, variant: &Variant, warm_up_ns: u64) -> Result<Run, String> {
+    fn measure(&self, job: &Job, ran: &RunResult, variant: &Variant, warm_up_ns: u64) -> Result<Run, SimulationError> {
         let experiment = &self.point(job).experiment;
         let labels = scenario::labels(experiment);
         let cores = self.policy(job).topology.unwrap_or(experiment.topology);
@@ -392,12 +433,17 @@ impl<'a> Sweep<'a> {
     }
 
     /// The machine with changes of variant, point and policy, in this order.
-    fn machine(&self, job: &Job, variant: &Variant) -> Result<Machine, String> {
-        let changes = variant.with(&self.point(job).changes, self.policy(job));
-        self.bench.machine.machine(&changes).map_err(|error| error.to_string())
+    fn machine(&self, job: &Job, variant: &Variant) -> Result<Machine, MachineError> {
+        self.bench.machine.machine(&variant.with(&self.point(job).changes, self.policy(job)))
     }
 
-    fn simulate(&self, job: &Job, replication: u32, warm_up_ns: u64, engine: &Engine<'_>) -> Result<RunResult, String> {
+    fn simulate(
+        &self,
+        job: &Job,
+        replication: u32,
+        warm_up_ns: u64,
+        engine: &Engine<'_>,
+    ) -> Result<RunResult, SimulationError> {
         let (point, policy) = (self.point(job), self.policy(job));
         let scenario = self.scenario(job, replication, warm_up_ns)?;
         let settings = scenario::settings(policy);
@@ -414,26 +460,25 @@ impl<'a> Sweep<'a> {
         let source =
             trace.map(|trace| replay::source(trace, drives, scenario.duration_ns, scenario.seed)).transpose()?;
         if point.experiment.metrics.iter().any(|metric| metric == metrics::POLLING_INTERVAL) {
-            let ran = pilotlight_sim::run_polls(&scenario, build()?).map_err(|error| error.to_string())?;
+            let ran = pilotlight_sim::run_polls(&scenario, build()?)?;
             return Ok(RunResult { outcome: ran.0, sampled: None, polls: Some(ran.1) });
         }
         Ok(RunResult { outcome: engine(&scenario, build()?, source)?, sampled: None, polls: None })
     }
 
-    fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, String> {
+    fn scenario(&self, job: &Job, replication: u32, warm_up_ns: u64) -> Result<Scenario, SimulationError> {
         let (point, policy) = (self.point(job), self.policy(job));
         let machine = self.machine(job, &self.variants[job.variant])?;
         let seed = seed(point.experiment.seed, replication);
-        let mut scenario = scenario::build(&point.experiment, policy, machine, &self.bench.drives, seed)
-            .map_err(|error| error.to_string())?;
+        let mut scenario = scenario::build(&point.experiment, policy, machine, &self.bench.drives, seed)?;
         scenario.warm_up_ns = warm_up_ns;
         let family = self.riders(job).map(|rider| Ok(self.machine(job, rider)?.power));
-        scenario.family = family.collect::<Result<_, String>>()?;
+        scenario.family = family.collect::<Result<_, MachineError>>()?;
         Ok(scenario)
     }
 
     /// The warm-up of all runs of a cell.
-    fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, String> {
+    fn warm_up(&self, job: &Job, engine: &Engine<'_>) -> Result<u64, SimulationError> {
         let experiment = &self.point(job).experiment;
         if experiment.trace.as_ref().is_some_and(|trace| trace.sample.is_some()) {
             return Ok(0); // each window has its own run-in

@@ -173,7 +173,7 @@ fn prepare(args: &RunArgs) -> anyhow::Result<Prepared> {
         choice.without.clone_from(&bench.fitted);
     }
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
-    let points = points::select(&bench.points, &args.simulated.at).map_err(anyhow::Error::msg)?;
+    let points = points::select(&bench.points, &args.simulated.at)?;
     Ok(Prepared::One(Box::new(bench), variants, points))
 }
 

@@ -1,6 +1,6 @@
 //! Segments of a trace and their pressure, as text and JSON.
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use pilotlight_lab::simulated::experiment::{self, Request};
 use pilotlight_lab::simulated::pressure::{self, Pressed};
 use pilotlight_trace::stats::segments::Segment;
@@ -37,8 +37,7 @@ impl SegmentsReport {
             return Ok(Self { segments: segments.into_iter().map(one).collect(), pressure_percent: None });
         };
         let bench = experiment::load(path, &Request::default())?;
-        let pressed = pressure::measure(&bench, &segments).map_err(|error| anyhow!(error));
-        let pressed = pressed.with_context(|| format!("{}", path.display()))?;
+        let pressed = pressure::measure(&bench, &segments).with_context(|| format!("{}", path.display()))?;
         let one = |pressed: &Pressed| Row {
             segment: pressed.segment.clone(),
             max_iops: Some(pressed.max_iops),

@@ -22,7 +22,7 @@ use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 use crate::stored::folders::RESULTS;
 use crate::stored::values::{About, Overrides};
 use pilotlight_input::file::{self as read, ReadError};
-use pilotlight_sim::ssd::SsdModel;
+use pilotlight_sim::ssd::{SsdModel, SsdModelError};
 
 /// An experiment with all inputs of its runs.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub enum LoadError {
         /// Its name.
         name: String,
         /// The reason.
-        reason: String,
+        reason: SsdModelError,
     },
 }
 
@@ -213,7 +213,7 @@ fn drives(files: &Files<'_>, points: &[Point]) -> Result<Vec<(String, SsdModel)>
     let mut models = Vec::new();
     for name in names {
         let model = SsdModel::parse(&files(&format!("profiles/ssd/{name}.toml"))?);
-        let model = model.map_err(|error| LoadError::Drive { name: name.clone(), reason: error.to_string() })?;
+        let model = model.map_err(|reason| LoadError::Drive { name: name.clone(), reason })?;
         models.push((name, model));
     }
     Ok(models)

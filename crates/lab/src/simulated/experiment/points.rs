@@ -67,6 +67,16 @@ pub enum PointsError {
     },
 }
 
+/// No point has a label.
+#[derive(Debug, thiserror::Error)]
+#[error("--at {parameter}={label}: no such point (labels: {known})")]
+#[expect(missing_docs, reason = "the message names them")]
+pub struct NoPoint {
+    pub parameter: String,
+    pub label: String,
+    pub known: String,
+}
+
 /// A value of a parameter with the keys that it sets.
 #[derive(Clone)]
 struct Setting {
@@ -148,27 +158,22 @@ fn settings(parameter: &Parameter, file: &str) -> Result<Vec<Setting>, PointsErr
         }
         _ => return Err(invalid("set either `key` with `values` (or `from` and `to`), or `case`")),
     };
-    check_labels(&settings).map_err(|reason| invalid(&reason))?;
-    if parameter.name.is_empty() {
-        return Err(invalid("`name` is required, for the results"));
-    }
-    Ok(settings)
-}
-
-fn check_labels(settings: &[Setting]) -> Result<(), String> {
     if settings.is_empty() {
-        return Err("no values".into());
+        return Err(invalid("no values"));
     }
     for (at, setting) in settings.iter().enumerate() {
         let label = &setting.coordinate.label;
         if label.is_empty() || label.contains(|c: char| c.is_control() || ",;=\"".contains(c)) {
-            return Err(format!("{label:?} is not a valid label: remove , ; = and quotes"));
+            return Err(invalid(&format!("{label:?} is not a valid label: remove , ; = and quotes")));
         }
         if settings[..at].iter().any(|other| other.coordinate.label == *label) {
-            return Err(format!("duplicate label {label:?}"));
+            return Err(invalid(&format!("duplicate label {label:?}")));
         }
     }
-    Ok(())
+    if parameter.name.is_empty() {
+        return Err(invalid("`name` is required, for the results"));
+    }
+    Ok(settings)
 }
 
 fn setting(parameter: &Parameter, keys: &[String], value: &Value) -> Option<Setting> {
@@ -218,7 +223,7 @@ fn measure(value: &Value) -> Option<f64> {
 ///
 /// # Errors
 /// If no point has all of them.
-pub fn select(points: &[Point], at: &[(String, String)]) -> Result<BTreeSet<usize>, String> {
+pub fn select(points: &[Point], at: &[(String, String)]) -> Result<BTreeSet<usize>, NoPoint> {
     let has = |point: &Point, (parameter, label): &(String, String)| {
         point.coordinates.iter().any(|at| at.parameter == *parameter && at.label == *label)
     };
@@ -228,9 +233,12 @@ pub fn select(points: &[Point], at: &[(String, String)]) -> Result<BTreeSet<usiz
         if left.is_empty() {
             let labels = points.iter().flat_map(|point| &point.coordinates);
             let known: BTreeSet<String> = labels.map(|at| format!("{}={}", at.parameter, at.label)).collect();
-            let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            let known = if known.is_empty() { "a single point without parameters" } else { &known };
-            return Err(format!("--at {}={}: no such point (labels: {known})", wanted.0, wanted.1));
+            let mut known = known.into_iter().collect::<Vec<_>>().join(", ");
+            if known.is_empty() {
+                known = "a single point without parameters".to_owned();
+            }
+            let (parameter, label) = wanted.clone();
+            return Err(NoPoint { parameter, label, known });
         }
     }
     Ok(left)

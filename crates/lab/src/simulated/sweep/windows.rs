@@ -14,7 +14,7 @@ use pilotlight_sim::histogram::Histogram;
 use pilotlight_sim::outcome::{Decisions, Energy, Jobs, Outcome, Requests, Stretch};
 use serde::{Deserialize, Serialize};
 
-use super::{Job, Sweep, SweepError, build, simulator};
+use super::{Job, SimulationError, Sweep, SweepError, build, simulator};
 use crate::shard::Shard;
 use crate::simulated::experiment::replay::sampled;
 use crate::simulated::experiment::scenario;
@@ -141,21 +141,21 @@ impl Sweep<'_> {
         &self,
         job: &Job,
         wanted: &dyn Fn(usize) -> bool,
-        keep: &mut dyn FnMut(usize, &Outcome) -> Result<(), String>,
+        keep: &mut dyn FnMut(usize, &Outcome) -> Result<(), SimulationError>,
     ) -> Result<usize, SweepError> {
         let mut part = || {
             let (point, policy) = (self.point(job), self.policy(job));
             let scenario = self.scenario(job, job.replication, 0)?;
             let settings = scenario::settings(policy);
             let settings: Vec<(&str, &str)> = settings.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-            let trace = point.experiment.trace.as_ref().ok_or("no trace")?;
-            let sample = &trace.sample.as_ref().ok_or("no sample")?.with_policies(&point.experiment.policies);
+            let trace = point.experiment.trace.as_ref().ok_or(SimulationError::Absent("trace"))?;
+            let sample = trace.sample.as_ref().ok_or(SimulationError::Absent("sample"))?;
+            let sample = &sample.with_policies(&point.experiment.policies);
             let policy = &|| build(&policy.name, &settings, &scenario);
             let run = sampled::Run { trace, sample, scenario: &scenario, policy, engine: &simulator };
             self.replays.part(&run, wanted, keep)
         };
-        let RunKey { point, variant, policy, .. } = self.key_of(job);
-        part().map_err(|reason: String| SweepError::Run { policy, point, variant, reason })
+        part().map_err(|reason: SimulationError| self.failed(job, reason))
     }
 
     /// Simulates and stores the missing units of a share; returns the number of units of the share.
@@ -183,9 +183,9 @@ impl Sweep<'_> {
             };
             let mut keep = |unit: usize, outcome: &Outcome| {
                 let line = Line { run: run.clone(), unit, outcome: outcome.into() };
-                let text = serde_json::to_string(&line).map_err(|error| error.to_string())? + "\n";
+                let text = serde_json::to_string(&line)? + "\n";
                 let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
-                lines.append(&text, Durability::Process).map_err(|error| failed(error).to_string())
+                Ok(lines.append(&text, Durability::Process).map_err(failed)?)
             };
             self.part(job, &wanted, &mut keep).map(drop)
         };
@@ -216,7 +216,7 @@ impl Sweep<'_> {
             let next = AtomicUsize::new(0);
             let runs = self.one(job, &|_, _, _| {
                 let unit = next.fetch_add(1, Ordering::Relaxed);
-                stored.get(&(run.clone(), unit)).cloned().map(Outcome::from).ok_or_else(|| format!("no unit {unit}"))
+                stored.get(&(run.clone(), unit)).cloned().map(Outcome::from).ok_or(SimulationError::NoUnit(unit))
             })?;
             let fingerprint = |key: &RunKey| Some((key.cell(), cells.get(&key.cell())?));
             results.cells.extend(runs.iter().filter_map(|(key, _)| fingerprint(key)));

@@ -33,12 +33,12 @@ fn points_are_selected_by_labels() {
     let names = |at: &[(&str, &str)]| {
         let at: Vec<_> = at.iter().map(|(name, label)| ((*name).to_owned(), (*label).to_owned())).collect();
         let selected = select(&points, &at)?;
-        Ok::<_, String>(selected.into_iter().map(|index| points[index].name.as_str()).collect::<Vec<_>>())
+        Ok::<_, NoPoint>(selected.into_iter().map(|index| points[index].name.as_str()).collect::<Vec<_>>())
     };
     assert_eq!(names(&[]).unwrap().len(), 4);
     assert_eq!(names(&[("rate", "20")]).unwrap(), ["rate=20;depth=1", "rate=20;depth=2"]);
     assert_eq!(names(&[("rate", "20"), ("depth", "1")]).unwrap(), ["rate=20;depth=1"]);
-    let none = names(&[("rate", "30")]).unwrap_err();
+    let none = names(&[("rate", "30")]).unwrap_err().to_string();
     assert_eq!(none, "--at rate=30: no such point (labels: depth=1, depth=2, rate=10, rate=20)");
 }
 

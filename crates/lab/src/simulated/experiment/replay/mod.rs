@@ -17,6 +17,8 @@ mod total;
 use pilotlight_sim::Source;
 use pilotlight_sim::scenario::{Arrival, Connection, Kind, Phase, Rate, Spacing, Traced};
 use pilotlight_trace::placement::Placement;
+use pilotlight_trace::read::{OpenError, UnknownFormat};
+use pilotlight_trace::sampling::PlanError;
 use pilotlight_trace::transform::{Cut, Placed, Placing};
 use pilotlight_trace::{Op, Request};
 
@@ -24,6 +26,40 @@ use super::schema::{Cores, ThreadPlacement, Trace};
 use origin::Origin;
 
 pub use sampled::{Replays, SampledReplay};
+
+/// A trace cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages document the variants")]
+pub enum TraceError {
+    #[error("trace: speed: {0} is not above 0")]
+    Speed(f64),
+    #[error("trace: there is no surrogate {0:?}; there are: alibaba, tencent")]
+    NoSurrogate(String),
+    #[error("trace: volumes: a surrogate needs at least one")]
+    NoVolume,
+    #[error("trace: mean_iops: {0:?} is no range above 0")]
+    MeanRate([f64; 2]),
+    #[error("trace {0}: {1}")]
+    Format(String, UnknownFormat),
+    #[error("trace {0}: {1}")]
+    Open(String, OpenError),
+    #[error("{0}; `pilotlab trace -o`, which has more options, writes a trace for a replay")]
+    NoRequest(OpenError),
+    #[error("sizes {0}: {1}")]
+    Sizes(String, csv::Error),
+    #[error("sizes {path}: line {line}: {fields:?} is not device_id,capacity in bytes")]
+    Size { path: String, line: u64, fields: String },
+    #[error("trace: sample.window ({window_ns} ns) must be above 0, and `series` ({series_ns} ns) a multiple of it")]
+    Window { window_ns: u64, series_ns: u64 },
+    #[error("trace: sample.window: more than {0} windows; take wider ones")]
+    Windows(u64),
+    #[error("trace: sample: {0}")]
+    Sample(PlanError),
+    #[error(
+        "trace {0}: the windows hold more than {1} requests; take fewer or narrower ones (sample.windows, sample.window)"
+    )]
+    Requests(String, usize),
+}
 
 /// The connections of a replay: one for each client thread. They, or the client sets, are assigned to I/O threads round robin.
 #[must_use]
@@ -46,7 +82,7 @@ pub fn connections(trace: &Trace, cores: Cores, drives: u16) -> Vec<Connection> 
 ///
 /// # Errors
 /// If there is no such surrogate or file.
-pub fn source(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Source<'static>, String> {
+pub fn source(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Source<'static>, TraceError> {
     let origin = Origin::new(trace, drives, duration_ns, seed)?;
     let placement = origin.placement.clone();
     let requests = origin.requests()?;

@@ -8,6 +8,7 @@ use pilotlight_trace::read::Options;
 use pilotlight_trace::transform::{Cut, Scaled, Spread};
 use pilotlight_trace::{Family, Format, Generator, Member, Reader, Request};
 
+use super::TraceError;
 use crate::simulated::experiment::schema::{MeanRate, SURROGATE, Trace};
 
 /// Time over which requests of a surrogate are counted to distribute its volumes.
@@ -33,9 +34,9 @@ pub(super) struct Origin {
 impl Origin {
     /// # Errors
     /// If there is no such surrogate or file.
-    pub(super) fn new(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Self, String> {
+    pub(super) fn new(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result<Self, TraceError> {
         if !(trace.speed > 0.0 && trace.speed.is_finite()) {
-            return Err(format!("trace: speed: {} is not above 0", trace.speed));
+            return Err(TraceError::Speed(trace.speed));
         }
         let member = trace.source.strip_prefix(SURROGATE).map(|name| member(trace, name, seed)).transpose()?;
         let placement = Placement { places: Vec::new(), partition_bytes: 0 };
@@ -61,7 +62,7 @@ impl Origin {
     }
 
     /// The requests of all volumes.
-    pub(super) fn requests(&self) -> Result<Requests, String> {
+    pub(super) fn requests(&self) -> Result<Requests, TraceError> {
         Ok(match self.generator() {
             Some(generator) => Box::new(self.cut(generator)),
             None => self.file()?,
@@ -87,7 +88,7 @@ impl Origin {
         Scaled::new(Cut::new(requests, self.trace.begin.0, self.end_ns()), self.trace.speed)
     }
 
-    fn file(&self) -> Result<Requests, String> {
+    fn file(&self) -> Result<Requests, TraceError> {
         let requests = self.reader()?.filter_map(Result::ok);
         Ok(match self.trace.spread.0 {
             0 => Box::new(self.cut(requests)),
@@ -95,15 +96,16 @@ impl Origin {
         })
     }
 
-    fn reader(&self) -> Result<Reader, String> {
-        let named = |error: &dyn std::fmt::Display| format!("trace {}: {error}", self.trace.source);
+    fn reader(&self) -> Result<Reader, TraceError> {
+        let source = &self.trace.source;
         let format = self.trace.format.as_ref().map(|name| name.parse::<Format>()).transpose();
-        let options = Options { format: format.map_err(|error| named(&error))?, ..Options::default() };
-        Reader::open(Path::new(&self.trace.source), &options).map_err(|error| named(&error))
+        let format = format.map_err(|error| TraceError::Format(source.clone(), error))?;
+        let opened = Reader::open(Path::new(source), &Options { format, ..Options::default() });
+        opened.map_err(|error| TraceError::Open(source.clone(), error))
     }
 
     /// The load of each volume of a file, with known sizes.
-    fn counted(&mut self) -> Result<Vec<Candidate>, String> {
+    fn counted(&mut self) -> Result<Vec<Candidate>, TraceError> {
         let sizes = self.trace.sizes.as_deref().map(sizes).transpose()?.unwrap_or_default();
         let mut volumes: BTreeMap<u32, Candidate> = BTreeMap::new();
         let mut reader = self.reader()?;
@@ -118,7 +120,7 @@ impl Origin {
             volume.size_bytes = volume.size_bytes.max(request.offset.saturating_add(u64::from(request.bytes)));
         }
         if let Some(error) = reader.no_request() {
-            return Err(format!("{error}; `pilotlab trace -o`, which has more options, writes a trace for a replay"));
+            return Err(TraceError::NoRequest(error));
         }
         let sized = |volume: Candidate| Candidate {
             size_bytes: sizes.get(&volume.volume).copied().unwrap_or(volume.size_bytes),
@@ -128,9 +130,9 @@ impl Origin {
     }
 
     /// Requests of replayed volumes in each window: counted in a file, expected of a surrogate.
-    pub(super) fn loads(&self, window_ns: u64) -> Result<Vec<u64>, String> {
+    pub(super) fn loads(&self, window_ns: u64) -> Result<Vec<u64>, TraceError> {
         if self.duration_ns / window_ns >= MAX_WINDOWS {
-            return Err(format!("trace: sample.window: more than {MAX_WINDOWS} windows; take wider ones"));
+            return Err(TraceError::Windows(MAX_WINDOWS));
         }
         if let Some(member) = &self.member {
             let own_ns = (window_ns as f64 * self.trace.speed) as u64;
@@ -148,21 +150,21 @@ impl Origin {
     }
 }
 
-fn member(trace: &Trace, name: &str, seed: u64) -> Result<Member, String> {
+fn member(trace: &Trace, name: &str, seed: u64) -> Result<Member, TraceError> {
     let family = match name {
         "alibaba" => Family::alibaba(),
         "tencent" => Family::tencent(),
-        _ => return Err(format!("trace: there is no surrogate {name:?}; there are: alibaba, tencent")),
+        _ => return Err(TraceError::NoSurrogate(name.to_owned())),
     };
     if trace.volumes == 0 {
-        return Err("trace: volumes: a surrogate needs at least one".into());
+        return Err(TraceError::NoVolume);
     }
     let member = family.member(seed);
     let mean_iops = match trace.mean_iops {
         None => member.mean_iops,
         Some(MeanRate::Fixed(mean)) => mean,
         Some(MeanRate::Drawn([low, high])) if low > 0.0 && low <= high => Family::rate(seed, (low, high)),
-        Some(MeanRate::Drawn(range)) => return Err(format!("trace: mean_iops: {range:?} is no range above 0")),
+        Some(MeanRate::Drawn(range)) => return Err(TraceError::MeanRate(range)),
     };
     Ok(Member { mean_iops, volumes: u32::from(trace.volumes), ..member })
 }
@@ -176,8 +178,8 @@ fn candidates(member: &Member, seed: u64) -> Vec<Candidate> {
 
 /// Sizes by volume from CSV of `device_id,capacity`, capacity in bytes, with or without a heading (README of
 /// <https://github.com/alibaba/block-traces>, schema of `device_size.csv`).
-fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, String> {
-    let failed = |error: csv::Error| format!("sizes {path}: {error}");
+fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, TraceError> {
+    let failed = |error: csv::Error| TraceError::Sizes(path.to_owned(), error);
     let mut reader = csv::ReaderBuilder::new();
     reader.has_headers(false).comment(Some(b'#')).trim(csv::Trim::All).flexible(true);
     let mut sizes = BTreeMap::new();
@@ -190,7 +192,7 @@ fn sizes(path: &str) -> Result<BTreeMap<u32, u64>, String> {
         let pair = row.deserialize::<(u32, u64)>(None).ok().filter(|_| row.len() == 2);
         let (volume, size) = pair.ok_or_else(|| {
             let (line, fields) = (row.position().map_or(0, csv::Position::line), row.iter().collect::<Vec<_>>());
-            format!("sizes {path}: line {line}: {:?} is not device_id,capacity in bytes", fields.join(","))
+            TraceError::Size { path: path.to_owned(), line, fields: fields.join(",") }
         })?;
         sizes.insert(volume, size);
     }

@@ -24,11 +24,11 @@ use pilotlight_trace::sampling::{Estimate, Plan, Rule};
 use pilotlight_trace::transform::{Cut, Scaled};
 
 use super::origin::Origin;
-use super::placed;
 use super::total::Total;
+use super::{TraceError, placed};
 use crate::simulated::experiment::schema::{Sample, Trace};
 use crate::simulated::metrics::Metric;
-use crate::simulated::sweep::Engine;
+use crate::simulated::sweep::{Engine, SimulationError};
 
 /// Days of a month in projections.
 const DAYS_OF_MONTH: f64 = 30.0;
@@ -121,7 +121,7 @@ pub struct Run<'a> {
     /// The scenario, with the duration of the trace.
     pub scenario: &'a Scenario,
     /// Makes a policy for each unit.
-    pub policy: &'a dyn Fn() -> Result<Box<dyn Policy>, String>,
+    pub policy: &'a dyn Fn() -> Result<Box<dyn Policy>, SimulationError>,
     /// The simulation engine.
     pub engine: &'a Engine<'a>,
 }
@@ -131,7 +131,7 @@ impl Replays {
     ///
     /// # Errors
     /// If the trace cannot be read, or a window cannot be run.
-    pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, SampledReplay), String> {
+    pub fn run(&self, run: &Run<'_>) -> Result<(Outcome, SampledReplay), SimulationError> {
         let prepared = self.prepared(run)?;
         let Prepared { origin, loads, plan, units, .. } = &*prepared;
         let mut total = Total::new(run.scenario, run.sample.window.0, plan);
@@ -147,9 +147,7 @@ impl Replays {
             windows: (total.windows(), loads.len()),
             requests,
             peak_over_mean: most as f64 * loads.len() as f64 / requests.max(1) as f64,
-            joules: plan
-                .estimate(|window| total.joules(window), |degrees| t_quantile(0.95, degrees))
-                .map_err(|error| error.to_string())?,
+            joules: plan.estimate(|window| total.joules(window), |degrees| t_quantile(0.95, degrees))?,
             mean_iops: origin.mean_iops(),
             malformed: origin.malformed,
         };
@@ -165,8 +163,8 @@ impl Replays {
         &self,
         run: &Run<'_>,
         wanted: &dyn Fn(usize) -> bool,
-        keep: &mut dyn FnMut(usize, &Outcome) -> Result<(), String>,
-    ) -> Result<usize, String> {
+        keep: &mut dyn FnMut(usize, &Outcome) -> Result<(), SimulationError>,
+    ) -> Result<usize, SimulationError> {
         let prepared = self.prepared(run)?;
         let mut generator = prepared.origin.generator();
         for at in (0..prepared.units.len()).filter(|&at| wanted(at)) {
@@ -176,7 +174,7 @@ impl Replays {
     }
 
     /// The plan, independent of the policy.
-    fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, String> {
+    fn prepared(&self, run: &Run<'_>) -> Result<Arc<Prepared>, TraceError> {
         let scenario = run.scenario;
         let what = (run.trace, run.sample);
         let key = format!("{what:?} {} {} {}", scenario.drives.len(), scenario.duration_ns, scenario.seed);
@@ -199,7 +197,7 @@ fn simulate(
     prepared: &Prepared,
     generator: &mut Option<Generator>,
     at: usize,
-) -> Result<(Scenario, Outcome), String> {
+) -> Result<(Scenario, Outcome), SimulationError> {
     let Prepared { origin, units, held, .. } = prepared;
     let scenario = scenario(run, &units[at]);
     let source: Source<'_> = match generator {
@@ -210,14 +208,11 @@ fn simulate(
     Ok((scenario, outcome))
 }
 
-fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
+fn prepare(run: &Run<'_>) -> Result<Prepared, TraceError> {
     let Run { trace, sample, scenario, .. } = *run;
     let window_ns = sample.window.0;
     if window_ns == 0 || !scenario.series_ns.is_multiple_of(window_ns) {
-        return Err(format!(
-            "trace: sample.window ({window_ns} ns) must be above 0, and `series` ({} ns) a multiple of it",
-            scenario.series_ns
-        ));
+        return Err(TraceError::Window { window_ns, series_ns: scenario.series_ns });
     }
     let origin = Origin::new(trace, scenario.drives.len() as u16, scenario.duration_ns, scenario.seed)?;
     let mut loads = origin.loads(window_ns)?;
@@ -230,7 +225,7 @@ fn prepare(run: &Run<'_>) -> Result<Prepared, String> {
     let plan = if exact || sample.windows >= loads.len() {
         Plan::whole(loads.len())
     } else {
-        Plan::new(&loads, &rule, scenario.seed).map_err(|error| format!("trace: sample: {error}"))?
+        Plan::new(&loads, &rule, scenario.seed).map_err(TraceError::Sample)?
     };
     let units = units(&plan);
     let held = if origin.mean_iops().is_some() { Vec::new() } else { hold(run, &origin, &units)? };
@@ -295,7 +290,7 @@ fn generated(
 }
 
 /// The requests of all units of a file, read in one pass.
-fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, String> {
+fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, TraceError> {
     let mut held: Vec<Vec<Arrival>> = vec![Vec::new(); units.len()];
     let (mut first, mut count) = (0, 0);
     let window_ns = run.sample.window.0;
@@ -313,10 +308,7 @@ fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arriva
             count += 1;
         }
         if count > MAX_HELD {
-            return Err(format!(
-                "trace {}: the windows hold more than {MAX_HELD} requests; take fewer or narrower ones (sample.windows, sample.window)",
-                run.trace.source
-            ));
+            return Err(TraceError::Requests(run.trace.source.clone(), MAX_HELD));
         }
     }
     Ok(held)

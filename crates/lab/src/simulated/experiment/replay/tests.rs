@@ -7,6 +7,7 @@ use pilotlight_sim::scenario::Scenario;
 use super::*;
 use crate::simulated::experiment::schema::{MeanRate, Sample, Siblings};
 use crate::simulated::quantity::Time;
+use crate::simulated::sweep::SimulationError;
 
 const MS: u64 = 1_000_000;
 
@@ -46,14 +47,14 @@ fn a_surrogate_is_replayed_on_all_connections_and_drives() {
 
 #[test]
 fn errors_name_an_unknown_surrogate_or_file() {
-    assert!(source(&trace("surrogate:azure"), 4, 1, 1).err().unwrap().contains("azure"));
-    assert!(source(&trace("/no/such/file"), 4, 1, 1).err().unwrap().contains("/no/such/file"));
+    assert!(source(&trace("surrogate:azure"), 4, 1, 1).err().unwrap().to_string().contains("azure"));
+    assert!(source(&trace("/no/such/file"), 4, 1, 1).err().unwrap().to_string().contains("/no/such/file"));
     let folder = tempfile::tempdir().unwrap();
     let issued = Trace { source: folder.path().join("issued.txt").to_str().unwrap().into(), ..trace("") };
     std::fs::write(&issued.source, "8,0 1 1 0.0 697 D W 8 + 8 [fio]\n").unwrap();
-    assert!(source(&issued, 4, 1, 1).err().unwrap().contains("--blkparse-action issued"));
+    assert!(source(&issued, 4, 1, 1).err().unwrap().to_string().contains("--blkparse-action issued"));
     let range = |low, high| Trace { mean_iops: Some(MeanRate::Drawn([low, high])), ..trace("surrogate:alibaba") };
-    assert!(source(&range(5.0, 1.0), 4, 1, 1).err().unwrap().contains("mean_iops"));
+    assert!(source(&range(5.0, 1.0), 4, 1, 1).err().unwrap().to_string().contains("mean_iops"));
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn sizes_of_devices_choose_the_volumes() {
     assert_eq!(volumes(&trace), [0]);
     for wrong in ["1;1", "1,1,1", "1,-1"] {
         std::fs::write(&sizes, format!("# sizes\n0,480000000000\n{wrong}\n")).unwrap();
-        let error = Origin::new(&trace, 4, 1_000 * MS, 1).unwrap_err();
+        let error = Origin::new(&trace, 4, 1_000 * MS, 1).unwrap_err().to_string();
         assert!(error.contains("line 3") && error.contains(wrong), "{error}");
     }
 }
@@ -169,7 +170,7 @@ fn run_counting(trace: &Trace, scenario: &Scenario) -> (Outcome, SampledReplay, 
     let engine = |scenario: &Scenario, _: Box<dyn Policy>, source: Option<Source<'_>>| {
         Ok(counting(scenario, source, &mut seen.lock().unwrap()))
     };
-    let policy = || pilotlight_policy::build("static", &[]).map_err(|error| error.to_string());
+    let policy = || Ok(pilotlight_policy::build("static", &[])?);
     let sample = trace.sample.as_ref().unwrap();
     let run = sampled::Run { trace, sample, scenario, policy: &policy, engine: &engine };
     let (outcome, sampled) = Replays::default().run(&run).unwrap();
@@ -243,10 +244,10 @@ fn windows_of_a_surrogate_match_the_whole() {
 #[test]
 fn a_window_must_fit_the_series() {
     let trace = Trace { sample: Some(sample(4)), ..trace("surrogate:alibaba") };
-    let policy = || pilotlight_policy::build("static", &[]).map_err(|error| error.to_string());
-    let engine = |_: &Scenario, _: Box<dyn Policy>, _: Option<Source<'_>>| Err(String::new());
+    let policy = || Ok(pilotlight_policy::build("static", &[])?);
+    let engine = |_: &Scenario, _: Box<dyn Policy>, _: Option<Source<'_>>| Err(SimulationError::Absent(""));
     let scenario = bare(1000 * MS, 150 * MS);
     let sample = trace.sample.as_ref().unwrap();
     let run = sampled::Run { trace: &trace, sample, scenario: &scenario, policy: &policy, engine: &engine };
-    assert!(Replays::default().run(&run).unwrap_err().contains("sample.window"));
+    assert!(Replays::default().run(&run).unwrap_err().to_string().contains("sample.window"));
 }
