@@ -5,6 +5,7 @@ pub(crate) mod map;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use pilotlight_input::Time;
 use pilotlight_lab::advise::{Advice, Best, Outcome, Question, Row, Work, advise};
@@ -101,9 +102,9 @@ impl From<MeasureArg> for Measure {
     }
 }
 
-fn time_us(text: &str) -> Result<f64, String> {
+fn time_us(text: &str) -> anyhow::Result<f64> {
     let time = Time::parse(text).filter(|time| time.0 > 0);
-    time.map(|time| time.seconds() * 1e6).ok_or_else(|| "expected a time with its unit, such as 2ms".to_owned())
+    time.map(|time| time.seconds() * 1e6).context("expected a time with its unit, such as 2ms")
 }
 
 /// Runs the command.

@@ -88,16 +88,16 @@ struct ResultsArgs {
 }
 
 /// Parses a share, such as `1%` or 0.01.
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> anyhow::Result<f64> {
     let number = |text: &str| text.trim().parse::<f64>().ok();
     let share = text.strip_suffix('%').map_or_else(|| number(text), |percent| Some(number(percent)? / 100.0));
     let within = |share: &f64| *share > 0.0 && *share <= 1.0;
-    share.filter(within).ok_or_else(|| "expected a share of at most 1, such as 1% or 0.01".to_owned())
+    share.filter(within).context("expected a share of at most 1, such as 1% or 0.01")
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+fn time(text: &str) -> anyhow::Result<Duration> {
     let time = Time::parse(text).map(|time| Duration::from_nanos(time.0));
-    time.ok_or_else(|| "expected a time, such as 60s or 5min".to_owned())
+    time.context("expected a time, such as 60s or 5min")
 }
 
 /// Runs the command.

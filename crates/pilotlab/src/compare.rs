@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use pilotlight_lab::compare::{Comparison, Pair, Question, Side, compare};
 use pilotlight_lab::result_set::ResultSet;
@@ -79,16 +80,16 @@ pub(crate) struct CompareArgs {
 }
 
 /// A knob and its value.
-pub(crate) fn pair(text: &str) -> Result<(String, String), String> {
+pub(crate) fn pair(text: &str) -> anyhow::Result<(String, String)> {
     let pair = text.split_once('=').filter(|(knob, value)| !knob.is_empty() && !value.is_empty());
-    let (knob, value) = pair.ok_or_else(|| "expected KNOB=VALUE, such as bs=4k".to_owned())?;
+    let (knob, value) = pair.context("expected KNOB=VALUE, such as bs=4k")?;
     Ok((knob.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn share(text: &str) -> anyhow::Result<f64> {
     let percent = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
     let percent = percent.filter(|percent| *percent > 0.0 && *percent < 100.0);
-    percent.map(|percent| percent / 100.0).ok_or_else(|| "expected a share such as 5%".to_owned())
+    percent.map(|percent| percent / 100.0).context("expected a share such as 5%")
 }
 
 /// Runs the command.
@@ -200,8 +201,8 @@ mod tests {
 
     #[test]
     fn shares_and_knobs_are_parsed() {
-        assert_eq!((share("5%"), share("5").is_err(), share("-1%").is_err()), (Ok(0.05), true, true));
-        assert_eq!(pair("machine.scheduler=none"), Ok(("machine.scheduler".to_owned(), "none".to_owned())));
+        assert_eq!((share("5%").unwrap(), share("5").is_err(), share("-1%").is_err()), (0.05, true, true));
+        assert_eq!(pair("machine.scheduler=none").unwrap(), ("machine.scheduler".to_owned(), "none".to_owned()));
         assert!(pair("bs").is_err() && pair("=4k").is_err());
         assert_eq!([p(0.000_2), p(0.049_6)], ["<0.001", "0.050"]);
     }

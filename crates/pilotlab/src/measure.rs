@@ -104,8 +104,8 @@ pub(crate) struct MeasureArgs {
     command: Vec<OsString>,
 }
 
-fn time(text: &str) -> Result<Time, String> {
-    Time::parse(text).ok_or_else(|| "expected a time with its unit, such as 500ms or 10s".to_owned())
+fn time(text: &str) -> anyhow::Result<Time> {
+    Time::parse(text).context("expected a time with its unit, such as 500ms or 10s")
 }
 
 /// The used part of the settings file.

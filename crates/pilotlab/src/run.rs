@@ -8,6 +8,7 @@ mod simulated;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use pilotlight_input::include;
 use pilotlight_lab::results::Folder;
@@ -119,8 +120,8 @@ struct OutputArgs {
 }
 
 /// Splits `KEY=VALUE`.
-fn key_value(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as seed=3")?;
+fn key_value(text: &str) -> anyhow::Result<(String, String)> {
+    let (key, value) = text.split_once('=').context("expected KEY=VALUE, such as seed=3")?;
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use pilotlight_host::units;
 use pilotlight_input::quantity::{self, POWERS};
@@ -198,12 +199,14 @@ pub(super) struct SsdOptions {
 }
 
 /// The time of a measurement.
-fn each(text: &str) -> Result<u64, String> {
-    let ns = units::duration_ns(text).map_err(|error| error.to_string())?;
-    if ns < 1_000_000 { Err("give 1ms or more, such as 5s".to_owned()) } else { Ok(ns) }
+fn each(text: &str) -> anyhow::Result<u64> {
+    let ns = units::duration_ns(text)?;
+    anyhow::ensure!(ns >= 1_000_000, "give 1ms or more, such as 5s");
+    Ok(ns)
 }
 
-fn power(text: &str) -> Result<u64, String> {
-    let uw = quantity::parse(text, POWERS).map_err(|error| format!("{error}: give a power such as 10W"))?;
-    if uw < 1_000_000 { Err("give 1W or more".to_owned()) } else { Ok(uw) }
+fn power(text: &str) -> anyhow::Result<u64> {
+    let uw = quantity::parse(text, POWERS).map_err(|error| anyhow!("{error}: give a power such as 10W"))?;
+    anyhow::ensure!(uw >= 1_000_000, "give 1W or more");
+    Ok(uw)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_lab::run::StopFlag;
 use pilotlight_sim::rng::{Purpose, Stream};
@@ -35,17 +35,16 @@ pub(super) struct Specification {
 
 impl Specification {
     /// Parses `idle=5W,read=12W,write=15W`: a list of options, not CSV.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str) -> anyhow::Result<Self> {
         const FORM: &str = "give the powers of the specification as idle=5W,read=12W,write=15W";
         let parts: Vec<(&str, &str)> = text.split(',').filter_map(|part| part.split_once('=')).collect();
         let of = |key: &str| {
-            let (_, value) = parts.iter().find(|(known, _)| known.trim() == key).ok_or(FORM)?;
-            quantity::parse(value.trim(), POWERS).map_err(|error| format!("{key}: {error}; {FORM}"))
+            let (_, value) = parts.iter().find(|(known, _)| known.trim() == key).context(FORM)?;
+            quantity::parse(value.trim(), POWERS).map_err(|error| anyhow!("{key}: {error}; {FORM}"))
         };
         let own = Self { idle_uw: of("idle")?, read_uw: of("read")?, written_uw: of("write")? };
-        if parts.len() != 3 || own.read_uw <= own.idle_uw || own.written_uw <= own.idle_uw {
-            return Err(format!("reading and writing take more power than idling; {FORM}"));
-        }
+        let takes_more = own.read_uw > own.idle_uw && own.written_uw > own.idle_uw;
+        anyhow::ensure!(parts.len() == 3 && takes_more, "reading and writing take more power than idling; {FORM}");
         Ok(own)
     }
 
@@ -101,7 +100,6 @@ impl Drive {
         let (moved, end) = (AtomicU64::new(0), AtomicBool::new(false));
         let jobs = if load.bytes_per_s == Some(0) { 0 } else { self.jobs };
         let (path, bytes) = (self.path.clone(), self.bytes);
-        let failed = |error: anyhow::Error| Stopped::Failed(format!("{error:#}"));
         std::thread::scope(|scope| {
             let start = |job: u32| {
                 let (path, moved, end) = (&path, &moved, &end);
@@ -114,7 +112,7 @@ impl Drive {
             let measured = self.measure(&moved);
             end.store(true, Ordering::Relaxed);
             for thread in threads {
-                thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread panicked"))).map_err(failed)?;
+                thread.join().unwrap_or_else(|_| Err(anyhow!("a thread panicked")))?;
             }
             measured
         })
@@ -125,7 +123,7 @@ impl Drive {
         let (before, began) = (moved.load(Ordering::Relaxed), Instant::now());
         let mut watts = Vec::new();
         if let Some(meter) = &mut self.meter {
-            meter.watts().map_err(Stopped::Failed)?;
+            meter.watts()?;
         }
         let mut left = self.measured;
         while !left.is_zero() {
@@ -133,7 +131,7 @@ impl Drive {
             self.sleep(window)?;
             left -= window;
             if let Some(meter) = &mut self.meter {
-                watts.extend(meter.watts().map_err(Stopped::Failed)?);
+                watts.extend(meter.watts()?);
             }
         }
         Ok((moved.load(Ordering::Relaxed) - before, began.elapsed().as_secs_f64(), watts))
@@ -226,7 +224,10 @@ mod tests {
         let own = Specification::parse("idle=5W, read=12W, write=15.5W").unwrap();
         assert_eq!((own.idle_uw, own.read_uw, own.written_uw), (5_000_000, 12_000_000, 15_500_000));
         for wrong in ["", "idle=5W", "idle=5,read=12W,write=15W", "idle=15W,read=12W,write=15W"] {
-            assert!(Specification::parse(wrong).unwrap_err().contains("idle=5W,read=12W,write=15W"), "{wrong}");
+            assert!(
+                Specification::parse(wrong).unwrap_err().to_string().contains("idle=5W,read=12W,write=15W"),
+                "{wrong}"
+            );
         }
     }
 }

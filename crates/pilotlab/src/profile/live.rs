@@ -140,19 +140,18 @@ impl Live {
 
     /// Applies the available settings; a limit is divided over packages in proportion to their initial limits.
     fn set(&mut self, configuration: Configuration) -> Result<(), Stopped> {
-        let refused = |error: pilotlight_actuators::changes::Error| Stopped::Failed(error.to_string());
         let Configuration { cores, quota_ppm, limit_uw } = configuration;
         if let Some(quota) = self.quota {
             let value = (quota_ppm < self.axes.full_ppm(cores)).then_some(quota_ppm);
-            self.knobs.set(quota, value).map_err(refused)?;
+            self.knobs.set(quota, value).map_err(anyhow::Error::from)?;
         }
         let most_uw = self.axes.most_uw().max(1);
         for &(knob, found_uw) in &self.limits {
             let share_uw = (u128::from(limit_uw) * u128::from(found_uw) / u128::from(most_uw)) as u64;
-            self.knobs.set(knob, (limit_uw < most_uw).then_some(share_uw)).map_err(refused)?;
+            self.knobs.set(knob, (limit_uw < most_uw).then_some(share_uw)).map_err(anyhow::Error::from)?;
         }
         let hold = self.runtime.set_policy(Box::new(Hold::new(cores, Vec::new())));
-        hold.map_err(|error| Stopped::Failed(error.to_string()))
+        Ok(hold.map_err(anyhow::Error::from)?)
     }
 
     fn sleep(&self, mut time: Duration) -> Result<(), Stopped> {
@@ -175,20 +174,18 @@ impl Live {
 
     /// Mean power of consecutive windows of a measurement.
     fn windows(&mut self) -> Result<Vec<f64>, Stopped> {
-        self.meter.watts().map_err(Stopped::Failed)?;
+        self.meter.watts()?;
         let mut watts = Vec::new();
         let mut left = self.measured;
         while !left.is_zero() {
             let window = if left < WINDOW * 2 { left } else { WINDOW };
             self.sleep(window)?;
             left -= window;
-            watts.extend(self.meter.watts().map_err(Stopped::Failed)?);
+            watts.extend(self.meter.watts()?);
         }
         if watts.is_empty() {
-            return Err(Stopped::Failed(format!(
-                "{} returned no power while a configuration was measured",
-                self.meter.name
-            )));
+            let name = &self.meter.name;
+            return Err(anyhow::anyhow!("{name} returned no power while a configuration was measured").into());
         }
         Ok(watts)
     }

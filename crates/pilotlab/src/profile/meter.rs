@@ -107,9 +107,9 @@ impl Meter {
     }
 
     /// Mean power since the last reading, or current power, in watts; `None` at the first reading of a counter.
-    pub(super) fn watts(&mut self) -> Result<Option<f64>, String> {
+    pub(super) fn watts(&mut self) -> anyhow::Result<Option<f64>> {
         let mut all = self.live.read(clock::now_ns);
-        let values = all.pop().map_or_else(|| Err("there is no sensor".to_owned()), |one| one.values)?;
+        let values = all.pop().context("there is no sensor")?.values.map_err(anyhow::Error::msg)?;
         let watts = |&domain: &usize| match values.get(domain)?.1? {
             Value::Watts(watts) => Some(watts),
             _ => None,

@@ -186,8 +186,7 @@ fn simulated_cpu(common: &Common, args: &CpuOptions, machine: &Path) -> anyhow::
     let (cores, threads) = (args.cores.get(), args.threads.unwrap_or(args.cores).get());
     let machine = simulated_machine(machine)?;
     let name = format!("the simulated machine {}", machine.name);
-    let subject = Simulated::new(machine, Vec::new(), (cores, threads), common.each);
-    let subject = subject.map_err(anyhow::Error::msg)?;
+    let subject = Simulated::new(machine, Vec::new(), (cores, threads), common.each)?;
     let mut notes = vec!["watts of a simulation".to_owned()];
     notes.extend(limits_of(subject.axes(), Scope::Cpu));
     Ok(CpuCase {
@@ -261,7 +260,7 @@ fn drive(common: &Common, args: &SsdOptions, sensor: Option<&str>) -> anyhow::Re
         let model = SsdModel::parse(&read(model)?)?;
         let machine = simulated_machine(machine)?;
         let of = format!("the simulated drive {} of {}", model.name, machine.name);
-        let simulated = Simulated::new(machine, vec![model], (1, 1), each).map_err(anyhow::Error::msg)?;
+        let simulated = Simulated::new(machine, vec![model], (1, 1), each)?;
         return Ok(OpenDrive { subject: Box::new(simulated), of, step_w: SIMULATED_STEP_W });
     }
     let path = args.path.as_deref().context("name a block device or a file, or --simulated and --model")?;

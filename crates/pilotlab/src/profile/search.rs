@@ -26,7 +26,7 @@ impl From<Stopped> for Unfinished {
     fn from(stopped: Stopped) -> Self {
         match stopped {
             Stopped::Signal(signal) => Self::Signal(signal),
-            Stopped::Failed(why) => Self::Failed(anyhow::Error::msg(why)),
+            Stopped::Failed(why) => Self::Failed(why),
         }
     }
 }

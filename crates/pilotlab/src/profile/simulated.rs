@@ -70,7 +70,7 @@ impl Simulated {
         Ok(Scenario {
             machine: self.machine.clone(),
             family: Vec::new(),
-            topology: Topology::flat(self.cores).map_err(|error| Stopped::Failed(error.to_string()))?,
+            topology: Topology::flat(self.cores).map_err(anyhow::Error::from)?,
             threads: self.threads,
             drives: self.drives.clone(),
             workload,
@@ -89,7 +89,7 @@ impl Simulated {
 
 impl From<pilotlight_sim::RunError> for Stopped {
     fn from(error: pilotlight_sim::RunError) -> Self {
-        Self::Failed(format!("the simulation failed: {error}"))
+        Self::Failed(anyhow::anyhow!("the simulation failed: {error}"))
     }
 }
 

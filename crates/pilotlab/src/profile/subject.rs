@@ -85,8 +85,8 @@ pub(super) enum Stopped {
     #[error("stopped by signal {0}")]
     Signal(i32),
     /// It failed.
-    #[error("{0}")]
-    Failed(String),
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
 }
 
 /// A profiled CPU.

@@ -45,11 +45,11 @@ struct Line {
 }
 
 /// Runs `pilotlab profile` with these arguments and `--out`.
-fn command(out: &Path, arguments: &[&str]) -> Result<(), String> {
+fn command(out: &Path, arguments: &[&str]) -> anyhow::Result<()> {
     let own = ["profile", "--json", "--each", "1ms", "--out", out.to_str().unwrap()];
     let line = own.iter().chain(arguments);
-    let line = <Line as clap::Parser>::try_parse_from(line).map_err(|error| error.to_string())?;
-    run(&line.args).map(drop).map_err(|error| format!("{error:#}"))
+    let line = <Line as clap::Parser>::try_parse_from(line)?;
+    run(&line.args).map(drop)
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn one_command_makes_a_profile_that_the_policy_loads() {
     // What is missing is said before anything is measured.
     let out = folder.path().join("none.toml");
     for (arguments, expected) in [(&["--sensor", "modelled"][..], "<DEVICE|FILE>"), (&["/no/such/drive"], "--spec")] {
-        let error = command(&out, arguments).unwrap_err();
+        let error = format!("{:#}", command(&out, arguments).unwrap_err());
         assert!(error.contains(expected), "{error}");
     }
     let found = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());

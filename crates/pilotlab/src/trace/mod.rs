@@ -10,6 +10,7 @@ mod with_unit;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use pilotlight_cli::trace::ReadingArgs;
 use pilotlight_host::units;
@@ -108,30 +109,28 @@ pub(crate) struct BurstArgs {
 }
 
 /// Parses a width in nanoseconds.
-fn bin_ns(text: &str) -> Result<u64, String> {
-    match units::duration_ns(text).map_err(|error| error.to_string())? {
-        0..1_000 => Err("give at least 1us, such as 1s".into()),
-        ns => Ok(ns),
-    }
+fn bin_ns(text: &str) -> anyhow::Result<u64> {
+    let ns = units::duration_ns(text)?;
+    anyhow::ensure!(ns >= 1_000, "give at least 1us, such as 1s");
+    Ok(ns)
 }
 
-fn factor(text: &str) -> Result<f64, String> {
+fn factor(text: &str) -> anyhow::Result<f64> {
     let factor = text.parse().ok().filter(|factor: &f64| factor.is_finite() && *factor > 0.0);
-    factor.ok_or_else(|| "give a number above 0, such as 2".into())
+    factor.context("give a number above 0, such as 2")
 }
 
 /// Extensions of compressed formats that are not written.
 const NOT_WRITTEN: [&str; 12] = ["bz2", "xz", "lz4", "lzma", "lzo", "br", "z", "zip", "7z", "tgz", "tar", "parquet"];
 
 /// Parses the path of an output; refuses unsupported compressed formats.
-fn output_path(text: &str) -> Result<PathBuf, String> {
+fn output_path(text: &str) -> anyhow::Result<PathBuf> {
     let path = PathBuf::from(text);
     let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default().to_ascii_lowercase();
-    if NOT_WRITTEN.contains(&end.as_str()) {
-        return Err(format!(
-            ".{end} is not supported; names that end in .gz or .zst are compressed, others are plain CSV"
-        ));
-    }
+    anyhow::ensure!(
+        !NOT_WRITTEN.contains(&end.as_str()),
+        ".{end} is not supported; names that end in .gz or .zst are compressed, others are plain CSV"
+    );
     Ok(path)
 }
 

@@ -1,6 +1,6 @@
 //! A replay for a planner: size and power of the own server, policies that need a goal, and what energy costs.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use pilotlight_input::quantity::{self, POWERS};
 use toml::{Table, Value};
@@ -41,8 +41,8 @@ pub(in crate::run) struct PlannerArgs {
     pub(super) carbon: Option<f64>,
 }
 
-fn power(text: &str) -> Result<u64, String> {
-    quantity::parse(text, POWERS).map_err(|error| format!("{error}: give a power such as 60W"))
+fn power(text: &str) -> anyhow::Result<u64> {
+    quantity::parse(text, POWERS).map_err(|error| anyhow!("{error}: give a power such as 60W"))
 }
 
 fn per_kwh(text: &str, unit: &str) -> Option<f64> {
@@ -50,13 +50,13 @@ fn per_kwh(text: &str, unit: &str) -> Option<f64> {
     (number >= 0.0 && number.is_finite()).then_some(number)
 }
 
-fn price(text: &str) -> Result<f64, String> {
-    per_kwh(text, "").ok_or_else(|| "give a price such as 0.25/kWh".to_owned())
+fn price(text: &str) -> anyhow::Result<f64> {
+    per_kwh(text, "").context("give a price such as 0.25/kWh")
 }
 
 /// Grams for each kWh.
-fn carbon(text: &str) -> Result<f64, String> {
-    per_kwh(text, "g").ok_or_else(|| "give a mass such as 380g/kWh".to_owned())
+fn carbon(text: &str) -> anyhow::Result<f64> {
+    per_kwh(text, "g").context("give a mass such as 380g/kWh")
 }
 
 impl PlannerArgs {
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn prices_and_masses_have_units() {
-        assert_eq!((price("0.25/kWh"), carbon("380g/kWh")), (Ok(0.25), Ok(380.0)));
+        assert_eq!((price("0.25/kWh").unwrap(), carbon("380g/kWh").unwrap()), (0.25, 380.0));
         for wrong in ["", "0.25", "-1/kWh", "x/kWh", "380g", "NaN/kWh"] {
             assert!(price(wrong).is_err() && carbon(wrong).is_err(), "{wrong}");
         }
