@@ -10,7 +10,7 @@ use pilotlight_drive::Roots;
 use serde::{Deserialize, Serialize};
 
 use crate::changes::{Change, cpus};
-pub use find::{drive_of, holding_drive};
+pub use find::{DeviceError, drive_of, holding_drive};
 
 /// Settings of the machine; omitted ones are not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,17 +79,48 @@ pub enum Text {
 }
 
 /// An invalid key, or one that this machine does not support.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("machine.{key}: {why}")]
 pub struct KeyError {
     /// The key below `machine`, such as `cgroup.read`.
     pub key: String,
     /// The error and the remedy.
-    pub why: String,
+    pub why: Reason,
 }
 
+/// Why a key cannot be applied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The value breaks a rule.
+    #[error("{0}")]
+    Rule(&'static str),
+    /// The value is not such a thing.
+    #[error("`{0}` is not {1}")]
+    Not(String, &'static str),
+    /// The CPU has no frequencies.
+    #[error("CPU {0} has no cpufreq")]
+    NoCpufreq(u32),
+    /// The device does not support it.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The device is unknown, and with it its controller.
+    #[error("{0}, or {CONTROLLER}")]
+    NoDrive(DeviceError),
+    /// The controller of the device is unknown.
+    #[error("{0}; {CONTROLLER}")]
+    NoController(DeviceError),
+}
+
+const CONTROLLER: &str = "set its controller with machine.drive, such as drive = \"nvme0\"";
+const CPU_LIST: &str = "a list of CPUs such as 0-3,8";
+
 impl KeyError {
-    fn new(key: &str, why: impl Into<String>) -> Self {
+    fn rule(key: &str, rule: &'static str) -> Self {
+        Self::new(key, Reason::Rule(rule))
+    }
+
+    fn new(key: &str, why: impl Into<Reason>) -> Self {
         Self { key: key.into(), why: why.into() }
     }
 }
@@ -98,7 +129,7 @@ impl KeyError {
 ///
 /// # Errors
 /// There is none.
-pub fn block_device(roots: &Roots, path: Option<&Path>) -> Result<String, String> {
+pub fn block_device(roots: &Roots, path: Option<&Path>) -> Result<String, DeviceError> {
     find::block(roots, path)
 }
 
@@ -106,7 +137,7 @@ pub fn block_device(roots: &Roots, path: Option<&Path>) -> Result<String, String
 ///
 /// # Errors
 /// There is none.
-pub fn polled_devices(roots: &Roots, path: Option<&Path>, setting: &str) -> Result<Vec<String>, String> {
+pub fn polled_devices(roots: &Roots, path: Option<&Path>, setting: &str) -> Result<Vec<String>, DeviceError> {
     find::polled(roots, path, setting)
 }
 
@@ -134,9 +165,8 @@ impl Machine {
         all.extend(self.of_polling(roots, device)?);
         all.extend(self.of_cpus(roots)?);
         if let Some(power) = &self.power_limit {
-            let wrong = |why: String| KeyError::new("power_limit", why);
-            let power_uw = units::power_uw(power).map_err(wrong)?;
-            let zones = find::packages(roots).map_err(wrong)?;
+            let power_uw = units::power_uw(power).map_err(|why| KeyError::new("power_limit", why))?;
+            let zones = find::packages(roots).map_err(|why| KeyError::new("power_limit", why))?;
             all.extend(zones.into_iter().map(|zone| Change::PowerLimit { zone, short_term: false, power_uw }));
         }
         for (path, text) in &self.files {
@@ -155,12 +185,13 @@ impl Machine {
             (None, None) => return Ok(Vec::new()),
         };
         if self.power_state.is_some_and(|state| state > 31) {
-            return Err(KeyError::new("power_state", "a drive has at most the states 0 to 31"));
+            return Err(KeyError::rule("power_state", "a drive has at most the states 0 to 31"));
         }
         let drive = match &self.drive {
             Some(drive) if find::is_controller(drive) => drive.clone(),
             Some(drive) => {
-                return Err(KeyError::new("drive", format!("`{drive}` is not a controller; use a name such as nvme0")));
+                let why = Reason::Not(drive.clone(), "a controller; use a name such as nvme0");
+                return Err(KeyError::new("drive", why));
             }
             None => find::controller(roots, device).map_err(|why| KeyError::new(key, why))?,
         };
@@ -171,7 +202,7 @@ impl Machine {
 
     fn of_polling(&self, roots: &Roots, device: Option<&Path>) -> Result<Vec<Change>, KeyError> {
         if self.io_poll_delay.is_some_and(|us| us < -1) {
-            return Err(KeyError::new("io_poll_delay", "must be -1, 0 or a time in microseconds"));
+            return Err(KeyError::rule("io_poll_delay", "must be -1, 0 or a time in microseconds"));
         }
         let poll = self.io_poll.map(|on| ("io_poll", i64::from(on)));
         let delay = self.io_poll_delay.map(|us| ("io_poll_delay", us));
@@ -191,7 +222,7 @@ impl Machine {
         let (min_khz, max_khz) =
             (khz("frequency_min", &self.frequency_min)?, khz("frequency_max", &self.frequency_max)?);
         if min_khz.zip(max_khz).is_some_and(|(min, max)| min > max) {
-            return Err(KeyError::new("frequency_min", "is above frequency_max"));
+            return Err(KeyError::rule("frequency_min", "is above frequency_max"));
         }
         let bounds = min_khz.or(max_khz).is_some();
         if self.governor.is_none() && !bounds {
@@ -211,19 +242,18 @@ impl Machine {
         let Some(text) = &self.cpus else {
             let key = if self.governor.is_some() { "governor" } else { "frequency_max" };
             let why = "no CPU has cpufreq, as in most virtual machines; omit the key";
-            return if has.is_empty() { Err(KeyError::new(key, why)) } else { Ok(has) };
+            return if has.is_empty() { Err(KeyError::rule(key, why)) } else { Ok(has) };
         };
-        let wanted =
-            cpus(text).ok_or_else(|| KeyError::new("cpus", format!("`{text}` is not a list of CPUs such as 0-3,8")))?;
+        let wanted = cpus(text).ok_or_else(|| KeyError::new("cpus", Reason::Not(text.clone(), CPU_LIST)))?;
         match wanted.iter().find(|cpu| !has.contains(cpu)) {
-            Some(cpu) => Err(KeyError::new("cpus", format!("CPU {cpu} has no cpufreq"))),
+            Some(cpu) => Err(KeyError::new("cpus", Reason::NoCpufreq(*cpu))),
             None => Ok(wanted.into_iter().collect()),
         }
     }
 }
 
 fn file(roots: &Roots, path: &Path, text: &Text) -> Result<Change, KeyError> {
-    let wrong = |why: &str| Err(KeyError::new(&format!("files.{:?}", path.display().to_string()), why));
+    let wrong = |why| Err(KeyError::rule(&format!("files.{:?}", path.display().to_string()), why));
     let place = roots.place(path);
     let value = match text {
         Text::Number(number) => number.to_string(),
@@ -244,8 +274,7 @@ impl Cgroup {
         let mut all = Vec::new();
         let mut add = |file: &str, text: String| all.push((file.to_owned(), text));
         if let Some(list) = &self.cpus {
-            let wrong = || KeyError::new("cgroup.cpus", format!("`{list}` is not a list of CPUs such as 0-3,8"));
-            cpus(list).ok_or_else(wrong)?;
+            cpus(list).ok_or_else(|| KeyError::new("cgroup.cpus", Reason::Not(list.clone(), CPU_LIST)))?;
             add("cpuset.cpus", list.clone());
         }
         if let Some(text) = &self.cpu_time {
@@ -257,7 +286,7 @@ impl Cgroup {
         }
         if let Some(weight) = self.io_weight {
             if !(1..=10_000).contains(&weight) {
-                return Err(KeyError::new("cgroup.io_weight", "must be 1 to 10000"));
+                return Err(KeyError::rule("cgroup.io_weight", "must be 1 to 10000"));
             }
             add("io.weight", format!("default {weight}"));
         }
@@ -287,7 +316,7 @@ impl Cgroup {
         ];
         let set = all.into_iter().filter_map(|(key, word, value)| value.map(|value| (key, word, value)));
         set.map(|limit| match limit {
-            (key, _, 0) => Err(KeyError::new(key, "must be at least 1")),
+            (key, _, 0) => Err(KeyError::rule(key, "must be at least 1")),
             limit => Ok(limit),
         })
         .collect()

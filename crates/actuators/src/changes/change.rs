@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use super::Changes;
-use super::error::Error;
+use super::error::{CgroupError, Error};
 use super::kernel::Kernel;
 use super::quota::{self, CpuGroup, Quota};
 use super::setting::{Accept, LONG_TERM, SHORT_TERM, Setting};
@@ -221,19 +221,14 @@ fn in_cgroup(
     name: &str,
     limits: &[(String, String)],
 ) -> Result<Vec<Step>, Error> {
-    let missing = || "no cgroup of version 2 is mounted at /sys/fs/cgroup; omit [machine.cgroup]".to_owned();
-    let root = cgroup::root(kernel, roots).ok_or_else(|| Error::Cgroup(missing()))?;
+    let root = cgroup::root(kernel, roots).ok_or(CgroupError::NoV2)?;
     if name.is_empty() || name.contains(['/', '.', '\n']) {
-        return Err(Error::Cgroup(format!("invalid cgroup name {name:?}; use letters, digits and `-`")));
+        return Err(CgroupError::Name(name.to_owned()).into());
     }
     let needed: BTreeSet<&str> = limits.iter().map(|(limit, _)| cgroup::controller(limit)).collect();
     let available = kernel.read(&root.join("cgroup.controllers")).unwrap_or_default();
     if let Some(lacks) = needed.difference(&cgroup::list(&available)).next() {
-        let root = root.display();
-        return Err(Error::Cgroup(format!(
-            "the controller `{lacks}` is not in {root}/cgroup.controllers: it is used by cgroups of version 1, or not built \
-             into the kernel; boot with cgroup_no_v1=all, or omit its limits in [machine.cgroup]"
-        )));
+        return Err(CgroupError::NoController((*lacks).to_owned(), root).into());
     }
     let subtree = root.join(cgroup::SUBTREE);
     let enabled = kernel.read(&subtree).unwrap_or_default();

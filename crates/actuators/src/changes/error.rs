@@ -124,11 +124,49 @@ pub enum Error {
         now: String,
     },
     /// Cgroups cannot be used.
-    #[error("{0}")]
-    Cgroup(String),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
     /// Not all changes were restored.
     #[error("{}", not_back(.0))]
     NotBack(Vec<RestoreReport>),
+}
+
+/// A cgroup cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CgroupError {
+    /// No file system of version 2.
+    #[error("no cgroup of version 2 is mounted at /sys/fs/cgroup; omit [machine.cgroup]")]
+    NoV2,
+    /// No file system of either version with the controller `cpu`.
+    #[error("no cgroup file system with the controller `cpu` is mounted; mount version 2 at /sys/fs/cgroup")]
+    NoCpu,
+    /// An invalid name.
+    #[error("invalid cgroup name {0:?}; use letters, digits and `-`")]
+    Name(String),
+    /// A limit needs a controller that the group lacks.
+    #[error(
+        "the controller `{0}` is not in {1}/cgroup.controllers: it is used by cgroups of version 1, or not built into the kernel; boot with \
+         cgroup_no_v1=all, or omit its limits in [machine.cgroup]"
+    )]
+    NoController(String, PathBuf),
+    /// The group of the process lacks the controller `cpu`.
+    #[error(
+        "the controller `cpu` is not in {0}/cgroup.controllers: have it delegated to the server (systemd: Delegate=cpu)"
+    )]
+    NotDelegated(PathBuf),
+    /// There are no threads to limit.
+    #[error("no thread is there to get a CPU quota")]
+    NoThread,
+    /// The file system is mounted at another place.
+    #[error("{0} is not below /sys: mount the cgroup file system at /sys/fs/cgroup")]
+    NotInSys(PathBuf),
+    /// The controllers of the group cannot be read.
+    #[error("cannot read {0}/cgroup.controllers: {1}")]
+    Unreadable(PathBuf, io::Error),
+    /// The group cannot have groups below it.
+    #[error("cannot make a cgroup in {0}: {1}; run the server as root, or delegate the cgroup to its user")]
+    Unwritable(PathBuf, io::Error),
 }
 
 fn reading(why: &io::Error) -> &'static str {

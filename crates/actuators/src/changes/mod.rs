@@ -38,7 +38,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 pub use change::Change;
-pub use error::Error;
+pub use error::{CgroupError, Error};
 pub use journal::{find, folder, folder_below, fresh, fresh_in};
 pub use kernel::{Kernel, Linux};
 pub use process::Process;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::{Cgroups, Roots};
 
 use super::cgroup;
-use super::error::Error;
+use super::error::{CgroupError, Error};
 use super::kernel::Kernel;
 use super::setting::Setting;
 use super::step::Step;
@@ -42,38 +42,30 @@ pub(super) struct Quota {
 
 impl CpuGroup {
     /// The group of this process, or why there is none and the remedy.
-    pub(crate) fn find(roots: &Roots) -> Result<Self, String> {
+    pub(crate) fn find(roots: &Roots) -> Result<Self, CgroupError> {
         let text = |name: &str| std::fs::read_to_string(roots.proc.join("self").join(name)).unwrap_or_default();
         let Cgroups { unified, cpu_v1 } = Cgroups::parse(&text("mountinfo"), &text("cgroup"));
         let own = |all: Vec<String>| all.into_iter().next().map(|folder| roots.place(Path::new(&folder)));
         let group = own(cpu_v1).map(Self::V1).or_else(|| own(unified).map(Self::V2));
-        let none = "no cgroup file system with the controller `cpu` is mounted; mount version 2 at /sys/fs/cgroup";
-        let group = group.ok_or(none)?;
+        let group = group.ok_or(CgroupError::NoCpu)?;
         group.check(roots)?;
         Ok(group)
     }
 
-    fn check(&self, roots: &Roots) -> Result<(), String> {
+    fn check(&self, roots: &Roots) -> Result<(), CgroupError> {
         let folder = self.folder();
-        let shown = folder.display();
         if !roots.hold(folder) {
-            return Err(format!("{shown} is not below /sys: mount the cgroup file system at /sys/fs/cgroup"));
+            return Err(CgroupError::NotInSys(folder.to_owned()));
         }
         if let Self::V2(folder) = self {
             let controllers = std::fs::read_to_string(folder.join("cgroup.controllers"));
-            let controllers =
-                controllers.map_err(|error| format!("cannot read {shown}/cgroup.controllers: {error}"))?;
+            let controllers = controllers.map_err(|error| CgroupError::Unreadable(folder.clone(), error))?;
             if !cgroup::list(&controllers).contains("cpu") {
-                return Err(format!(
-                    "the controller `cpu` is not in {shown}/cgroup.controllers: have it delegated to the server (systemd: Delegate=cpu)"
-                ));
+                return Err(CgroupError::NotDelegated(folder.clone()));
             }
         }
-        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK).map_err(|error| {
-            format!(
-                "cannot make a cgroup in {shown}: {error}; run the server as root, or delegate the cgroup to its user"
-            )
-        })
+        rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)
+            .map_err(|error| CgroupError::Unwritable(folder.to_owned(), error.into()))
     }
 
     fn folder(&self) -> &Path {
@@ -90,7 +82,7 @@ impl CpuGroup {
         quota: Quota,
     ) -> Result<Vec<Step>, Error> {
         if threads.is_empty() {
-            return Err(Error::Cgroup("no thread is there to get a CPU quota".into()));
+            return Err(CgroupError::NoThread.into());
         }
         let folder = cgroup::folder(self.folder(), name);
         let there = Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::THERE.into());

@@ -117,16 +117,20 @@ pub(super) fn restore_entry(entry: &Entry, roots: &Roots, options: Options, kern
         (_, true, _) => Outcome::ChangedElsewhere,
         _ if entry.outlasts && options.leaves_limits => Outcome::Left,
         (.., true) => Outcome::DryRun,
-        _ => set(entry, kernel).map_or_else(Outcome::Failed, |()| Outcome::Restored),
+        _ => set(entry, kernel),
     };
     report(entry, Some(found), outcome)
 }
 
-fn set(entry: &Entry, kernel: &mut dyn Kernel) -> Result<(), String> {
-    let Entry { setting, before, .. } = entry;
-    setting.set(kernel, before).map_err(|error| error.to_string())?;
-    let now = setting.read(kernel).map_err(|error| format!("cannot read it: {error}"))?;
-    if setting.satisfies(&now, before) { Ok(()) } else { Err("the kernel ignored the value".into()) }
+fn set(Entry { setting, before, .. }: &Entry, kernel: &mut dyn Kernel) -> Outcome {
+    if let Err(error) = setting.set(kernel, before) {
+        return Outcome::Failed(error.to_string());
+    }
+    match setting.read(kernel) {
+        Ok(now) if setting.satisfies(&now, before) => Outcome::Restored,
+        Ok(_) => Outcome::Failed("the kernel ignored the value".into()),
+        Err(error) => Outcome::Failed(format!("cannot read it: {error}")),
+    }
 }
 
 fn report(entry: &Entry, found: Option<String>, outcome: Outcome) -> RestoreReport {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource, number, pinned, writable};
+use super::{Found, Resource, Why, number, pinned, writable};
 
 /// Step if the kernel lists no frequencies: 100 MHz.
 const STEP_KHZ: u64 = 100_000;
@@ -18,7 +18,7 @@ const UNKNOWN_NS: u64 = u32::MAX as u64;
 
 pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
     if cpus.iter().all(Option::is_none) {
-        found.misses("frequency", "the reactors are not pinned; set their cores in the configuration");
+        found.misses("frequency", Why::NotPinned);
         return;
     }
     let mut folders: Vec<(PathBuf, u32)> = Vec::new();
@@ -39,9 +39,9 @@ pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], found: &mut Found) {
     }
 }
 
-fn knob(folder: &Path) -> Result<Knob, String> {
+fn knob(folder: &Path) -> Result<Knob, Why> {
     if !folder.exists() {
-        return Err("the kernel has no cpufreq for it, as on most virtual machines".into());
+        return Err(Why::NoCpufreq);
     }
     ["scaling_min_freq", "scaling_max_freq"].iter().try_for_each(|name| writable(&folder.join(name)))?;
     let listed = fs::read_to_string(folder.join("scaling_available_frequencies")).unwrap_or_default();

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Kind, Knob, KnobId};
 
-use crate::changes::{Change, Changes, CpuGroup, Error, Kernel, Linux};
+use crate::changes::{CgroupError, Change, Changes, CpuGroup, Error, Kernel, Linux};
 
 /// Knobs to look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,12 +36,74 @@ pub struct Wanted {
 }
 
 /// A knob that is not available.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Missing {
     /// The knob, such as `frequency of core 0`.
     pub what: String,
     /// The reason and the remedy.
-    pub why: String,
+    pub why: Why,
+}
+
+/// Why a knob is not available.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// No reactor is pinned.
+    #[error("the reactors are not pinned; set their cores in the configuration")]
+    NotPinned,
+    /// The CPU has no cpufreq.
+    #[error("the kernel has no cpufreq for it, as on most virtual machines")]
+    NoCpufreq,
+    /// The CPU is offline.
+    #[error("it is offline")]
+    Offline,
+    /// The CPU cannot be taken offline.
+    #[error("{0}: {1}; the boot CPU has no switch, nor has a kernel without CONFIG_HOTPLUG_CPU")]
+    NoSwitch(PathBuf, io::Error),
+    /// No package has power limits.
+    #[error("there is no intel-rapl zone in {0}: no driver for RAPL, or a virtual machine")]
+    NoZone(PathBuf),
+    /// The zone, by its name, is a part of a package.
+    #[error("it is {0}, not a whole package")]
+    Part(String),
+    /// The power limit is locked.
+    #[error("cannot write {0}: {1}; firmware (BIOS) locks it, or the run has no right to")]
+    Locked(PathBuf, io::Error),
+    /// The drive does not report its power states.
+    #[error("cannot read the drive's power states: {0}{help}", help = as_root(.0, "; run the server as root"))]
+    States(io::Error),
+    /// The drive has no choice of power states.
+    #[error("the drive has one operational state")]
+    OneState,
+    /// The drive has no transitions.
+    #[error("the drive has no autonomous power state transitions (APST)")]
+    NoTransitions,
+    /// The drive does not report how long transitions take.
+    #[error("the drive does not report exit latencies of its idle states")]
+    NoLatencies,
+    /// The kernel does not configure transitions.
+    #[error("there is no {0}: the kernel has no autonomous power state transitions for this drive")]
+    NoTolerance(PathBuf),
+    /// No reactor may be limited.
+    #[error("the server has only the main core, which must not be limited; add cores (--cores)")]
+    OneCore,
+    /// The workers cannot have a cgroup.
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    /// A file cannot be read.
+    #[error("cannot read {0}: {1}")]
+    Unreadable(PathBuf, io::Error),
+    /// A file cannot be written.
+    #[error("cannot write {0}: {1}{help}", help = as_root(.1, "; run the server as root, or grant write access"))]
+    Unwritable(PathBuf, io::Error),
+    /// The text in a file is not of this kind.
+    #[error("{0} holds {1:?}, not {2}")]
+    Holds(PathBuf, String, &'static str),
+}
+
+/// The remedy if root may do more.
+fn as_root(error: &io::Error, help: &'static str) -> &'static str {
+    if error.kind() == io::ErrorKind::PermissionDenied { help } else { "" }
 }
 
 /// A resource of the machine that one or several knobs set.
@@ -232,29 +294,21 @@ impl Found {
         self.entries.push(Placed { knob, resource, wanted: None });
     }
 
-    fn misses(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.missing.push(Missing { what: what.into(), why: why.into() });
+    fn misses(&mut self, what: impl Into<String>, why: Why) {
+        self.missing.push(Missing { what: what.into(), why });
     }
 }
 
 /// The number in a file of the kernel.
-fn number(path: &Path) -> Result<u64, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    text.trim().parse().map_err(|_| format!("{} holds {:?}, not a number", path.display(), text.trim()))
+fn number(path: &Path) -> Result<u64, Why> {
+    let text = std::fs::read_to_string(path).map_err(|error| Why::Unreadable(path.to_owned(), error))?;
+    text.trim().parse().map_err(|_| Why::Holds(path.to_owned(), text.trim().to_owned(), "a number"))
 }
 
 /// Whether a file of the kernel may be written.
-fn writable(path: &Path) -> Result<(), String> {
+fn writable(path: &Path) -> Result<(), Why> {
     let opened = std::fs::OpenOptions::new().write(true).open(path);
-    let why = |error: io::Error| {
-        let help = if error.kind() == io::ErrorKind::PermissionDenied {
-            "; run the server as root, or grant write access"
-        } else {
-            ""
-        };
-        format!("cannot write {}: {error}{help}", path.display())
-    };
-    opened.map(drop).map_err(why)
+    opened.map(drop).map_err(|error| Why::Unwritable(path.to_owned(), error))
 }
 
 /// The reactors that are pinned, with their CPUs.

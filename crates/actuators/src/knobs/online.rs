@@ -6,7 +6,7 @@ use std::fs;
 use pilotlight_drive::Roots;
 use pilotlight_plant::{CoreId, Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource, pinned, writable};
+use super::{Found, Resource, Why, pinned, writable};
 use crate::changes::switch;
 
 /// Estimated time to take a CPU off- or online.
@@ -21,15 +21,12 @@ pub(super) fn find(roots: &Roots, cpus: &[Option<u32>], hotplug: &[CoreId], foun
     }
 }
 
-fn check(roots: &Roots, cpu: u32) -> Result<(), String> {
+fn check(roots: &Roots, cpu: u32) -> Result<(), Why> {
     let switch = switch(roots, cpu);
     match fs::read_to_string(&switch) {
         Ok(text) if text.trim() == "1" => writable(&switch),
-        Ok(_) => Err("it is offline".into()),
-        Err(error) => Err(format!(
-            "{}: {error}; the boot CPU has no switch, nor has a kernel without CONFIG_HOTPLUG_CPU",
-            switch.display()
-        )),
+        Ok(_) => Err(Why::Offline),
+        Err(error) => Err(Why::NoSwitch(switch, error)),
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Missing, Resource, number, writable};
+use super::{Found, Missing, Resource, Why, number, writable};
 use crate::changes::{Changes, LONG_TERM, SHORT_TERM};
 
 /// RAPL's unit on known machines: 1/8 W.
@@ -24,9 +24,7 @@ pub(super) fn find(roots: &Roots, found: &mut Found) {
     zones.retain(|zone| zone.starts_with("intel-rapl:") && zone.matches(':').count() == 1);
     zones.sort();
     if zones.is_empty() {
-        let why =
-            format!("there is no intel-rapl zone in {}: no driver for RAPL, or a virtual machine", folder.display());
-        found.misses("power limit", why);
+        found.misses("power limit", Why::NoZone(folder));
     }
     for zone in zones {
         match knob(roots, &zone) {
@@ -43,24 +41,22 @@ pub(super) fn drop_locked(roots: &Roots, changes: &mut Changes, found: &mut Foun
     entries.retain(|one| {
         let Resource::PowerLimit { zone } = &resources[one.resource] else { return true };
         let folder = roots.sys.join("class/powercap").join(zone);
-        let refused = [LONG_TERM, SHORT_TERM].map(|file| folder.join(file)).into_iter().find_map(|file| {
-            let why = changes.write_back(&file).err()?;
-            Some(format!(
-                "cannot write {}: {why}; firmware (BIOS) locks it, or the run has no right to",
-                file.display()
-            ))
-        });
-        missing.extend(refused.clone().map(|why| Missing { what: format!("power limit of {zone}"), why }));
-        refused.is_none()
+        let refused = [LONG_TERM, SHORT_TERM]
+            .map(|file| folder.join(file))
+            .into_iter()
+            .find_map(|file| changes.write_back(&file).err().map(|error| Why::Locked(file, error)));
+        let is_free = refused.is_none();
+        missing.extend(refused.map(|why| Missing { what: format!("power limit of {zone}"), why }));
+        is_free
     });
 }
 
 /// The limit of a zone; `None` if it is not a package.
-fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, String> {
+fn knob(roots: &Roots, zone: &str) -> Result<Option<Knob>, Why> {
     let folder = roots.sys.join("class/powercap").join(zone);
     let name = fs::read_to_string(folder.join("name")).unwrap_or_default();
     let Some(package) = name.trim().strip_prefix("package-") else { return Ok(None) };
-    let package = package.parse().map_err(|_| format!("it is {}, not a whole package", name.trim()))?;
+    let package = package.parse().map_err(|_| Why::Part(name.trim().to_owned()))?;
     let (limit, short_term) = (folder.join(LONG_TERM), folder.join(SHORT_TERM));
     writable(&limit)?;
     if short_term.exists() {

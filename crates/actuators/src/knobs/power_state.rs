@@ -1,12 +1,10 @@
 //! Power states of drives: NVMe feature 02h, Power Management (NVM Express Base Specification 2.1, sections 8.1.17 and 5.1.25). Only
 //! operational states are available: a drive leaves the others at the next request.
 
-use std::io;
-
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource};
+use super::{Found, Resource, Why};
 use crate::changes::{Kernel, states};
 
 /// Estimated transition time if the drive does not report it.
@@ -27,11 +25,8 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
                 };
                 found.add(knob, Resource::PowerState { drive: drive.clone() });
             }
-            Ok(_) => found.misses(what(), "the drive has one operational state"),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                found.misses(what(), format!("cannot read the drive's power states: {error}; run the server as root"));
-            }
-            Err(error) => found.misses(what(), format!("cannot read the drive's power states: {error}")),
+            Ok(_) => found.misses(what(), Why::OneState),
+            Err(error) => found.misses(what(), Why::States(error)),
         }
     }
 }

@@ -4,7 +4,7 @@
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource};
+use super::{Found, Resource, Why};
 use crate::changes::{Change, CpuGroup, MIN_QUOTA_US, PERIODS_US};
 
 /// Parts per million of a core.
@@ -19,14 +19,13 @@ pub(super) fn find(roots: &Roots, reactors: usize, found: &mut Found) {
     const WHAT: &str = "CPU quota of the worker cores";
     let workers = reactors.saturating_sub(1) as u64;
     if workers == 0 {
-        let why = "the server has only the main core, which must not be limited; add cores (--cores)";
-        return found.misses(WHAT, why);
+        return found.misses(WHAT, Why::OneCore);
     }
     match CpuGroup::find(roots) {
         Ok(group) => {
             knobs(workers).into_iter().for_each(|knob| found.add(knob, Resource::Quota { group: group.clone() }))
         }
-        Err(why) => found.misses(WHAT, why),
+        Err(why) => found.misses(WHAT, why.into()),
     }
 }
 

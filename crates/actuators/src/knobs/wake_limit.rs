@@ -8,13 +8,12 @@
 //! **Limit.** A request during entry waits for entry and exit. The limit of a number is therefore the longest sum of entry and exit latency
 //! of the states that Linux may use.
 
-use std::io;
 use std::path::Path;
 
 use pilotlight_drive::Roots;
 use pilotlight_plant::{Cost, Kind, Knob, Scope, Values};
 
-use super::{Found, Resource, writable};
+use super::{Found, Resource, Why, writable};
 use crate::changes::{Change, IdleState, Kernel, idle_states, latency_tolerance};
 
 /// Estimated time of one Set Features command.
@@ -49,32 +48,28 @@ pub(super) fn find(roots: &Roots, kernel: &mut dyn Kernel, drives: &[String], fo
 }
 
 /// The limits of a drive, and the current one.
-fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec<Limit>, u64), String> {
+fn limits_of(roots: &Roots, kernel: &mut dyn Kernel, drive: &str) -> Result<(Vec<Limit>, u64), Why> {
     let states = kernel.drive(&roots.dev.join(drive)).and_then(|mut drive| idle_states(drive.as_mut()));
-    let states = states.map_err(|error| match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            format!("cannot read the drive's power states: {error}; run the server as root")
-        }
-        _ => format!("cannot read the drive's power states: {error}"),
-    })?;
+    let states = states.map_err(Why::States)?;
     if states.is_empty() {
-        return Err("the drive has no autonomous power state transitions (APST)".into());
+        return Err(Why::NoTransitions);
     }
     if states.iter().any(|state| state.exit_us == 0) {
-        return Err("the drive does not report exit latencies of its idle states".into());
+        return Err(Why::NoLatencies);
     }
     let file = latency_tolerance(roots, drive);
     if !file.exists() {
-        return Err(format!(
-            "there is no {}: the kernel has no autonomous power state transitions for this drive",
-            file.display()
-        ));
+        return Err(Why::NoTolerance(file));
     }
     writable(&file)?;
-    let text = kernel.read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let in_force = in_force(&states, text.trim())
-        .ok_or_else(|| format!("{} holds {:?}, not a time in microseconds", file.display(), text.trim()))?;
-    Ok((limits(&states), in_force))
+    let text = match kernel.read(&file) {
+        Ok(text) => text.trim().to_owned(),
+        Err(error) => return Err(Why::Unreadable(file, error)),
+    };
+    match in_force(&states, &text) {
+        Some(in_force) => Ok((limits(&states), in_force)),
+        None => Err(Why::Holds(file, text, "a time in microseconds")),
+    }
 }
 
 /// All limits, ascending.

@@ -64,7 +64,8 @@ fn only_configured_cores_have_the_knob() {
     let list = knobs.list();
     assert_eq!(list.iter().map(|knob| knob.scope).collect::<Vec<_>>(), [2, 3].map(|core| Scope::Core(CoreId(core))));
     assert_eq!((list[0].kind, &list[0].values, list[0].initial), (Kind::Online, &Values::List(vec![0, 1]), 1));
-    let why: Vec<&str> = missing.iter().filter(|one| one.what.contains("online")).map(|one| one.why.as_str()).collect();
+    let online = missing.iter().filter(|one| one.what.contains("online"));
+    let why: Vec<String> = online.map(|one| one.why.to_string()).collect();
     assert!(why[0].contains("the boot CPU has no switch") && why[1] == "it is offline", "{missing:?}");
 }
 

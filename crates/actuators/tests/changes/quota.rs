@@ -117,7 +117,7 @@ fn missing_requirements_are_reported() {
     let why = |machine: &Machine, reactors| {
         let (knobs, missing) = find(machine, reactors);
         assert!(knobs.list().is_empty());
-        missing.into_iter().find(|missing| missing.what.contains("CPU quota")).expect("it is missing").why
+        missing.into_iter().find(|missing| missing.what.contains("CPU quota")).expect("it is missing").why.to_string()
     };
     assert!(why(&machine(), 1).contains("only the main core"));
     let machine = machine();

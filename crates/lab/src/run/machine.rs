@@ -75,7 +75,7 @@ impl Runner<'_> {
         let (roots, mut all) = (self.settings.roots.clone(), Vec::new());
         for (key, wanted, machine) in mechanism.settings() {
             let why_not = match machine.changes(&roots, device_of(&self.place), "") {
-                Err(error) => Some(error.why),
+                Err(error) => Some(error.why.to_string()),
                 Ok(changes) => self.attempt(&changes, wanted)?,
             };
             all.push(AppliedSetting { key: key.to_owned(), wanted, why_not });

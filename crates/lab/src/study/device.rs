@@ -23,7 +23,7 @@ pub fn setting(roots: &Roots, path: Option<&Path>, name: &str) -> Option<i64> {
 /// # Errors
 /// If they are unknown.
 pub fn interrupts(roots: &Roots, path: Option<&Path>) -> Result<Vec<String>, String> {
-    let block = block_device(roots, path)?;
+    let block = block_device(roots, path).map_err(|error| error.to_string())?;
     let unknown = || format!("the interrupts of {block} are unknown: supported are NVMe and virtio drives");
     let folder = std::fs::canonicalize(roots.sys.join("block").join(&block).join("device")).map_err(|_| unknown())?;
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -201,7 +201,7 @@ fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, 
     let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
     let mut drives: Vec<(PathBuf, Result<String, String>)> = Vec::new();
     for path in namespaces.filter_map(|namespace| namespace.backend.path()) {
-        let Some(drive) = drive_of(roots, path) else { continue };
+        let Some(drive) = drive_of(roots, path).map(|drive| drive.map_err(|why| why.to_string())) else { continue };
         if !drives.iter().any(|(_, known)| *known == drive) {
             drives.push((path.to_owned(), drive));
         }
