@@ -18,4 +18,4 @@ pub mod sensor;
 pub mod ssd;
 pub mod trace;
 
-pub use engine::{RunError, Source, run, run_polls, run_replay, run_replay_traced, run_traced};
+pub use engine::{RunError, ScenarioError, Source, run, run_polls, run_replay, run_replay_traced, run_traced};

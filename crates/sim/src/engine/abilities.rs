@@ -5,7 +5,7 @@ use pilotlight_plant::{
     Unsupported, Values,
 };
 
-use super::RunError;
+use super::{RunError, ScenarioError};
 use crate::machine::{Governor, Machine, Speed};
 use crate::scenario::{Background, Scenario};
 use crate::ssd::SsdModel;
@@ -269,8 +269,6 @@ fn sources(scenario: &Scenario) -> Vec<Source> {
 pub(super) fn refusal(error: Unsupported, governor: Governor) -> RunError {
     match governor {
         Governor::Performance => error.into(),
-        Governor::Schedutil => {
-            RunError::Scenario(format!("{error}; under machine.governor = schedutil no policy can set a frequency"))
-        }
+        Governor::Schedutil => RunError::Scenario(ScenarioError::Governor(error)),
     }
 }

@@ -55,6 +55,7 @@ use std::io::Write;
 use pilotlight_plant::{Policy, Unsupported};
 
 pub use abilities::capabilities;
+pub use check::ScenarioError;
 pub use director::command_code;
 pub use meter::EPOCH_NS;
 #[cfg(feature = "testing")]
@@ -85,7 +86,7 @@ use shared::{Answer, IoThread, Shared};
 pub enum RunError {
     /// The scenario is inconsistent.
     #[error("the scenario cannot be run: {0}")]
-    Scenario(String),
+    Scenario(ScenarioError),
     /// The policy needs an unsupported capability.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -115,7 +116,7 @@ pub fn run(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<Outcome, RunE
 /// As [`run`]. Scheduled cores have no loop.
 pub fn run_polls(scenario: &Scenario, policy: Box<dyn Policy>) -> Result<(Outcome, Histogram), RunError> {
     if scenario.scheduled.is_some() {
-        return Err(RunError::Scenario("only cores that poll have a time between polls".to_owned()));
+        return Err(RunError::Scenario(ScenarioError::Rule("only cores that poll have a time between polls")));
     }
     let mut sim = Simulation::new(scenario, policy, None)?;
     sim.shared.polls = Some(Polls::new(scenario.topology.len(), scenario.warm_up_ns));
@@ -235,9 +236,9 @@ impl<'a> Simulation<'a> {
         out: Option<&'a mut dyn Write>,
         mut meter: Box<dyn Metering>,
     ) -> Result<Self, RunError> {
-        check::check(scenario)?;
+        check::check(scenario).map_err(RunError::Scenario)?;
         if policies.is_empty() {
-            return Err(RunError::Scenario("there is no policy".to_owned()));
+            return Err(RunError::Scenario(ScenarioError::Rule("there is no policy")));
         }
         let topology = &scenario.topology;
         let polls = scenario.scheduled.as_ref().map_or(topology.len(), |cores| usize::from(cores.first_core));

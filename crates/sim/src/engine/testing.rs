@@ -5,7 +5,7 @@ use std::io::Write;
 use pilotlight_plant::Policy;
 
 use super::plain::PlainMeter;
-use super::{Policies, RunError, Simulation, naive, window};
+use super::{Policies, RunError, ScenarioError, Simulation, naive, window};
 use crate::outcome::Outcome;
 use crate::scenario::Scenario;
 
@@ -15,7 +15,7 @@ use crate::scenario::Scenario;
 /// As [`run_in_turn`].
 pub fn run_naive_in_turn(scenario: &Scenario, policies: Policies, out: &mut dyn Write) -> Result<Outcome, RunError> {
     if scenario.scheduled.is_some() {
-        return Err(RunError::Scenario("only cores that poll can be run in the plain order".to_owned()));
+        return Err(RunError::Scenario(ScenarioError::Rule("only cores that poll can be run in the plain order")));
     }
     Simulation::with_meter(scenario, policies, Some(out), Box::new(PlainMeter::new(scenario)))?.run(naive::run)
 }

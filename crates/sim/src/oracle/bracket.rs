@@ -319,8 +319,7 @@ fn run_recorded(
     schedule: Schedule,
 ) -> Result<RecordedRun, OracleError> {
     let mut ledger = Ledger::new(scenario, bin_ns, options.each_request);
-    let outcome = crate::run_traced(scenario, Box::new(Replay::new(schedule)), &mut ledger)
-        .map_err(|error| OracleError::Run(error.to_string()))?;
+    let outcome = crate::run_traced(scenario, Box::new(Replay::new(schedule)), &mut ledger)?;
     Ok(RecordedRun { outcome, ledger })
 }
 

@@ -256,7 +256,7 @@ proptest! {
         for family in families(&case.limits) {
             let program = Program { limits: case.limits, family, total_uw, due_ns, works: &works };
             let least = every_path(&program, &works, None, 0) + total_uw * due_ns;
-            prop_assert_eq!(program.least_fj(), Ok(least));
+            prop_assert_eq!(program.least_fj().unwrap(), least);
         }
     }
 }
@@ -312,6 +312,6 @@ fn too_much_work_is_named() {
     };
     let span = |work| Span { length_ns: 100, least_ns: work, most_ns: work };
     let plan = WorkBounds { before: Span::default(), spans: vec![span(200), span(401)] };
-    assert_eq!(lower_bound(&[limits], &plan), Err(OracleError::TooMuch { slot: 1 }));
-    assert_eq!(lower_bound(&[limits], &WorkBounds::default()), Err(OracleError::NoSlots));
+    assert!(matches!(lower_bound(&[limits], &plan), Err(OracleError::TooMuch { slot: 1 })));
+    assert!(matches!(lower_bound(&[limits], &WorkBounds::default()), Err(OracleError::NoSlots)));
 }

@@ -72,8 +72,10 @@ pub use ledger::{Delays, Lateness};
 pub use limits::{Limits, States, UnitPower};
 pub use replay::{Change, Fill, Replay, Schedule};
 
+use crate::RunError;
+
 /// Reason for a missing bound.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum OracleError {
     /// Powers are not ordered by depth.
     #[error("the machine's `power`: polling must burn no less than shallow sleep, and that no less than deep sleep")]
@@ -85,8 +87,8 @@ pub enum OracleError {
     #[error("the machine's `power.uncore_uw`: the oracle does not know machines with it yet")]
     Uncore,
     /// A required run failed.
-    #[error("{0}")]
-    Run(String),
+    #[error(transparent)]
+    Run(#[from] RunError),
     /// Requests come from a trace, which is read once.
     #[error(
         "the oracle runs a scenario several times, and requests of a trace come only once: give its connections rates instead"
