@@ -51,7 +51,7 @@ impl Client {
             .timeout_global(Some(Duration::from_millis(endpoint.timeout_ms.unwrap_or(5_000))))
             .http_status_as_error(true);
         #[cfg(feature = "tls")]
-        let config = config.tls_config(tls(endpoint).map_err(|what| wrong(what, "check ca_file"))?);
+        let config = config.tls_config(tls(endpoint, &|what| wrong(what, "check ca_file"))?);
         let password = |path: &PathBuf| {
             let text = fs::read_to_string(path).map_err(|error| {
                 wrong(
@@ -90,15 +90,15 @@ fn explain(error: &ureq::Error) -> String {
 }
 
 #[cfg(feature = "tls")]
-fn tls(endpoint: &Endpoint) -> Result<ureq::tls::TlsConfig, String> {
+fn tls(endpoint: &Endpoint, wrong: &dyn Fn(String) -> Missing) -> Result<ureq::tls::TlsConfig, Missing> {
     use ureq::tls::{Certificate, RootCerts, TlsConfig};
     // ureq has a default provider only with ring
     let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config =
         TlsConfig::builder().unversioned_rustls_crypto_provider(provider).disable_verification(endpoint.insecure);
     let Some(path) = &endpoint.ca_file else { return Ok(config.build()) };
-    let pem = fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    let certificate = Certificate::from_pem(&pem).map_err(|error| format!("{}: {error}", path.display()))?;
+    let pem = fs::read(path).map_err(|error| wrong(format!("cannot read {}: {error}", path.display())))?;
+    let certificate = Certificate::from_pem(&pem).map_err(|error| wrong(format!("{}: {error}", path.display())))?;
     Ok(config.root_certs(RootCerts::new_with_certs(&[certificate])).build())
 }
 

@@ -155,9 +155,7 @@ impl Ipmi {
             Access::Tool(arguments) => parse(&output(arguments, TIMEOUT, &mut self.helpers_cpu_ns)?),
             Access::Sensors(arguments, chosen) => {
                 let text = output(arguments, SENSORS_TIMEOUT, &mut self.helpers_cpu_ns)?;
-                let uw = sdr::sum(chosen, &text);
-                let uw = uw.map_err(ReadError::Content)?;
-                validated(uw, true)
+                validated(sdr::sum(chosen, &text)?, true)
             }
         }
     }

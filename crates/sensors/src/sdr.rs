@@ -4,6 +4,7 @@
 //! IPMI 2.0, table 43-13.
 
 use crate::decimal;
+use crate::sensor::ReadError;
 
 /// Arguments of ipmitool.
 pub(crate) const ARGUMENTS: [&str; 3] = ["sdr", "elist", "full"];
@@ -60,17 +61,22 @@ pub(crate) fn choose(text: &str) -> Vec<Watts> {
 }
 
 /// The sum of the chosen sensors in a later output, in microwatts, or why there is none.
-pub(crate) fn sum(chosen: &[Watts], text: &str) -> Result<i64, String> {
+pub(crate) fn sum(chosen: &[Watts], text: &str) -> Result<i64, ReadError> {
     let now = sensors(text);
     let is_chosen = |sensor: &Watts| chosen.iter().any(|one| one.name == sensor.name && one.number == sensor.number);
     if let Some(new) = choose(text).into_iter().find(|sensor| !is_chosen(sensor)) {
-        return Err(format!("the BMC's sensor {} has a reading that it had not at first; start again", new.name)); // as a supply that is switched on
+        // as a supply that is switched on
+        return Err(wrong(&new, "a reading that it had not at first; start again"));
     }
     let uw = |sensor: &Watts| {
         let same = now.iter().find(|other| other.name == sensor.name && other.number == sensor.number);
-        same.map(|same| same.uw).ok_or_else(|| format!("the BMC's sensor {} has no reading", sensor.name))
+        same.map(|same| same.uw).ok_or_else(|| wrong(sensor, "no reading"))
     };
     chosen.iter().map(uw).sum()
+}
+
+fn wrong(sensor: &Watts, has: &str) -> ReadError {
+    ReadError::Content(format!("the BMC's sensor {} has {has}", sensor.name))
 }
 
 #[cfg(test)]
@@ -110,12 +116,13 @@ mod tests {
         for (text, names, watts) in cases {
             let chosen = choose(text);
             let found: Vec<&str> = chosen.iter().map(|sensor| sensor.name.as_str()).collect();
-            assert_eq!((found.as_slice(), sum(&chosen, text)), (names, Ok(watts * 1_000_000)), "{text}");
+            assert_eq!((found.as_slice(), sum(&chosen, text).unwrap()), (names, watts * 1_000_000), "{text}");
         }
         let without = intel.replace("168 Watts", "No Reading");
-        assert_eq!(sum(&choose(intel), &without), Err("the BMC's sensor PS1 Input Power has no reading".to_owned()));
+        let gone = sum(&choose(intel), &without).unwrap_err().to_string();
+        assert_eq!(gone, "the BMC's sensor PS1 Input Power has no reading");
         assert!(
-            sum(&choose(&without), intel).unwrap_err().contains("PS1 Input Power has a reading"),
+            sum(&choose(&without), intel).unwrap_err().to_string().contains("PS1 Input Power has a reading"),
             "no half of a sum"
         );
     }
@@ -123,6 +130,6 @@ mod tests {
     #[test]
     fn sensors_of_one_name_are_apart() {
         let text = "Power In | 52h | ok  | 10.1 | 132 Watts\nPower In | 53h | ok  | 10.2 | 160 Watts\n";
-        assert_eq!(sum(&choose(text), text), Ok(292_000_000));
+        assert_eq!(sum(&choose(text), text).unwrap(), 292_000_000);
     }
 }

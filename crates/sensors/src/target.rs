@@ -15,7 +15,7 @@ use std::time::Duration;
 use pilotlight_drive::Roots;
 use serde::Deserialize;
 
-pub use status::{Shares, Status};
+pub use status::{Shares, Status, StatusError};
 
 use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
 
@@ -185,7 +185,10 @@ impl Target {
         match response {
             Response { version, .. } if version != VERSION => Err(invalid(format!("version {version}, not {VERSION}"))),
             Response { error: Some(refusal), .. } => Err(invalid(format!("request refused: {}", refusal.message))),
-            Response { ok: Some(status), .. } => status.known().map(|status| (status, first)).map_err(invalid),
+            Response { ok: Some(status), .. } => match status.known() {
+                Ok(status) => Ok((status, first)),
+                Err(error) => Err(invalid(error.to_string())),
+            },
             _ => Err(invalid("neither a status nor an error".into())),
         }
     }

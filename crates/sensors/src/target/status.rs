@@ -67,20 +67,31 @@ pub struct Shares {
     pub scheduled: Option<f64>,
 }
 
+/// Not a supported status.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// Invalid JSON, or a field is missing.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Another format.
+    #[error("status format {0}; supported: {FORMAT}")]
+    Format(u64),
+}
+
 impl Status {
     /// Parses a line of JSON.
     ///
     /// # Errors
     /// It is not a supported status.
-    pub fn read(line: &str) -> Result<Self, String> {
-        serde_json::from_str::<Self>(line).map_err(|error| error.to_string())?.known()
+    pub fn read(line: &str) -> Result<Self, StatusError> {
+        serde_json::from_str::<Self>(line)?.known()
     }
 
     /// Checks the format.
-    pub(super) fn known(self) -> Result<Self, String> {
+    pub(super) fn known(self) -> Result<Self, StatusError> {
         match self.format {
             FORMAT => Ok(self),
-            other => Err(format!("status format {other}; supported: {FORMAT}")),
+            other => Err(StatusError::Format(other)),
         }
     }
 

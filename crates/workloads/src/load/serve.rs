@@ -167,7 +167,7 @@ pub(super) fn counters(file: &Path, began_wall_ns: u64, window: (u64, u64)) -> R
 
 /// The counters of these lines, the last of which was written at `changed_ns`; all times are on the wall clock.
 pub(super) fn of_lines(text: &str, changed_ns: u64, (from, to): (u64, u64)) -> Result<BTreeMap<String, f64>, Problem> {
-    let read = |line: &str| Status::read(line).map_err(|why| problem(STATUS, why));
+    let read = |line: &str| Status::read(line).map_err(|why| problem(STATUS, why.to_string()));
     // Text after the last line break is incomplete.
     let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
     let lines: Vec<Status> = complete.lines().map(read).collect::<Result<_, _>>()?;
