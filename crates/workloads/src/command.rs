@@ -115,8 +115,7 @@ impl Command {
             return Err(problem(format!("workload.knobs.{knob}"), "give at least one value"));
         }
         let located = |(at, metric): (usize, &Metric)| {
-            let locator = locator(metric).map_err(|why| problem(format!("workload.metric[{at}]"), why))?;
-            Ok(LocatedMetric { metric: metric.clone(), locator })
+            Ok(LocatedMetric { metric: metric.clone(), locator: locator(at, metric)? })
         };
         let metrics = options.metric.iter().enumerate().map(located).collect::<Result<_, _>>()?;
         check_names(&options)?;
@@ -163,27 +162,28 @@ fn check_names(options: &Options) -> Result<(), Problem> {
     for (at, point, texts) in all {
         for text in texts {
             let known = |name: &str| (PLACEHOLDERS.contains(&name) || point.contains_key(name)).then(String::new);
-            filled(&text, known).map_err(|name| Problem { at: at.into(), why: unknown(&name, &text, point).why })?;
+            filled(&text, known).map_err(|name| Problem { at: at.into(), why: unknown(name, &text, point).why })?;
         }
     }
     Ok(())
 }
 
-fn locator(metric: &Metric) -> Result<Locator, String> {
+fn locator(at: usize, metric: &Metric) -> Result<Locator, Problem> {
+    let wrong = |why: &str| Err(problem(format!("workload.metric[{at}]"), why));
     if metric.class.is_some() != metric.field.is_some() {
-        return Err("class and field require each other".into());
+        return wrong("class and field require each other");
     }
     if metric.field.is_some_and(Field::is_time) && nanoseconds(&metric.unit).is_none() {
-        return Err(format!("the unit of a latency is ns, us, ms or s, not {:?}", metric.unit));
+        return wrong(&format!("the unit of a latency is ns, us, ms or s, not {:?}", metric.unit));
     }
     match (&metric.regex, &metric.pointer) {
         (Some(regex), None) => match Regex::new(regex) {
             Ok(regex) if regex.captures_len() > 1 => Ok(Locator::Regex(regex)),
-            Ok(_) => Err("the regular expression needs a group around the number".into()),
-            Err(error) => Err(error.to_string()),
+            Ok(_) => wrong("the regular expression needs a group around the number"),
+            Err(error) => wrong(&error.to_string()),
         },
         (None, Some(pointer)) => Ok(Locator::Pointer(pointer.clone())),
-        _ => Err("give either regex or pointer".into()),
+        _ => wrong("give either regex or pointer"),
     }
 }
 
@@ -203,11 +203,11 @@ const PLACEHOLDERS: [&str; 8] = ["file", "size", "folder", "device", "scratch", 
 
 /// The text with its placeholders replaced.
 fn replaced(text: &str, point: &Point, context: &RunContext) -> Result<String, Problem> {
-    filled(text, |name| value(name, point, context)).map_err(|name| unknown(&name, text, point))
+    filled(text, |name| value(name, point, context)).map_err(|name| unknown(name, text, point))
 }
 
 /// The text with each placeholder replaced by its value, or the first name without a value; `{{` and `}}` are literal braces.
-fn filled(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+fn filled(text: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, &str> {
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(['{', '}']) {
         out += &rest[..at];
@@ -318,20 +318,33 @@ fn tail(bytes: &[u8]) -> String {
     if text.trim().is_empty() { "nothing".to_owned() } else { text.trim().to_owned() }
 }
 
-fn number(locator: &Locator, text: &str) -> Result<f64, String> {
+/// Output without the number of a metric.
+#[derive(Debug, thiserror::Error)]
+enum NoNumber {
+    #[error("no match of {0:?}")]
+    Match(String),
+    #[error("not JSON: {0}")]
+    Json(serde_json::Error),
+    #[error("nothing at {0}")]
+    Nothing(String),
+    #[error("{0:?} is not a number")]
+    Text(String),
+}
+
+fn number(locator: &Locator, text: &str) -> Result<f64, NoNumber> {
     let found = match locator {
         Locator::Regex(regex) => {
             let group = regex.captures(text).and_then(|groups| groups.get(1));
-            group.ok_or_else(|| format!("no match of {:?}", regex.as_str()))?.as_str().to_owned()
+            group.ok_or_else(|| NoNumber::Match(regex.as_str().to_owned()))?.as_str().to_owned()
         }
         Locator::Pointer(pointer) => {
-            let json: serde_json::Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
-            let found = json.pointer(pointer).ok_or_else(|| format!("nothing at {pointer}"))?;
+            let json: serde_json::Value = serde_json::from_str(text).map_err(NoNumber::Json)?;
+            let found = json.pointer(pointer).ok_or_else(|| NoNumber::Nothing(pointer.clone()))?;
             found.as_str().map_or_else(|| found.to_string(), str::to_owned)
         }
     };
     let value: Result<f64, _> = found.trim().replace(',', "").parse();
-    value.ok().filter(|value| value.is_finite()).ok_or_else(|| format!("{found:?} is not a number"))
+    value.ok().filter(|value| value.is_finite()).ok_or(NoNumber::Text(found))
 }
 
 fn keep(record: &mut Record, metric: &Metric, value: f64, runtime_ns: u64) {

@@ -5,6 +5,29 @@ use crate::record::{Class, Latency};
 /// Reported quantiles: name and parts per million.
 pub const QUANTILES: [(&str, u32); 4] = [("p50", 500_000), ("p99", 990_000), ("p99_9", 999_000), ("p99_99", 999_900)];
 
+/// Why a latency of several classes is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LatencyError {
+    /// No class has an operation.
+    #[error("no operation completed")]
+    NoOperation,
+    /// A class has no mean.
+    #[error("the tool does not report the latency of every class")]
+    NoMean,
+    /// A class has no weight.
+    #[error("the operations of a class are not counted, so its latency has no weight")]
+    NoWeight,
+    /// A class has quantiles only.
+    #[error("the tool reports quantiles of each class but no histograms, and quantiles cannot be merged")]
+    NoHistogram,
+    /// Merged histograms have no values.
+    #[error("the histogram is empty")]
+    Empty,
+    /// The only class has no such quantile.
+    #[error("the tool reports neither a histogram nor this quantile")]
+    NoQuantile,
+}
+
 /// Counts by value of all histograms, ascending.
 #[must_use]
 pub fn merge<'a>(histograms: impl Iterator<Item = &'a [(u64, u64)]>) -> Vec<(u64, u64)> {
@@ -39,46 +62,44 @@ pub fn quantile(histogram: &[(u64, u64)], ppm: u32) -> Option<u64> {
 ///
 /// # Errors
 /// The mean of a class is unknown.
-pub fn mean_ns(classes: &[&Class]) -> Result<f64, String> {
+pub fn mean_ns(classes: &[&Class]) -> Result<f64, LatencyError> {
     let (mut sum, mut count) = (0.0, 0.0);
     let with: Vec<&&Class> = classes.iter().filter(|class| class.may_have_occurred()).collect();
     for class in &with {
         let mean = class.latency.mean_ns.or_else(|| mean_of(&class.latency.histogram));
-        let mean = mean.ok_or("the tool does not report the latency of every class")?;
+        let mean = mean.ok_or(LatencyError::NoMean)?;
         let weight = match class.operations {
             Some(operations) => operations as f64,
             None if with.len() == 1 => 1.0,
-            None => return Err("the operations of a class are not counted, so its latency has no weight".into()),
+            None => return Err(LatencyError::NoWeight),
         };
         sum += mean * weight;
         count += weight;
     }
-    if count > 0.0 { Ok(sum / count) } else { Err("no operation completed".into()) }
+    if count > 0.0 { Ok(sum / count) } else { Err(LatencyError::NoOperation) }
 }
 
 /// A quantile over all operations of several classes, in nanoseconds.
 ///
 /// # Errors
 /// It is unknown: printed quantiles of several classes cannot be merged.
-pub fn quantile_ns(classes: &[&Class], ppm: u32) -> Result<f64, String> {
+pub fn quantile_ns(classes: &[&Class], ppm: u32) -> Result<f64, LatencyError> {
     let with: Vec<&&Class> = classes.iter().filter(|class| class.may_have_occurred()).collect();
     match with.as_slice() {
-        [] => Err("no operation completed".into()),
+        [] => Err(LatencyError::NoOperation),
         [class] => quantile_of_one(&class.latency, ppm),
-        several if several.iter().any(|class| class.latency.histogram.is_empty()) => {
-            Err("the tool reports quantiles of each class but no histograms, and quantiles cannot be merged".into())
-        }
+        several if several.iter().any(|class| class.latency.histogram.is_empty()) => Err(LatencyError::NoHistogram),
         several => {
             let merged = merge(several.iter().map(|class| class.latency.histogram.as_slice()));
-            quantile(&merged, ppm).map(|ns| ns as f64).ok_or_else(|| "the histogram is empty".into())
+            quantile(&merged, ppm).map(|ns| ns as f64).ok_or(LatencyError::Empty)
         }
     }
 }
 
-fn quantile_of_one(latency: &Latency, ppm: u32) -> Result<f64, String> {
+fn quantile_of_one(latency: &Latency, ppm: u32) -> Result<f64, LatencyError> {
     let printed = || latency.printed.iter().find(|(of, _)| *of == ppm).map(|(_, ns)| *ns);
     let found = quantile(&latency.histogram, ppm).or_else(printed);
-    found.map(|ns| ns as f64).ok_or_else(|| "the tool reports neither a histogram nor this quantile".into())
+    found.map(|ns| ns as f64).ok_or(LatencyError::NoQuantile)
 }
 
 fn mean_of(histogram: &[(u64, u64)]) -> Option<f64> {
@@ -118,7 +139,7 @@ mod tests {
         a.latency.printed = vec![(990_000, 77)];
         assert_eq!(quantile_ns(&[&a], 990_000), Ok(77.0));
         assert!(quantile_ns(&[&a], 500_000).is_err());
-        assert!(quantile_ns(&[&a, &a], 990_000).unwrap_err().contains("no histograms"));
+        assert_eq!(quantile_ns(&[&a, &a], 990_000), Err(LatencyError::NoHistogram));
         assert!(mean_ns(&[&a]).is_err());
         let idle = class(vec![]);
         assert_eq!(quantile_ns(&[&a, &idle], 990_000), Ok(77.0), "a class without operations is ignored");

@@ -51,13 +51,18 @@ pub const KNOB: &str = "mechanism";
 pub const WORDS: &str = "\"interrupt\", \"classic\", \"hybrid\" (the kernel chooses the sleep), \"hybrid 4us\" (sleep of 4 us), \
                          \"uring interrupt\", \"uring classic\", \"uring hybrid\"";
 
+/// Not one of [`WORDS`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown mechanism {0:?}; use one of {WORDS}")]
+pub struct UnknownMechanism(pub String);
+
 impl Mechanism {
     /// Parses a mechanism.
     ///
     /// # Errors
     /// It is none of [`WORDS`].
-    pub fn read(text: &str) -> Result<Self, String> {
-        let wrong = || format!("unknown mechanism {text:?}; use one of {WORDS}");
+    pub fn read(text: &str) -> Result<Self, UnknownMechanism> {
+        let wrong = || UnknownMechanism(text.to_owned());
         let words: Vec<&str> = text.split_whitespace().collect();
         let (api, words) = match words.as_slice() {
             ["uring", rest @ ..] => (Api::Uring, rest),
@@ -139,7 +144,7 @@ mod tests {
             assert_eq!(Mechanism::read(word).unwrap().to_string(), word);
         }
         for wrong in ["", "poll", "uring", "hybrid 4", "hybrid 0us", "uring hybrid 4us", "classic 4us"] {
-            assert!(Mechanism::read(wrong).unwrap_err().contains("\"hybrid 4us\""), "{wrong}");
+            assert!(Mechanism::read(wrong).unwrap_err().to_string().contains("\"hybrid 4us\""), "{wrong}");
         }
     }
 

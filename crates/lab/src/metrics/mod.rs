@@ -12,7 +12,7 @@ use crate::record::{Baseline, Run, Sensed};
 use crate::stored::metric;
 use crate::study::count;
 use pilotlight_sensors::energy::Overlap;
-use pilotlight_workloads::latency;
+use pilotlight_workloads::latency::{self, LatencyError};
 use pilotlight_workloads::record::{Class, Latency, OperationKind, Record};
 use power::PowerDomains;
 use scope::Scope;
@@ -42,6 +42,8 @@ pub enum NoValue {
     NotRead(String),
     #[error("{0}")]
     Recorded(String),
+    #[error(transparent)]
+    Latency(#[from] LatencyError),
     #[error("idle baseline: {0}")]
     Baseline(Box<Self>),
     #[error(transparent)]
@@ -193,7 +195,7 @@ impl Family<'_> {
         }
         let p99 = latency::quantile_ns(&self.classes, 990_000);
         for (which, latency) in [("mean", latency::mean_ns(&self.classes)), ("p99", p99)] {
-            let both = || Ok((scope.watts.clone()?, latency.clone().map_err(NoValue::Recorded)?));
+            let both = || Ok((scope.watts.clone()?, latency?));
             if let Some(rate) = self.per_s() {
                 let edp = both().and_then(|(w, ns)| efficiency::energy_delay_js(w, rate, ns));
                 let title = format!("energy-delay product of {title}, {which}, {words}");
@@ -220,7 +222,7 @@ fn latencies(name: &str, title: &str, classes: &[&Class]) -> Vec<Metric> {
     if !classes.iter().any(|class| has_latency(class)) {
         return Vec::new();
     }
-    let us = |ns: Result<f64, String>| ns.map(|ns| ns / 1e3).map_err(NoValue::Recorded);
+    let us = |ns: Result<f64, LatencyError>| Ok(ns? / 1e3);
     let mean =
         Metric::new(metric::latency(name, "mean"), format!("mean latency of {title}"), us(latency::mean_ns(classes)));
     let quantile = |(which, ppm): (&str, u32)| {

@@ -140,7 +140,7 @@ struct Judged {
 fn judge(completion: &Completion, counted: Counted) -> Judged {
     let requested = match Mechanism::read(&completion.requested) {
         Ok(requested) => requested,
-        Err(why) => return Judged { actual: None, whys: vec![why] },
+        Err(why) => return Judged { actual: None, whys: vec![why.to_string()] },
     };
     match actual(requested, completion, counted) {
         Ok(actual) if actual == requested => Judged { actual: Some(actual), whys: Vec::new() },

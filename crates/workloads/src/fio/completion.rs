@@ -12,7 +12,7 @@ const KEY: &str = "workload.mechanism";
 
 /// Parses a mechanism of an experiment.
 pub(super) fn read(value: &Value) -> Result<Mechanism, Problem> {
-    Mechanism::read(&value.to_string()).map_err(|why| problem(KEY, why))
+    Mechanism::read(&value.to_string()).map_err(|why| problem(KEY, why.to_string()))
 }
 
 /// The mechanism of a point, if the experiment sets mechanisms.

@@ -100,7 +100,7 @@ impl Read {
 }
 
 fn mechanism(value: &Value) -> Result<Mechanism, Problem> {
-    Mechanism::read(&value.to_string()).map_err(|why| problem("workload.mechanism", why))
+    Mechanism::read(&value.to_string()).map_err(|why| problem("workload.mechanism", why.to_string()))
 }
 
 /// Accepts options of fio that `read` always implements.
