@@ -20,7 +20,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, Filter, SubscriberExt as _};
 use tracing_subscriber::{Layer as _, registry};
 
-pub use format::Format;
+pub use format::{Format, UnknownFormat};
 use format::{Layout, Lines};
 use rate::Sites;
 use writer::Queue;

@@ -26,16 +26,21 @@ pub enum Format {
     Json,
 }
 
+/// Not a format of the log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a format of the log: write text or json")]
+pub struct UnknownFormat(pub String);
+
 impl Format {
     /// Its name in the configuration.
     ///
     /// # Errors
     /// If there is no such format.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, UnknownFormat> {
         match text {
             "text" => Ok(Self::Text),
             "json" => Ok(Self::Json),
-            other => Err(format!("`{other}` is not a format of the log: write text or json")),
+            other => Err(UnknownFormat(other.to_owned())),
         }
     }
 }
@@ -241,6 +246,6 @@ mod tests {
     #[test]
     fn formats_have_names() {
         assert_eq!((Format::parse("json"), Format::parse("text")), (Ok(Format::Json), Ok(Format::Text)));
-        assert!(Format::parse("JSON").unwrap_err().contains("text or json"));
+        assert!(Format::parse("JSON").unwrap_err().to_string().contains("text or json"));
     }
 }

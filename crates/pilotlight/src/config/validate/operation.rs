@@ -82,7 +82,9 @@ impl Checker<'_> {
             admin_socket: self.admin_socket(draft.admin.socket.as_ref(), draft.admin.read_group.as_ref()),
             state_file: self.state_file(draft.admin.state.as_ref()),
             energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
-            log_format: self.parsed(draft.log.format.as_ref(), log::Format::parse).unwrap_or_default(),
+            log_format: self
+                .parsed(draft.log.format.as_ref(), |text| log::Format::parse(text).map_err(|error| error.to_string()))
+                .unwrap_or_default(),
             seccomp: self.parsed(draft.security.seccomp.as_ref(), Seccomp::parse),
             user: self.account(&draft.security),
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
