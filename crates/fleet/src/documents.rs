@@ -197,7 +197,7 @@ impl Documents {
             None => Ok(()),
         };
         if let Err(why) = read {
-            self.unreadable.insert(path.clone(), why);
+            self.unreadable.insert(path.clone(), why.to_string());
         }
     }
 
@@ -230,18 +230,26 @@ fn set<V>(map: &mut BTreeMap<String, V>, key: String, value: Option<V>) {
     };
 }
 
+/// A value that is not of [`FORMAT`].
+#[derive(Debug, thiserror::Error)]
+enum ValueError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("it has format {0}: all servers and pilotlab must know it; update them")]
+    Format(u32),
+}
+
 /// A value of [`FORMAT`].
-fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, String> {
+fn read<T: DeserializeOwned>(value: Option<&[u8]>) -> Result<Option<T>, ValueError> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
     }
     let Some(value) = value else { return Ok(None) };
-    let Format { format } = serde_json::from_slice(value).map_err(|error| error.to_string())?;
-    if format != FORMAT {
-        return Err(format!("it has format {format}: all servers and pilotlab must know it; update them"));
+    match serde_json::from_slice(value)? {
+        Format { format: FORMAT } => Ok(serde_json::from_slice(value)?),
+        Format { format } => Err(ValueError::Format(format)),
     }
-    serde_json::from_slice(value).map(Some).map_err(|error| error.to_string())
 }
 
 /// A value for etcd.

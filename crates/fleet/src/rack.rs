@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pilotlight_policy::fleet::{Curve, Grant, Grants, JoinError, Known, Point, Server, divide};
+use pilotlight_policy::fleet::{Curve, CurveError, Grant, Grants, JoinError, Known, Point, Server, divide};
 
 use crate::documents::{Documents, FORMAT, GrantDocument, Member, Status};
 
@@ -132,12 +132,23 @@ fn running(documents: &Documents, decision: &mut Decision) -> BTreeMap<String, S
     running
 }
 
-fn server(status: &Status) -> Result<Server, String> {
+/// Why a member's status gives it no share above its floor.
+#[derive(Debug, thiserror::Error)]
+enum StatusError {
+    #[error("its floor is 0 or above its full power, or its full power is above 1 MW")]
+    Powers,
+    #[error("its power is not known: give it a sensor")]
+    NoPower,
+    #[error(transparent)]
+    Curve(#[from] CurveError),
+}
+
+fn server(status: &Status) -> Result<Server, StatusError> {
     if !(1..=MOST_UW).contains(&status.floor_uw) || status.full_uw < status.floor_uw || status.full_uw > MOST_UW {
-        return Err("its floor is 0 or above its full power, or its full power is above 1 MW".to_owned());
+        return Err(StatusError::Powers);
     }
     if status.measured_uw.is_none() {
-        return Err("its power is not known: give it a sensor".to_owned());
+        return Err(StatusError::NoPower);
     }
     let is_within = |&&(power_uw, _): &&(u64, u64)| power_uw > status.floor_uw && power_uw < status.full_uw;
     let rate = |power_uw| status.curve.iter().rev().find(|(uw, _)| *uw <= power_uw).map_or(0, |(_, rate)| *rate);
@@ -147,8 +158,7 @@ fn server(status: &Status) -> Result<Server, String> {
     if status.full_uw > status.floor_uw {
         points.push(point(status.full_uw, rate(status.full_uw)));
     }
-    let curve = Curve::new(&points).map_err(|error| error.to_string())?;
-    Ok(Server { priority: status.priority, curve })
+    Ok(Server { priority: status.priority, curve: Curve::new(&points)? })
 }
 
 /// Reserves floors that have changed.
