@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::ledger::LedgerError;
+use crate::load::SpecError;
 use pilotlight_nvme::Status;
 use pilotlight_nvme::pdu::FatalError;
 
@@ -68,6 +69,12 @@ pub enum HostError {
     /// The ledger's file cannot be written.
     #[error("{0}: the run was stopped, because further writes could not be verified")]
     Ledger(LedgerError),
+    /// The run's ledger cannot be created or read.
+    #[error("{0}")]
+    LedgerUnusable(LedgerError),
+    /// The run is invalid.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// Unsupported by the target or invalid; the text names a valid choice.
     #[error("{0}")]
     Unsupported(String),
@@ -80,6 +87,12 @@ impl From<Violation> for HostError {
 }
 
 impl HostError {
+    /// Whether the options are at fault, not the target or the network.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        matches!(self, Self::Unsupported(_) | Self::Spec(_) | Self::LedgerUnusable(_))
+    }
+
     pub(crate) fn io(what: impl Into<String>, cause: impl Into<io::Error>) -> Self {
         Self::Io { what: what.into(), cause: cause.into() }
     }

@@ -16,7 +16,7 @@
 
 mod journal;
 
-pub use journal::{Journal, LedgerError, LedgerFile};
+pub use journal::{Damage, Journal, LedgerError, LedgerFile};
 
 use crate::pattern::{Content, Stamp, fill, inspect};
 

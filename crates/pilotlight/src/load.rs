@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pattern::{Pattern, Training, Work};
 use pilotlight_host::load::{self, LoadSpec, OpenLoop, Progress, Report};
 use pilotlight_host::schedule::{Process, Schedule};
-use pilotlight_host::{HostError, units};
+use pilotlight_host::units;
 use pilotlight_trace::read::OpenError;
 use replay::{Replay, ReplayArgs, TraceStats};
 use serde::Serialize;
@@ -307,7 +307,7 @@ pub(crate) fn run(args: &LoadArgs) -> anyhow::Result<ExitCode> {
     let stats = stats.map(|stats| stats.lock().unwrap_or_else(PoisonError::into_inner).clone());
     match result {
         Ok(report) => print(&report, stats.as_ref(), args.json),
-        Err(e @ HostError::Unsupported(_)) => Ok(refuse(&e.into())),
+        Err(e) if e.is_usage() => Ok(refuse(&e.into())),
         Err(e) => Err(e).with_context(|| format!("load on {} at {}", options.subnqn, options.addr)),
     }
 }

@@ -73,8 +73,31 @@ pub enum LedgerError {
         /// The file.
         path: PathBuf,
         /// The reason.
-        why: String,
+        why: Damage,
     },
+}
+
+/// Why a file cannot be used as a ledger.
+#[derive(Debug, thiserror::Error)]
+pub enum Damage {
+    /// A device, FIFO or folder.
+    #[error("it is not a regular file")]
+    NotRegular,
+    /// Less than a header.
+    #[error("it is too short to be a ledger")]
+    Short,
+    /// Another header.
+    #[error("it is not a ledger")]
+    NotLedger,
+    /// An invalid range of blocks: their number and the first.
+    #[error("it states {0} blocks from {1}")]
+    Range(u64, u64),
+    /// Less than its blocks.
+    #[error("{0}, although it states {1} blocks")]
+    Truncated(io::Error, u64),
+    /// The entry of a block has another checksum.
+    #[error("the entry of block {0} is damaged")]
+    Entry(u64),
 }
 
 /// A ledger's file for writing.
@@ -234,22 +257,22 @@ impl Ledger {
     /// The file is missing, not regular, not a ledger, or damaged.
     pub fn read(path: &Path) -> Result<Self, LedgerError> {
         let io = |cause| LedgerError::Io { path: path.into(), cause };
-        let damaged = |why: String| LedgerError::Damaged { path: path.into(), why };
+        let damaged = |why: Damage| LedgerError::Damaged { path: path.into(), why };
         // a FIFO must not block
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let mut file = OpenOptions::new().read(true).custom_flags(nonblock).open(path).map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
-            return Err(damaged("it is not a regular file".into()));
+            return Err(damaged(Damage::NotRegular));
         }
         let mut header = [0; HEADER_LEN as usize];
-        file.read_exact(&mut header).map_err(|_| damaged("it is too short to be a ledger".into()))?;
+        file.read_exact(&mut header).map_err(|_| damaged(Damage::Short))?;
         if header[..8] != MAGIC || u32_at(&header, 36) != digest::append(0, &header[..36]) {
-            return Err(damaged("it is not a ledger".into()));
+            return Err(damaged(Damage::NotLedger));
         }
         let [run, first, blocks] = [8, 16, 24].map(|at| u64_at(&header, at));
         let block_size = u32_at(&header, 32) as usize;
         if blocks == 0 || blocks > MAX_BLOCKS || first.checked_add(blocks).is_none() {
-            return Err(damaged(format!("it states {blocks} blocks from {first}")));
+            return Err(damaged(Damage::Range(blocks, first)));
         }
         let entries = read_entries(&mut file, first, blocks).map_err(damaged)?;
         Ok(Self { first, run, block_size, entries })
@@ -290,18 +313,16 @@ impl Ledger {
     }
 }
 
-fn read_entries(file: &mut File, first: u64, blocks: u64) -> Result<Vec<Entry>, String> {
+fn read_entries(file: &mut File, first: u64, blocks: u64) -> Result<Vec<Entry>, Damage> {
     let mut entries = Vec::with_capacity(blocks as usize);
     let mut bytes = vec![0; READ_ENTRIES * ENTRY_LEN];
     while (entries.len() as u64) < blocks {
         let some = (blocks as usize - entries.len()).min(READ_ENTRIES);
         let bytes = &mut bytes[..some * ENTRY_LEN];
-        file.read_exact(bytes).map_err(|error| format!("{error}, although it states {blocks} blocks"))?;
+        file.read_exact(bytes).map_err(|error| Damage::Truncated(error, blocks))?;
         for chunk in bytes.as_chunks::<ENTRY_LEN>().0 {
             let number = entries.len() as u64;
-            let entry =
-                decode(chunk, number).ok_or_else(|| format!("the entry of block {} is damaged", first + number))?;
-            entries.push(entry);
+            entries.push(decode(chunk, number).ok_or(Damage::Entry(first + number))?);
         }
     }
     Ok(entries)

@@ -7,7 +7,7 @@
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::load::picker::Kind;
-use crate::load::spec::Layout;
+use crate::load::spec::{Layout, SpecError};
 
 /// Commands of a batch, and batches in a worker's channel.
 const BATCH: usize = 256;
@@ -141,7 +141,7 @@ pub(crate) fn distribute(
     layout: &Layout,
     space: &Space,
     senders: Vec<Batches>,
-) -> Result<(), String> {
+) -> Result<(), SpecError> {
     let worker = |to| WorkerBatch { to: Some(to), batch: Vec::with_capacity(BATCH) };
     let mut workers: Vec<WorkerBatch> = senders.into_iter().map(worker).collect();
     let count = workers.len();
@@ -155,12 +155,12 @@ pub(crate) fn distribute(
     Ok(())
 }
 
-fn fit(command: &TraceCommand, layout: &Layout, space: &Space) -> Result<Item, String> {
+fn fit(command: &TraceCommand, layout: &Layout, space: &Space) -> Result<Item, SpecError> {
     let block = u64::from(space.block_bytes);
     let end = command.offset.checked_add(u64::from(command.bytes)).filter(|&end| end <= space.bytes);
     let whole = command.offset.is_multiple_of(block) && command.bytes.is_multiple_of(space.block_bytes);
     if end.is_none() || !whole || command.bytes == 0 || command.bytes > space.max_bytes {
-        return Err(format!("a command of {} bytes at {} does not fit {space:?}", command.bytes, command.offset));
+        return Err(SpecError::Command(command.bytes, command.offset, *space));
     }
     let kind = if command.reads { Kind::Read } else { Kind::Write };
     let lba = layout.first_lba + command.offset / block;

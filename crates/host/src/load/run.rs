@@ -83,15 +83,15 @@ fn run_with(
     stop: &AtomicBool,
     on_progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, HostError> {
-    spec.check().map_err(|e| HostError::Unsupported(e.to_string()))?;
+    spec.check()?;
     let replay = trace.is_some();
     let recorded = recorded(spec)?;
     let mut controllers =
         (0..spec.hosts).map(|host| Controller::connect(options.for_host(host))).collect::<Result<Vec<_>, _>>()?;
     let ns = controllers[0].namespace(spec.nsid)?;
-    let layout = spec.layout(&ns, controllers[0].info()).map_err(|e| HostError::Unsupported(e.to_string()))?;
+    let layout = spec.layout(&ns, controllers[0].info())?;
     if let Some(ledger) = &recorded {
-        spec.fits(ledger, &ns).map_err(|e| HostError::Unsupported(e.to_string()))?;
+        spec.fits(ledger, &ns)?;
     }
     let queues_per_host = spec.jobs.div_ceil(spec.hosts);
     controllers.iter_mut().try_for_each(|controller| controller.set_queue_count(queues_per_host))?;
@@ -114,7 +114,7 @@ fn run_with(
 /// The ledger of an earlier run, with `verify_only`.
 fn recorded(spec: &LoadSpec) -> Result<Option<Ledger>, HostError> {
     let path = spec.ledger.as_ref().filter(|_| spec.verify_only);
-    path.map(|path| Ledger::read(path)).transpose().map_err(|e| HostError::Unsupported(e.to_string()))
+    path.map(|path| Ledger::read(path)).transpose().map_err(HostError::LedgerUnusable)
 }
 
 fn limits(spec: &LoadSpec, layout: &Layout, start_ns: u64, replay: bool) -> Limits {
@@ -187,7 +187,7 @@ impl Setup<'_> {
         let Some(path) = self.spec.ledger.as_ref().filter(|_| self.spec.verify) else { return Ok(None) };
         let (first, blocks) = self.layout.blocks();
         let file = LedgerFile::create(path, first, blocks, self.layout.block_size, self.run);
-        Ok(Some(Arc::new(file.map_err(|e| HostError::Unsupported(e.to_string()))?)))
+        Ok(Some(Arc::new(file.map_err(HostError::LedgerUnusable)?)))
     }
 
     fn thread_setup(&self, thread: u64, file: Option<&Arc<LedgerFile>>) -> ThreadSetup {
@@ -273,7 +273,7 @@ impl Setup<'_> {
                 Monitor { controllers, kato_ms, start_ns, counters: &counters, stop, halt: &halt, on_progress };
             let stats = monitor.collect_results(&ended, phases)?;
             match distributor.map(std::thread::ScopedJoinHandle::join) {
-                Some(Ok(Err(why))) => Err(HostError::Unsupported(why)),
+                Some(Ok(Err(error))) => Err(error.into()),
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
                 _ => Ok(stats),
             }

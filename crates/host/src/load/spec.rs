@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::info::{ControllerInfo, NamespaceInfo};
 use crate::ledger::{Ledger, MAX_BLOCKS};
+use crate::load::replay::Space;
 use crate::schedule::{Process, Schedule};
 
 /// An open loop.
@@ -112,6 +113,9 @@ pub enum SpecError {
     /// An invalid value and a valid one.
     #[error("{0}")]
     Invalid(String),
+    /// A command of a trace, by its length and offset in bytes, exceeds the limits.
+    #[error("a command of {0} bytes at {1} does not fit {2:?}")]
+    Command(u32, u64, Space),
 }
 
 /// Most blocks of one command: NLB has 16 bits and starts at 0.
