@@ -27,7 +27,7 @@ pub struct Profile {
 pub enum ProfileError {
     /// The syntax is invalid.
     #[error("the profile cannot be read: {0}")]
-    Syntax(String),
+    Syntax(toml::de::Error),
     /// Its figures are invalid.
     #[error("profile {0} needs at least one CPU row, and powers and bandwidths above 0")]
     Figures(String),
@@ -68,7 +68,7 @@ impl Profile {
     /// # Errors
     /// If its syntax or its figures are invalid.
     pub fn parse(text: &str) -> Result<Self, ProfileError> {
-        let file: File = toml::from_str(text).map_err(|error| ProfileError::Syntax(error.to_string()))?;
+        let file: File = toml::from_str(text).map_err(ProfileError::Syntax)?;
         let File { name, others, ssd, cpu } = file;
         let slopes = [(ssd.read_uw, ssd.read_bytes_per_s), (ssd.written_uw, ssd.written_bytes_per_s)];
         let is_measured = |row: &CpuRow| row.power_uw > 0 && row.cores > 0 && row.p99_interval.is_finite();
