@@ -72,6 +72,8 @@ pub const SAVE: u32 = 1 << 31;
 pub mod async_event {
     /// Namespace attribute notices.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
+    /// Asymmetric namespace access change notices.
+    pub const ANA_CHANGE: u32 = 1 << 11;
     /// Discovery log page change notices.
     pub const DISCOVERY_CHANGE: u32 = 1 << 31;
     /// SMART / health critical warnings.
@@ -87,5 +89,7 @@ pub const fn notice(information: u8, lid: u8) -> u32 {
 
 /// The notice that namespace attributes have changed.
 pub const NAMESPACE_CHANGED: u32 = notice(0x00, crate::log::lid::CHANGED_NAMESPACES);
+/// The notice that the state of an ANA group has changed.
+pub const ANA_CHANGED: u32 = notice(0x03, crate::log::lid::ANA);
 /// The notice that the discovery log page has changed.
 pub const DISCOVERY_CHANGED: u32 = notice(0xf0, crate::log::lid::DISCOVERY);

@@ -98,8 +98,18 @@ pub struct IdentifyController {
     pub reserved270: [u8; 50],
     /// Keep-alive support: granularity of the timeout in units of 100 ms.
     pub kas: U16,
-    /// Thermal management, sanitize, sets, ANA, and reserved.
-    pub reserved322: [u8; 190],
+    /// Thermal management, sanitize, sets.
+    pub reserved322: [u8; 20],
+    /// Longest change of an ANA state, in seconds.
+    pub anatt: u8,
+    /// ANA capabilities ([`crate::ana::ANACAP`]).
+    pub anacap: u8,
+    /// The highest ANA group.
+    pub anagrpmax: U32,
+    /// Number of ANA groups.
+    pub nanagrpid: U32,
+    /// Persistent event log, and reserved.
+    pub reserved352: [u8; 160],
     /// Submission queue entry sizes: required in bits 3:0, largest in 7:4, as powers of two.
     pub sqes: u8,
     /// Completion queue entry sizes.
@@ -214,8 +224,12 @@ pub struct IdentifyNamespace {
     pub npda: U16,
     /// Optimal write size, in blocks less one.
     pub nows: U16,
-    /// Copy limits and ANA group.
-    pub reserved74: [u8; 25],
+    /// Copy limits, and reserved.
+    pub reserved74: [u8; 18],
+    /// ANA group.
+    pub anagrpid: U32,
+    /// Reserved.
+    pub reserved96: [u8; 3],
     /// Attributes: bit 0 if it is write protected.
     pub nsattr: u8,
     /// Set and endurance group.
@@ -415,7 +429,10 @@ mod tests {
         assert_eq!(offset_of!(IdentifyNamespace, nvmcap), 48);
         assert_eq!(offset_of!(IdentifyNamespace, npwg), 64);
         assert_eq!(offset_of!(IdentifyNamespace, nows), 72);
+        assert_eq!(offset_of!(IdentifyNamespace, anagrpid), 92);
         assert_eq!(offset_of!(IdentifyNamespace, nguid), 104);
+        assert_eq!(offset_of!(IdentifyController, anatt), 342);
+        assert_eq!(offset_of!(IdentifyController, anagrpmax), 344);
         assert_eq!(offset_of!(IdentifyNamespace, lbaf), 128);
         assert_eq!(offset_of!(IdentifyNamespaceNvm, elbaf), 12);
         assert_eq!(offset_of!(IdentifyNamespaceIndependent, nvmsetid), 10);

@@ -16,6 +16,7 @@
 //! | [`power`] | power states: descriptors, the features that set them |
 //! | [`digest`] | CRC32C header and data digests |
 
+pub mod ana;
 pub mod command;
 pub mod digest;
 pub mod fabrics;

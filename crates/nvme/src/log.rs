@@ -17,6 +17,8 @@ pub mod lid {
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     /// Commands Supported and Effects.
     pub const COMMAND_EFFECTS: u8 = 0x05;
+    /// Asymmetric Namespace Access.
+    pub const ANA: u8 = 0x0c;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
 }
@@ -28,6 +30,8 @@ pub struct GetLogPage {
     pub lid: u8,
     /// Retain Asynchronous Event: reading does not clear the event.
     pub retain_event: bool,
+    /// Log specific parameter.
+    pub lsp: u8,
     /// Bytes to transfer.
     pub len: u64,
     /// Offset in bytes, or in entries if [`GetLogPage::index_offset`].
@@ -46,6 +50,7 @@ impl GetLogPage {
         Self {
             lid: sqe.cdw10() as u8,
             retain_event: sqe.cdw10() & 1 << 15 != 0,
+            lsp: (sqe.cdw10() >> 8) as u8 & 0x7f,
             len: (dwords + 1) * 4,
             offset: u64::from(sqe.cdw12()) | u64::from(sqe.cdw13()) << 32,
             index_offset: sqe.cdw14() & 1 << 23 != 0,
@@ -243,7 +248,7 @@ mod tests {
     #[test]
     fn get_log_page_counts_dwords_from_zero() {
         let sqe = crate::Sqe::new(crate::command::opcode::admin::GET_LOG_PAGE, 0)
-            .with_cdw(10, 0x03ff_8070)
+            .with_cdw(10, 0x03ff_8570)
             .with_cdw(11, 1)
             .with_cdw(12, 0x400)
             .with_cdw(13, 2)
@@ -251,6 +256,7 @@ mod tests {
         let expected = GetLogPage {
             lid: 0x70,
             retain_event: true,
+            lsp: 5,
             len: (0x1_03ff + 1) * 4,
             offset: 0x2_0000_0400,
             index_offset: true,

@@ -116,6 +116,12 @@ statuses! {
     COMPARE_FAILURE = 0x285, "Compare Failure";
     /// Access Denied.
     ACCESS_DENIED = 0x286, "Access Denied";
+    /// Asymmetric Access Persistent Loss.
+    ANA_PERSISTENT_LOSS = 0x301, "Asymmetric Access Persistent Loss";
+    /// Asymmetric Access Inaccessible.
+    ANA_INACCESSIBLE = 0x302, "Asymmetric Access Inaccessible";
+    /// Asymmetric Access Transition.
+    ANA_TRANSITION = 0x303, "Asymmetric Access Transition";
 }
 
 impl Status {

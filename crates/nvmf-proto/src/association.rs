@@ -40,7 +40,7 @@ pub struct Association {
     io_queues: Mutex<Vec<ConnAddr>>,
     /// The namespaces visible to the host.
     view: AtomicUsize,
-    /// Why requests may not be submitted: [`ENDED`], [`WAITS`]. One word, so that an unhindered command costs one branch.
+    /// Why requests may not be submitted: [`ENDED`], [`WAITS`], [`PATHS`]. One word, so that an unhindered command costs one branch.
     held: AtomicU8,
     /// Requests of its host's queues that were lost before it began.
     earlier: Vec<Arc<Unfinished>>,
@@ -57,6 +57,8 @@ const NO_POWER_STATES: u8 = u8::MAX;
 const ENDED: u8 = 1;
 /// Some of `earlier` may be unfinished.
 const WAITS: u8 = 2;
+/// Some group of namespaces cannot be accessed by its port.
+const PATHS: u8 = 4;
 
 impl Association {
     /// A new association, for [`AssociationRegister::begin`](crate::services::AssociationRegister::begin).
@@ -94,7 +96,23 @@ impl Association {
     #[inline]
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.load(Acquire) != 0
+        self.held.load(Acquire) & (ENDED | WAITS) != 0
+    }
+
+    /// Whether some group of namespaces may not be accessible by its port.
+    #[inline]
+    #[must_use]
+    pub fn has_closed_paths(&self) -> bool {
+        self.held.load(Relaxed) & PATHS != 0
+    }
+
+    /// Sets whether some group of namespaces may not be accessible by its port.
+    pub fn set_closed_paths(&self, closed: bool) {
+        if closed {
+            self.held.fetch_or(PATHS, AcqRel);
+        } else {
+            self.held.fetch_and(!PATHS, AcqRel);
+        }
     }
 
     /// Whether requests of the host to this storage are unfinished, of queues that were lost before the association began.

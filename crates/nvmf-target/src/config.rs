@@ -11,6 +11,7 @@ pub(crate) use pilotlight_nvmf_proto::subsystems::config::allows;
 pub use pilotlight_nvmf_proto::subsystems::config::{
     Advertised, ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, Security, SubsystemConfig,
 };
+pub use pilotlight_nvmf_proto::subsystems::paths::{DEFAULT_GROUP, MAX_GROUP, PathRule};
 use pilotlight_storage::background::control::BackgroundConfig;
 
 use crate::hosts::authentication::AuthenticationConfig;
@@ -41,6 +42,8 @@ pub struct ServerConfig {
     pub discovery_port: Option<u16>,
     /// Other discovery services (address or name, and port) that the discovery log refers to.
     pub referrals: Vec<(String, u16)>,
+    /// The ANA states of paths by its addresses.
+    pub paths: Vec<PathRule>,
     /// The subsystems.
     pub subsystems: Vec<SubsystemConfig>,
     /// CPUs to run on, one reactor pinned to each.
@@ -150,6 +153,7 @@ impl Default for ServerConfig {
             tls_advertise: None,
             discovery_port: None,
             referrals: Vec::new(),
+            paths: Vec::new(),
             subsystems: Vec::new(),
             cores: vec![0],
             main_core: 0,

@@ -116,7 +116,14 @@ impl ThreadState {
     /// A subsystem whose namespaces 1 and 2 are in `backend`, opened once for each.
     fn new(backend: Arc<dyn Backend>) -> Self {
         let spec = "null:4KiB".parse().expect("a backend"); // never opened
-        let first = NamespaceConfig { nsid: 1, backend: spec, block_size: BLOCK as u32, uuid: None, hosts: Vec::new() };
+        let first = NamespaceConfig {
+            nsid: 1,
+            backend: spec,
+            block_size: BLOCK as u32,
+            uuid: None,
+            hosts: Vec::new(),
+            ana_group: 1,
+        };
         let second = NamespaceConfig { nsid: 2, ..first.clone() };
         let subsystem = SubsystemConfig {
             nqn: NQN.into(),

@@ -86,7 +86,8 @@ impl Bench {
     pub fn with_config(backend: &Arc<dyn Backend>, config: ServerConfig, pool_bytes: usize) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
-        let namespace = NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new() };
+        let namespace =
+            NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new(), ana_group: 1 };
         let subsystem = SubsystemConfig {
             nqn: NQN.into(),
             serial: None,

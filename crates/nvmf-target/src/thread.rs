@@ -27,6 +27,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pilotlight_nvmf_proto::association::Association;
 use pilotlight_nvmf_proto::ids::ConnAddr;
@@ -184,6 +185,12 @@ impl TargetThread {
             Message::Queue(message) => self.on_queue_message(message, now_ns),
             Message::End { associations, applied } => {
                 self.end_connections(&associations, now_ns);
+                drop(applied);
+            }
+            Message::Count { associations, commands, applied } => {
+                let sockets = self.sockets.iter().flatten();
+                let busy = sockets.map(|socket| socket.conn.pair.commands_of(&associations)).sum();
+                commands.fetch_add(busy, Relaxed);
                 drop(applied);
             }
             Message::Namespace { subsystem, nsid, change, applied } => {

@@ -46,7 +46,8 @@ fn connect_behind(options: ConnectOptions) -> mpsc::Receiver<Controller> {
 /// Adds namespace 2, which shares the gate.
 fn add_second(target: &Target) {
     let backend = "mem:1MiB".parse().expect("valid");
-    let config = NamespaceConfig { nsid: 2, backend, block_size: BLOCK as u32, uuid: None, hosts: Vec::new() };
+    let config =
+        NamespaceConfig { nsid: 2, backend, block_size: BLOCK as u32, uuid: None, hosts: Vec::new(), ana_group: 1 };
     target.server.add_namespace(NQN, &config).expect("added");
 }
 
@@ -326,6 +327,7 @@ fn hosts_get_events_when_a_namespace_is_added_resized_or_removed() {
         block_size: 4096,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     };
     target.server.add_namespace(NQN, &config).expect("added");
     wait_for_event(&mut controller, &[5]);
@@ -392,6 +394,7 @@ fn a_namespace_without_a_channel_on_an_io_thread_is_refused() {
         block_size: 4096,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     };
     let subsystem = |namespaces| SubsystemConfig {
         nqn: NQN.into(),

@@ -170,6 +170,7 @@ fn removing_a_subsystem_ends_its_connections_and_it_can_be_added_again() {
         block_size: 4096,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     };
     for round in 0..3 {
         target.server.add_namespace(OTHER, &namespace()).expect("a namespace");

@@ -30,6 +30,7 @@ fn namespace(nsid: u32) -> NamespaceConfig {
         block_size: BLOCK,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     }
 }
 

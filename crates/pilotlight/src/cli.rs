@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Subsystem(crate::subsystem::SubsystemCommandArgs),
     /// Add, remove and list the addresses that a running server listens on
     Listener(crate::listener::ListenerArgs),
+    /// Close and open paths by an address of a running server (ANA)
+    Path(crate::path::PathArgs),
     /// Set and list which hosts may connect to a running server
     Host(crate::host::HostArgs),
     /// Write the changes of a running server to its configuration file

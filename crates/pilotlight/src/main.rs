@@ -17,6 +17,7 @@ mod load;
 mod metrics;
 mod namespace;
 mod page;
+mod path;
 mod policies;
 mod privileges;
 mod replace;
@@ -50,6 +51,7 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Set(args) => set::run(args).map(ExitCode::from),
         Command::Subsystem(args) => subsystem::run(args).map(ExitCode::from),
         Command::Listener(args) => listener::run(args).map(ExitCode::from),
+        Command::Path(args) => path::run(args).map(ExitCode::from),
         Command::Host(args) => host::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),
         Command::Disconnect(args) => connections::disconnect(args).map(ExitCode::from),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pilotlight_nvme::Status;
-use pilotlight_nvme::feature::{DISCOVERY_CHANGED, NAMESPACE_CHANGED, async_event};
+use pilotlight_nvme::feature::{ANA_CHANGED, DISCOVERY_CHANGED, NAMESPACE_CHANGED, async_event};
 
 /// Maximum outstanding Async Event Requests (AERL + 1).
 pub(super) const LIMIT: usize = 4;
@@ -22,6 +22,7 @@ pub(super) struct Events {
     changed: BTreeSet<u32>,
     namespaces: Notice,
     discovery: Notice,
+    paths: Notice,
 }
 
 /// State of a kind of event.
@@ -67,6 +68,10 @@ impl Events {
         self.discovery.occur();
     }
 
+    pub(super) fn paths_changed(&mut self) {
+        self.paths.occur();
+    }
+
     /// The changed namespaces; `None` if they exceed the list.
     pub(super) fn changed(&self) -> Option<impl Iterator<Item = u32> + '_> {
         (self.changed.len() <= CHANGED_LIMIT).then(|| self.changed.iter().copied())
@@ -78,6 +83,11 @@ impl Events {
         self.namespaces = Notice::Idle;
     }
 
+    /// The host has read the ANA log.
+    pub(super) fn paths_read(&mut self) {
+        self.paths = Notice::Idle;
+    }
+
     /// The host has read the discovery log.
     pub(super) fn discovery_read(&mut self) {
         self.discovery = Notice::Idle;
@@ -87,6 +97,7 @@ impl Events {
         let kinds = [
             (async_event::NAMESPACE_ATTRIBUTE, NAMESPACE_CHANGED, &mut self.namespaces),
             (async_event::DISCOVERY_CHANGE, DISCOVERY_CHANGED, &mut self.discovery),
+            (async_event::ANA_CHANGE, ANA_CHANGED, &mut self.paths),
         ];
         for (enabled, result, notice) in kinds {
             if self.mask & enabled != 0 && *notice == Notice::Pending {

@@ -15,7 +15,7 @@ use super::{ControllerParams, Outcome};
 const TIMESTAMP_LEN: u32 = 8;
 const HOST_ID_LEN: u32 = 16;
 /// Events of an I/O controller, and of a discovery controller.
-const IO_EVENTS: u32 = async_event::NAMESPACE_ATTRIBUTE | async_event::SMART;
+const IO_EVENTS: u32 = async_event::NAMESPACE_ATTRIBUTE | async_event::ANA_CHANGE | async_event::SMART;
 const DISCOVERY_EVENTS: u32 = async_event::DISCOVERY_CHANGE;
 /// A threshold that the composite temperature never reaches.
 const TEMPERATURE_NONE: u32 = 0xffff;

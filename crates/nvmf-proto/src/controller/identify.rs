@@ -1,5 +1,6 @@
 //! Identify (Base 5.17).
 
+use pilotlight_nvme::ana;
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::identify::{
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceNvm,
@@ -13,6 +14,7 @@ use zerocopy::IntoBytes;
 use super::{AdminEnv, Controller, ControllerKind, Outcome, VERSION, events, power};
 use crate::command::{DSM_BLOCKS, DSM_RANGES, MAX_ZEROES};
 use crate::subsystems::config::MAX_NSID;
+use crate::subsystems::paths::MAX_GROUP;
 use crate::subsystems::subsystem::NamespaceInfo;
 
 const NSID_ALL: u32 = u32::MAX;
@@ -36,6 +38,10 @@ const ACL: u8 = 3;
 const APSTA: u8 = 1;
 /// Granularity of the keep-alive timeout in units of 100 ms.
 const KAS: u16 = 1;
+/// The subsystem has more ports and controllers than these, and reports asymmetric namespace access.
+const CMIC: u8 = 1 | 1 << 1 | 1 << 3;
+/// Longest time in the state "change", in seconds: Linux resets a controller that stays longer.
+const ANATT_S: u8 = 30;
 /// Time limit of a shutdown that flushes slow media, in microseconds: Linux's default.
 const SHUTDOWN_LATENCY_US: u32 = 5_000_000;
 
@@ -110,8 +116,12 @@ impl Controller {
                 id.sn = ascii_field(subsystem.serial());
                 id.cntrltype = 1;
                 id.lpa |= LPA_COMMAND_EFFECTS;
-                id.cmic = 1 << 1; // the subsystem has more controllers than this one
-                id.oaes = U32::new(feature::async_event::NAMESPACE_ATTRIBUTE);
+                id.cmic = CMIC;
+                id.oaes = U32::new(feature::async_event::NAMESPACE_ATTRIBUTE | feature::async_event::ANA_CHANGE);
+                id.anatt = ANATT_S;
+                id.anacap = ana::ANACAP;
+                id.anagrpmax = U32::new(MAX_GROUP);
+                id.nanagrpid = U32::new(MAX_GROUP);
                 id.nn = U32::new(MAX_NSID);
                 id.mnan = U32::new(MAX_NSID);
                 id.oncs = U16::new(ONCS);
@@ -164,6 +174,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
         dlfeat: u8::from(geometry.deallocated_reads_zero) | 1 << 3,
         nvmcap: U128::new(u128::from(geometry.blocks) * u128::from(geometry.block_size)),
         nsattr: u8::from(geometry.is_read_only),
+        anagrpid: U32::new(info.ana_group),
         nguid: info.nguid,
         ..IdentifyNamespace::default()
     };
@@ -176,7 +187,8 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
 fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     let thin = info.allocated_bytes.get().is_some();
     let nsattr = u8::from(info.geometry.is_read_only);
-    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, nsattr, nstat: 1, ..Default::default() }
+    let anagrpid = U32::new(info.ana_group);
+    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, anagrpid, nsattr, nstat: 1, ..Default::default() }
 }
 
 /// Limits (NVM 4.1.5.2). Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit in bytes not to exceed the block

@@ -1,7 +1,8 @@
 //! Get Log Page (Base 5.16).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
+use pilotlight_nvme::ana;
 use pilotlight_nvme::command::opcode::{admin, io};
 use pilotlight_nvme::identify::ascii_field;
 use pilotlight_nvme::le::{U16, U32, U64, U128};
@@ -52,7 +53,7 @@ impl ErrorLog {
 impl Controller {
     pub(super) fn get_log_page(&mut self, sqe: &Sqe, out: &mut [u8], env: &AdminEnv) -> Outcome {
         let get = GetLogPage::decode(sqe);
-        let Some(page) = self.log_page(get.lid, env) else { return Outcome::error(Status::INVALID_LOG_PAGE) };
+        let Some(page) = self.log_page(&get, env) else { return Outcome::error(Status::INVALID_LOG_PAGE) };
         let effects_of_another_command_set = get.lid == lid::COMMAND_EFFECTS && get.csi != 0;
         if get.index_offset || effects_of_another_command_set {
             return Outcome::error(Status::INVALID_FIELD); // no log page can be indexed; NVM is the only command set
@@ -70,6 +71,7 @@ impl Controller {
             match get.lid {
                 lid::CHANGED_NAMESPACES => self.events.changed_read(),
                 lid::DISCOVERY => self.events.discovery_read(),
+                lid::ANA => self.events.paths_read(),
                 _ => {}
             }
         }
@@ -86,12 +88,13 @@ impl Controller {
         self.discovery_len
     }
 
-    fn log_page(&self, lid: u8, env: &AdminEnv) -> Option<Vec<u8>> {
+    fn log_page(&self, get: &GetLogPage, env: &AdminEnv) -> Option<Vec<u8>> {
+        let lid = get.lid;
         if self.is_discovery() {
             return match lid {
                 lid::SUPPORTED => Some(supported(&[lid::SUPPORTED, lid::ERROR, lid::DISCOVERY])),
                 lid::ERROR => Some(self.errors.page()),
-                lid::DISCOVERY => Some(env.discovery.page(&self.params.hostnqn, env.local)),
+                lid::DISCOVERY => Some(env.directory.log().page(&self.params.hostnqn, env.local)),
                 _ => None,
             };
         }
@@ -103,12 +106,14 @@ impl Controller {
                 lid::FIRMWARE_SLOT,
                 lid::CHANGED_NAMESPACES,
                 lid::COMMAND_EFFECTS,
+                lid::ANA,
             ])),
             lid::ERROR => Some(self.errors.page()),
             lid::SMART => Some(self.smart(env).as_bytes().to_vec()),
             lid::FIRMWARE_SLOT => Some(firmware_slot()),
             lid::CHANGED_NAMESPACES => Some(self.changed_namespaces()),
             lid::COMMAND_EFFECTS => Some(command_effects()),
+            lid::ANA => Some(self.paths(get.lsp & ana::RETURN_GROUPS_ONLY != 0, env)),
             _ => None,
         }
     }
@@ -127,6 +132,17 @@ impl Controller {
             error_entries: U128::new(u128::from(self.errors.count)),
             ..SmartLog::default()
         }
+    }
+
+    /// The groups of the namespaces that the host sees.
+    fn paths(&self, groups_only: bool, env: &AdminEnv) -> Vec<u8> {
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (nsid, info) in env.namespaces.iter() {
+            groups.entry(info.ana_group).or_default().push(*nsid);
+        }
+        let with_state = |(group, nsids)| (group, env.directory.ana_state(env.port, group), nsids);
+        let groups: Vec<_> = groups.into_iter().map(with_state).collect();
+        ana::page(self.path_changes, &groups, groups_only)
     }
 
     fn changed_namespaces(&self) -> Vec<u8> {

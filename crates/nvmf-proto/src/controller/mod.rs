@@ -30,8 +30,9 @@ use pilotlight_nvme::fabrics::{CAP_CRWMS, PropertyCmd, cap, cc, csts, property};
 use pilotlight_nvme::log::GetLogPage;
 use pilotlight_nvme::{Sqe, Status};
 
+use crate::ids::PortId;
 use crate::services::Totals;
-use crate::subsystems::discovery::DiscoveryLog;
+use crate::subsystems::directory::Directory;
 use crate::subsystems::listing::Listed;
 use crate::subsystems::subsystem::Subsystem;
 use events::Events;
@@ -81,6 +82,8 @@ pub(crate) struct ControllerParams {
     pub now_ns: u64,
     /// Whether it reports power states.
     pub power_states: bool,
+    /// Number of changes of the states of paths by its port ([`Directory::path_changes`]).
+    pub path_changes: u64,
 }
 
 /// Inputs of an admin command.
@@ -91,8 +94,10 @@ pub(crate) struct AdminEnv<'a> {
     pub counters: &'a Totals,
     /// Time since the server started.
     pub power_on: Duration,
-    /// The discovery log.
-    pub discovery: &'a DiscoveryLog,
+    /// Discovery log and states of paths.
+    pub directory: &'a Directory,
+    /// The port of the association.
+    pub port: PortId,
     /// The address that the host connected to.
     pub local: Option<IpAddr>,
 }
@@ -161,6 +166,8 @@ pub(crate) struct Controller {
     features: Features,
     events: Events,
     errors: ErrorLog,
+    /// Number of changes of the states of paths that it knows.
+    path_changes: u64,
     /// The greatest length in bytes of a discovery log that the host has read from.
     discovery_len: u64,
 }
@@ -173,9 +180,10 @@ impl Controller {
     #[must_use]
     pub(crate) fn new(params: ControllerParams) -> Self {
         let features = Features::new(&params);
-        let now_ns = params.now_ns;
+        let (now_ns, path_changes) = (params.now_ns, params.path_changes);
         Self {
             params,
+            path_changes,
             cc: 0,
             csts: 0,
             resetting: false,
@@ -399,6 +407,15 @@ impl Controller {
     /// Records that namespace `nsid` was added, resized or removed.
     pub(crate) fn namespace_changed(&mut self, nsid: u32) {
         self.events.namespace_changed(nsid);
+    }
+
+    /// Records this number of changes of the states of paths by its port; returns whether there are new ones.
+    pub(crate) fn note_path_changes(&mut self, changes: u64) -> bool {
+        let is_new = !self.is_discovery() && std::mem::replace(&mut self.path_changes, changes) != changes;
+        if is_new {
+            self.events.paths_changed();
+        }
+        is_new
     }
 
     /// Records a change of the discovery log.

@@ -29,6 +29,7 @@ fn controller_with(kind: ControllerKind, kato_ms: u32) -> Controller {
         max_queue_depth: 1024,
         now_ns: 0,
         power_states: false,
+        path_changes: 0,
     })
 }
 
@@ -66,6 +67,7 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
         allocated_bytes: AllocatedBytes::new(Some(8192)),
         failures: Default::default(),
         upkeep: Arc::default(),
+        ana_group: 1,
     };
     let read_only = NamespaceInfo { geometry: Geometry { is_read_only: true, ..geometry }, ..info.clone() };
     vec![(1, info), (3, read_only)]
@@ -76,7 +78,7 @@ fn run(controller: &mut Controller, sqe: &Sqe, out: &mut [u8]) -> Outcome {
 }
 
 fn run_at(controller: &mut Controller, sqe: &Sqe, data: &[u8], out: &mut [u8], now_ns: u64) -> Outcome {
-    run_with(controller, sqe, (data, out), now_ns, &DiscoveryLog::default())
+    run_with(controller, sqe, (data, out), now_ns, &Directory::default())
 }
 
 /// Runs a command with the data of both directions.
@@ -85,14 +87,15 @@ fn run_with(
     sqe: &Sqe,
     (data, out): (&[u8], &mut [u8]),
     now_ns: u64,
-    discovery: &DiscoveryLog,
+    directory: &Directory,
 ) -> Outcome {
     let listed = namespaces();
     let env = AdminEnv {
         namespaces: Listed::whole(&listed),
         counters: &Totals { reads: 7, read_bytes: 512_001, ..Totals::default() },
         power_on: Duration::from_secs(7200),
-        discovery,
+        directory,
+        port: PortId::default(),
         local: None,
     };
     controller.execute(sqe, data, out, now_ns, &env)
@@ -193,12 +196,14 @@ fn identify_controller_by_offsets() {
     assert_eq!(id[78..80], [9, 0], "CNTLID");
     assert_eq!(id[80..84], [0, 0, 2, 0], "VER 2.0");
     assert_eq!(id[88..92], 5_000_000u32.to_le_bytes(), "RTD3E: a shutdown takes up to 5 s");
-    assert_eq!(id[92..96], [0, 1, 0, 0], "OAES: namespace attribute notices");
+    assert_eq!(id[76], 0b1011, "CMIC: ports, controllers, ANA");
+    assert_eq!(id[92..96], [0, 9, 0, 0], "OAES: namespace attribute and ANA change notices");
     assert_eq!(id[96..100], [0x41, 0, 0, 0], "CTRATT: 128-bit host identifier, TBKAS");
     assert_eq!(id[111], 1, "I/O controller");
     assert_eq!(id[258..260], [3, 3], "ACL, AERL");
     assert_eq!(id[260..264], [3, 6, 63, 0], "FRMW, LPA, ELPE, NPSS");
     assert_eq!(id[320..322], [1, 0], "KAS");
+    assert_eq!(id[342..352], [30, 0x5f, 32, 0, 0, 0, 32, 0, 0, 0], "ANATT, ANACAP, ANAGRPMAX, NANAGRPID");
     assert_eq!(id[512..516], [0x66, 0x44, 0, 4], "SQES, CQES, MAXCMD 1024");
     assert_eq!(id[516..520], [0, 4, 0, 0], "NN");
     assert_eq!(id[520..522], [0xdd, 0], "ONCS: Compare, DSM, Write Zeroes, Save/Select, Timestamp, Verify");
@@ -283,7 +288,7 @@ fn log_pages_with_offsets() {
     assert_eq!((firmware[0], &firmware[8..16]), (1, format!("{:8}", env!("CARGO_PKG_VERSION")).as_bytes()));
     let (_, pages) = log_page(&mut controller, 0, 0, 1024);
     let listed: Vec<usize> = (0..256).filter(|lid| pages[lid * 4] & 1 == 1).collect();
-    assert_eq!(listed, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(listed, [0, 1, 2, 3, 4, 5, 12]);
     let refused = [
         Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 2).with_cdw(14, 1 << 23), // an index instead of an offset
         Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 5).with_cdw(14, 2 << 24), // zoned namespaces

@@ -50,7 +50,9 @@ impl AdminQueue {
     pub(super) fn new<S: Services>(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx<S>) -> Self {
         let limits = cx.services.limits();
         let subsystem = cx.namespaces.directory().subsystem(association.host.subsystem);
+        let path_changes = cx.namespaces.directory().path_changes(association.origin.port);
         let controller = Controller::new(ControllerParams {
+            path_changes,
             power_states: subsystem.is_some() && cx.services.has_power_states(),
             cntlid: association.cntlid,
             kind: subsystem.map_or(ControllerKind::Discovery, |one| ControllerKind::Io(Arc::clone(one))),
@@ -288,7 +290,8 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             namespaces,
             counters: &cx.services.totals(),
             power_on: cx.services.power_on(),
-            discovery: cx.namespaces.directory().log(),
+            directory: cx.namespaces.directory(),
+            port: admin.association.origin.port,
             local: self.local,
         };
         let outcome = admin.controller.execute(sqe, data, out, cx.now_ns, &env);
@@ -418,9 +421,13 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         }
     }
 
-    /// Reports a change of the discovery log if it is visible to the host.
+    /// Reports a change of the discovery log, or of the states of paths, if it is visible to the host.
     pub fn on_directory_changed(&mut self, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
+        let changes = cx.namespaces.directory().path_changes(admin.association.origin.port);
+        if admin.controller.note_path_changes(changes) && matches!(self.phase, Phase::Ready) {
+            return self.deliver_events(cx);
+        }
         let HostKey { subsystem, hostnqn, .. } = &admin.association.host;
         let is_visible = || cx.namespaces.directory().log().has_changed_for(hostnqn);
         if *subsystem == DISCOVERY && matches!(self.phase, Phase::Ready) && is_visible() {

@@ -249,6 +249,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             return self.refuse_connect(cid, ConnectRefusal::NO_CNTLID_LEFT, (&admission.host().hostnqn, None), cx);
         };
         let cntlid = association.cntlid;
+        if cx.namespaces.directory().has_closed_paths(self.login.port) {
+            association.set_closed_paths(true);
+        }
         self.role = Role::Admin(Box::new(AdminQueue::new(association, &cmd, cx)));
         self.connected(cid, &cmd, cntlid, admission, cx);
         if !self.check_authentication(cx) {

@@ -16,15 +16,27 @@ use super::slots::{NoSlot, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::arrival::Arrival;
+use crate::association::Association;
 use crate::command::{DataLocation, Direction, Plan, Work, check_sgl, decode_io, operation_of};
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::sample::Sample;
 use crate::services::{Account, Accounting, Charged, NamespaceTable, Services};
+use crate::subsystems::paths;
 
 /// Unsent bytes above which no read is started. More bytes per call are faster (128 KiB reads, depth 16, one connection: 22 k
 /// with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) but delay other work of the core.
 pub(super) const TX_BUDGET: usize = 768 * 1024;
+
+/// Whether a command's namespace can be accessed by the port of its association; for all namespaces, each of them.
+#[cold]
+fn path_open(sqe: &Sqe, association: &Association, namespaces: &impl NamespaceTable) -> Result<(), Status> {
+    let listed = namespaces.listed(association.view());
+    let refusal = |group| paths::refusal(namespaces.directory().ana_state(association.origin.port, group));
+    let is_meant = |nsid: u32| sqe.nsid.get() == nsid || sqe.nsid.get() == u32::MAX;
+    let mut meant = listed.iter().filter(|(nsid, _)| is_meant(*nsid));
+    meant.find_map(|(_, info)| refusal(info.ana_group)).map_or(Ok(()), Err)
+}
 
 /// Result of a step of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +59,10 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             return self.fabrics_on_io_queue(sqe, capsule, cx);
         }
         let view = association.view();
-        let plan = decode_io(sqe, view, cx.namespaces);
+        let mut plan = decode_io(sqe, view, cx.namespaces);
+        if association.has_closed_paths() {
+            plan = plan.and_then(|plan| path_open(sqe, association, cx.namespaces).map(|()| plan));
+        }
         if let Err(status) = plan
             && let Some(namespace) = cx.namespaces.index_of(view, sqe.nsid.get())
         {

@@ -1,7 +1,10 @@
 //! Usage counters of a queue: commands by host, namespace and operation.
 
+use std::sync::Arc;
+
 use super::slots::Slot;
 use super::{Cx, QueuePair, Role, Transport};
+use crate::association::Association;
 use crate::ids::HostKey;
 use crate::operation::Operation;
 use crate::sample::Sample;
@@ -47,6 +50,18 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let (Role::Io(association), Some(queue)) = (&self.role, &mut self.queue) else { return };
         if association.host.subsystem == subsystem {
             cx.accounting.prepare(&mut queue.usage.account, nsid);
+        }
+    }
+}
+
+impl<T: Transport, S: Services> QueuePair<T, S> {
+    /// Commands in progress, if this is an I/O queue of one of these associations.
+    pub fn commands_of(&self, associations: &[Arc<Association>]) -> usize {
+        match (&self.role, &self.queue) {
+            (Role::Io(own), Some(queue)) if associations.iter().any(|one| Arc::ptr_eq(one, own)) => {
+                queue.slots.in_use()
+            }
+            _ => 0,
         }
     }
 }

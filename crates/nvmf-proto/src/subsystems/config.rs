@@ -59,6 +59,8 @@ pub struct NamespaceConfig {
     pub uuid: Option<[u8; 16]>,
     /// NQNs of the hosts it is attached to; empty: all allowed hosts.
     pub hosts: Vec<String>,
+    /// Its ANA group, 1 to [`MAX_GROUP`](super::paths::MAX_GROUP).
+    pub ana_group: u32,
 }
 
 /// The highest controller identifier: those above are reserved (Base 6.3).

@@ -11,9 +11,12 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use pilotlight_nvme::ana::AnaState;
+
 use crate::ids::{DISCOVERY, PortId};
 use crate::subsystems::config::{Advertised, ControllerIds, Security, SubsystemConfig, allows};
 use crate::subsystems::discovery::{DiscoveryLog, Endpoint};
+use crate::subsystems::paths::{self, MAX_GROUP, PathRule};
 use crate::subsystems::subsystem::Subsystem;
 
 /// Maximum number of subsystems, with the [`KEPT`] removed ones: the tables of I/O threads grow with them.
@@ -28,6 +31,8 @@ pub struct Directory {
     /// Number of removals.
     removals: u64,
     reach: Reach,
+    /// Number of changes of the states of paths by each address, where there were any.
+    path_changes: Vec<(SocketAddr, u64)>,
     log: DiscoveryLog,
 }
 
@@ -62,6 +67,8 @@ pub struct Reach {
     pub discovery_endpoints: Vec<Endpoint>,
     /// Addresses of the machine by which hosts can reach wildcards.
     pub machine: Vec<IpAddr>,
+    /// The states of paths by these addresses.
+    pub paths: Vec<PathRule>,
     /// Addresses in the discovery log in their place.
     pub advertised: Advertised,
     /// Other discovery services: address or name, and port.
@@ -79,7 +86,7 @@ impl Directory {
             removal: None,
         };
         let places = identities.iter().zip(config).map(place).collect();
-        let mut directory = Self { places, removals: 0, reach, log: DiscoveryLog::default() };
+        let mut directory = Self { places, removals: 0, reach, path_changes: Vec::new(), log: DiscoveryLog::default() };
         directory.update_log();
         directory
     }
@@ -117,11 +124,35 @@ impl Directory {
     /// Whether the server listens on this port, and offers the subsystem on it. The discovery service is offered on every port.
     #[must_use]
     pub fn is_offered(&self, at: usize, port: PortId) -> bool {
-        let endpoints = self.reach.endpoints.iter().chain(&self.reach.discovery_endpoints);
-        let endpoint = endpoints.into_iter().find(|endpoint| endpoint.id == port);
+        let endpoint = self.endpoint(port);
         let is_offered =
             |on: &Endpoint| at == DISCOVERY || self.place(at).is_some_and(|one| one.is_offered_on(on.address));
         endpoint.is_some_and(is_offered)
+    }
+
+    fn endpoint(&self, port: PortId) -> Option<&Endpoint> {
+        let endpoints = self.reach.endpoints.iter().chain(&self.reach.discovery_endpoints);
+        endpoints.into_iter().find(|endpoint| endpoint.id == port)
+    }
+
+    /// The ANA state of a group by this port.
+    #[must_use]
+    pub fn ana_state(&self, port: PortId, group: u32) -> AnaState {
+        let by = |endpoint: &Endpoint| paths::state(&self.reach.paths, endpoint.address, group);
+        self.endpoint(port).map_or(AnaState::Optimized, by)
+    }
+
+    /// Whether some group cannot be accessed by this port.
+    #[must_use]
+    pub fn has_closed_paths(&self, port: PortId) -> bool {
+        (1..=MAX_GROUP).any(|group| paths::refusal(self.ana_state(port, group)).is_some())
+    }
+
+    /// Number of changes of states by this port.
+    #[must_use]
+    pub fn path_changes(&self, port: PortId) -> u64 {
+        let by = |endpoint: &Endpoint| self.path_changes.iter().find(|(address, _)| *address == endpoint.address);
+        self.endpoint(port).and_then(by).map_or(0, |(_, changes)| *changes)
     }
 
     /// The addresses on which the subsystem is offered, if it exists; empty: all.
@@ -210,6 +241,22 @@ impl Directory {
     pub fn with_endpoints(mut self, endpoints: Vec<Endpoint>, discovery_endpoints: Vec<Endpoint>) -> Self {
         (self.reach.endpoints, self.reach.discovery_endpoints) = (endpoints, discovery_endpoints);
         self.update_log();
+        self
+    }
+
+    /// With other states of paths.
+    pub fn with_paths(mut self, rules: Vec<PathRule>) -> Self {
+        let before = std::mem::replace(&mut self.reach.paths, rules);
+        let all = before.iter().chain(&self.reach.paths).map(|rule| rule.address).collect::<HashSet<_>>();
+        for address in all {
+            if paths::states(&before, address) == paths::states(&self.reach.paths, address) {
+                continue;
+            }
+            match self.path_changes.iter_mut().find(|(known, _)| *known == address) {
+                Some((_, changes)) => *changes += 1,
+                None => self.path_changes.push((address, 1)),
+            }
+        }
         self
     }
 

@@ -6,5 +6,6 @@ pub mod directory;
 pub mod discovery;
 pub mod failures;
 pub mod listing;
+pub mod paths;
 pub mod subsystem;
 pub mod views;

@@ -78,6 +78,8 @@ pub struct NamespaceInfo {
     pub failures: Failures,
     /// Its background work.
     pub upkeep: Arc<Upkeep>,
+    /// Its ANA group.
+    pub ana_group: u32,
 }
 
 impl NamespaceInfo {
@@ -92,6 +94,7 @@ impl NamespaceInfo {
             allocated_bytes: AllocatedBytes::new(None),
             failures: Failures::default(),
             upkeep: Arc::default(),
+            ana_group: config.ana_group,
         }
     }
 }
@@ -113,7 +116,7 @@ mod tests {
 
     fn info(nqn: &str, nsid: u32, uuid: Option<[u8; 16]>) -> NamespaceInfo {
         let backend = "mem:1MiB".parse().expect("a valid backend");
-        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid, hosts: Vec::new() };
+        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid, hosts: Vec::new(), ana_group: 1 };
         let geometry = Geometry {
             block_size: 512,
             blocks: 2048,

@@ -119,6 +119,7 @@ fn shared(
         machine: machine_addresses::read_for(&endpoints),
         endpoints,
         discovery_endpoints,
+        paths: config.paths.clone(),
         advertised: config.advertised(),
         referrals: config.referrals.clone(),
     };

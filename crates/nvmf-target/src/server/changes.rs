@@ -45,7 +45,7 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// Changes the namespaces of a server.
 pub struct Changes {
     pub(super) shared: Arc<Shared>,
-    threads: Arc<[Sender<Message>]>,
+    pub(super) threads: Arc<[Sender<Message>]>,
     opener: Box<Opener>,
     /// Held during a change; contains the storage of removed namespaces until it is closed.
     one_at_a_time: Mutex<Vec<Arc<Closed>>>,
@@ -269,7 +269,7 @@ impl Changes {
     }
 
     /// Changes the directory on every I/O thread, and notifies hosts with discovery log events enabled.
-    fn change_directory(&self, change: impl FnOnce(Directory) -> Directory) {
+    pub(super) fn change_directory(&self, change: impl FnOnce(Directory) -> Directory) {
         let changed = Arc::new(change((*self.directory()).clone()));
         self.shared.hosts.associations.reserve(changed.reserved_ids());
         self.change_state(|state| state.directory = changed);

@@ -10,14 +10,18 @@
 //! and is left to the caller ([`Draining::wait`]), who may have to release locks first.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use pilotlight_nvmf_proto::association::Association;
 use pilotlight_nvmf_proto::ids::HostKey;
 use pilotlight_nvmf_proto::subsystems::directory::Directory;
-use pilotlight_reactor::clock;
+use pilotlight_nvmf_proto::subsystems::paths::PathRule;
+use pilotlight_reactor::{Sender, clock};
 
 use super::{Changes, Server, Shared};
+use crate::thread::acks::Acks;
 use crate::thread::message::Message;
 
 /// Polling interval of the register.
@@ -133,7 +137,52 @@ impl Changes {
     }
 }
 
+impl Changes {
+    /// As [`Server::set_paths`].
+    pub fn set_paths(&self, rules: &[PathRule]) -> Draining {
+        let _one_at_a_time = self.begin();
+        let next = Arc::new((*self.directory()).clone().with_paths(rules.to_vec()));
+        let mark = |opens: bool| {
+            for association in self.shared.hosts.associations.associations(|_| true) {
+                let closed = next.has_closed_paths(association.origin.port);
+                if !(opens && closed) {
+                    association.set_closed_paths(closed);
+                }
+            }
+        };
+        mark(true); // first: a host that is told of an open path can use it on every I/O thread
+        self.change_directory(|directory| directory.with_paths(rules.to_vec()));
+        mark(false);
+        let closed = |one: &Association| one.has_closed_paths() && one.host.subsystem != super::DISCOVERY;
+        let associations: Arc<[_]> = self.shared.hosts.associations.associations(closed).into();
+        let described = self.shared.status_of(&associations);
+        let (shared, threads) = (Arc::clone(&self.shared), Arc::clone(&self.threads));
+        Draining::new(described, move || count_busy(&shared, &threads, &associations))
+    }
+}
+
+/// Commands in progress on I/O queues of these associations, also of ended ones with requests in the backends.
+fn count_busy(shared: &Shared, threads: &[Sender<Message>], associations: &Arc<[Arc<Association>]>) -> usize {
+    if associations.is_empty() {
+        return 0;
+    }
+    let (commands, acks) = (Arc::<AtomicUsize>::default(), Acks::new());
+    for thread in threads {
+        let (associations, commands) = (Arc::clone(associations), Arc::clone(&commands));
+        super::send(thread, Message::Count { associations, commands, applied: acks.expect() });
+    }
+    acks.wait(|missing| tracing::warn!(missing, "commands in progress are not counted: I/O threads do not respond"));
+    let ended = associations.iter().filter(|one| one.has_ended() && shared.hosts.associations.holds(one)).count();
+    commands.load(Relaxed) + ended
+}
+
 impl Server {
+    /// Sets the ANA states of paths. Hosts with change notices enabled are notified. Commands that have been accepted are finished: the result
+    /// waits for those of hosts whose port has closed paths.
+    pub fn set_paths(&self, rules: &[PathRule]) -> Draining {
+        self.changes.set_paths(rules)
+    }
+
     /// All associations, in the order of controller identifiers.
     #[must_use]
     pub fn associations(&self) -> Vec<AssociationStats> {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use pilotlight_nvmf_proto::association::Association;
 pub(crate) use pilotlight_nvmf_proto::ids::ConnAddr;
@@ -33,6 +34,15 @@ pub enum Message {
         /// The associations.
         associations: Arc<[Arc<Association>]>,
         /// Dropped when this I/O thread submits nothing more for them.
+        applied: Ack,
+    },
+    /// Count the commands in progress on I/O queues of these associations.
+    Count {
+        /// The associations.
+        associations: Arc<[Arc<Association>]>,
+        /// Their number is added here.
+        commands: Arc<AtomicUsize>,
+        /// Dropped when that is done.
         applied: Ack,
     },
     /// Apply a change of a namespace. It is not visible in Identify yet, and hosts are not notified yet.

@@ -47,7 +47,7 @@ pub(crate) const BOTH: Digests = Digests { header: true, data: true };
 pub(crate) fn server(limits: Limits) -> Server {
     let namespace = |nsid, block_size, backend: &str| {
         let backend = backend.parse().expect("a backend");
-        NamespaceConfig { nsid, backend, block_size, uuid: None, hosts: Vec::new() }
+        NamespaceConfig { nsid, backend, block_size, uuid: None, hosts: Vec::new(), ana_group: 1 }
     };
     let subsystem = |nqn: &str, allowed: &[&str], namespaces| SubsystemConfig {
         nqn: nqn.into(),

@@ -14,7 +14,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A namespace with blocks of 4 KiB for all hosts.
 pub(crate) fn namespace(nsid: u32, backend: BackendSpec) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new() }
+    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 }
 }
 
 /// A subsystem for all hosts.

@@ -73,6 +73,15 @@ pub(crate) enum Request {
     ListenerRemove {
         address: String,
     },
+    /// The states of paths.
+    PathList {},
+    /// Sets the state of paths by an address, or for `configured` what the configuration has.
+    PathSet {
+        address: String,
+        state: String,
+        /// Without it all groups.
+        group: Option<i64>,
+    },
     /// All subsystems.
     SubsystemList {},
     SubsystemAdd(SubsystemAdd),
@@ -388,6 +397,7 @@ impl Request {
                 | Self::NamespaceList { .. }
                 | Self::ListenerList {}
                 | Self::SubsystemList {}
+                | Self::PathList {}
         )
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{DEFAULT_GROUP, NamespaceConfig, PathRule, SubsystemConfig};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
 
 use crate::policies::PolicyChoice;
@@ -143,6 +143,8 @@ impl Edit {
         put(&mut table, "block_size", Some(i64::from(namespace.block_size).into()));
         put(&mut table, "uuid", uuid_of(namespace));
         put(&mut table, "hosts", list(&namespace.hosts));
+        let group = Some(namespace.ana_group).filter(|group| *group != DEFAULT_GROUP);
+        put(&mut table, "ana_group", group.map(|group| i64::from(group).into()));
         all.as_array_of_tables_mut().into_iter().for_each(|all| all.push(table.clone()));
     }
 
@@ -167,6 +169,21 @@ impl Edit {
         self.set_allowed_hosts(nqn, allowed_hosts);
         self.set_subsystem_listen(nqn, listen);
         namespaces.iter().for_each(|namespace| self.add_namespace(nqn, namespace));
+    }
+
+    /// The states of paths.
+    pub(crate) fn set_paths(&mut self, rules: &[PathRule]) {
+        self.note("[[path]]".to_owned());
+        let table = |rule: &PathRule| {
+            let mut table = with_key("address", rule.address.to_string().into());
+            put(&mut table, "state", Some(rule.state.name().into()));
+            put(&mut table, "group", rule.group.map(|group| i64::from(group).into()));
+            table
+        };
+        self.document.remove("path");
+        if !rules.is_empty() {
+            self.document.insert("path", Item::ArrayOfTables(rules.iter().map(table).collect()));
+        }
     }
 
     /// A subsystem no longer.

@@ -292,6 +292,8 @@ section! {
         uuid: text, "", "derived from NQN and NSID", Restart;
         /// NQNs of the hosts that see it.
         hosts: texts, "", "all allowed hosts", Reload;
+        /// Its ANA group, 1 to 32: a `[[path]]` can have a state for each group.
+        ana_group: number, "", "1", Restart;
         /// Whether SIGHUP may shrink it; data beyond the new end is lost.
         shrink: switch, "", "`false`", Reload;
         /// Bandwidth cap, `1MB/s` to `1TB/s` ([change](operate/change.md#bandwidth-caps)).
@@ -306,6 +308,18 @@ section! {
         checksums_file: text, "", "", Restart;
         /// When freed ranges are trimmed: `now` or `background`.
         trim: text, "", "`now`", Restart;
+    }
+}
+
+section! {
+    /// The state of paths by an address (asymmetric namespace access, ANA). Of several that match the last one holds.
+    Path "path" {
+        /// Address of `listen`, `tls_listen` or `concat_listen` of `[server]`.
+        address: text, "", "required", Reload;
+        /// `optimized`, `non-optimized` (hosts use it when no path is optimized), `inaccessible`, `persistent-loss` or `change`.
+        state: text, "", "required", Reload;
+        /// ANA group of namespaces.
+        group: number, "", "all groups", Reload;
     }
 }
 
@@ -346,7 +360,7 @@ section! {
 }
 
 /// All sections, in the order of the reference.
-pub(crate) static SCHEMAS: [Schema; 16] = [
+pub(crate) static SCHEMAS: [Schema; 17] = [
     Server::SCHEMA,
     Policy::SCHEMA,
     Goals::SCHEMA,
@@ -362,6 +376,7 @@ pub(crate) static SCHEMAS: [Schema; 16] = [
     Namespace::SCHEMA,
     Host::SCHEMA,
     Class::SCHEMA,
+    Path::SCHEMA,
     Background::SCHEMA,
 ];
 
@@ -383,6 +398,7 @@ pub(crate) struct Draft {
     pub(crate) subsystems: Vec<Subsystem>,
     pub(crate) hosts: Vec<Host>,
     pub(crate) classes: Vec<Class>,
+    pub(crate) paths: Vec<Path>,
     pub(crate) background: Background,
     /// Only on the command line: root of the kernel's files, and milliseconds between two samples of the page.
     pub(crate) roots: Option<PathBuf>,
@@ -408,6 +424,7 @@ impl Draft {
             subsystems: root.sections("subsystem").iter().map(Subsystem::read).collect(),
             hosts: root.sections("host").iter().map(Host::read).collect(),
             classes: root.sections("class").iter().map(Class::read).collect(),
+            paths: root.sections("path").iter().map(Path::read).collect(),
             background: root.section("background").as_ref().map(Background::read).unwrap_or_default(),
             ..Self::default()
         }

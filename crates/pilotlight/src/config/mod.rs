@@ -46,7 +46,7 @@ use storage::cause;
 pub(crate) use storage::{is_same_medium, size_of};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
-pub(crate) use validate::network::parse_listener;
+pub(crate) use validate::network::{parse_listener, parse_state};
 
 use crate::privileges::Account;
 use crate::privileges::files::{self, open_text};

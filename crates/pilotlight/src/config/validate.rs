@@ -65,6 +65,7 @@ pub(crate) fn validate(draft: &Draft, machine: &Machine, base: &Path) -> Checked
         kernel_tls: draft.security.kernel_tls,
         discovery_port: checker.discovery_port(draft.discovery.port.as_ref()),
         referrals: Vec::new(),
+        paths: checker.paths(&draft.paths, &all),
         subsystems: checker.subsystems(&draft.subsystems, &all),
         limits: checker.limits(&draft.limits, io_threads),
         background: checker.background(&draft.background),

@@ -168,7 +168,7 @@ fn idle(is_shared: bool) -> Idle {
 
 fn serve(cpus: &[u32], options: RuntimeOptions) -> anyhow::Result<Server> {
     let backend = BackendSpec::Memory(NAMESPACE_BYTES);
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 };
     let config = ServerConfig {
         listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         subsystems: vec![SubsystemConfig {

@@ -216,6 +216,8 @@ const fn is_for_pages(request: &AdminRequest) -> bool {
         | AdminRequest::ListenerAdd { .. }
         | AdminRequest::ListenerRemove { .. }
         | AdminRequest::SubsystemList {}
+        | AdminRequest::PathList {}
+        | AdminRequest::PathSet { .. }
         | AdminRequest::SubsystemAdd(_)
         | AdminRequest::SubsystemRemove { .. }
         | AdminRequest::SubsystemListen { .. } => false,

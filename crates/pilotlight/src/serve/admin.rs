@@ -21,6 +21,7 @@ mod limit;
 mod listeners;
 mod namespaces;
 mod page;
+mod paths;
 mod priorities;
 mod requests;
 mod save;

@@ -257,6 +257,7 @@ mod tests {
             block_size: 4096,
             uuid: None,
             hosts: Vec::new(),
+            ana_group: 1,
         };
         let subsystem = |nqn: &str, hosts: &[&str], namespaces| SubsystemConfig {
             nqn: nqn.to_owned(),

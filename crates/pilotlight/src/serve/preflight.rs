@@ -220,7 +220,8 @@ mod tests {
     #[test]
     fn nothing_is_preallocated_by_the_check() {
         let backend = "mem:4MiB,hugepages".parse().unwrap();
-        let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new() };
+        let namespace =
+            NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 };
         let subsystem = SubsystemConfig {
             nqn: "nqn.2024-05.com.example:a".to_owned(),
             serial: None,

@@ -143,6 +143,13 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         }
         wanted.copy_listeners(&state.config);
     }
+    state.path_override.take_if(|configured| read.paths != *configured);
+    if state.path_override.is_some() {
+        if state.config.paths != read.paths {
+            words.push("the states of paths are unchanged: they were changed manually".to_owned());
+        }
+        wanted.paths.clone_from(&state.config.paths);
+    }
     state.subsystem_overrides.retain(|entry| find_subsystem(read, &entry.nqn) == entry.configured.as_ref());
     for SubsystemOverride { nqn, configured } in &state.subsystem_overrides {
         let runs = find_subsystem(&state.config, nqn).cloned();

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, ServerError, ServerStats,
@@ -37,6 +37,8 @@ pub(super) trait Running: Send + Sync {
     fn set_listeners(&self, config: &ServerConfig) -> Result<Draining, ServerError>;
     /// Offers a subsystem on these addresses; none named: on all. Associations of others end.
     fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError>;
+    /// Sets the states of paths. Commands in progress on closed ones are finished.
+    fn set_paths(&self, rules: &[PathRule]) -> Draining;
     /// Adds a subsystem without namespaces.
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError>;
     /// Removes a subsystem with its namespaces and ends its connections.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{
     AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
@@ -141,6 +141,10 @@ impl Running for MeteredServer {
 
     fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
         self.server.set_subsystem_listen(nqn, listen)
+    }
+
+    fn set_paths(&self, rules: &[PathRule]) -> Draining {
+        self.server.set_paths(rules)
     }
 
     fn add_subsystem(&self, subsystem: &SubsystemConfig) -> Result<(), ServerError> {

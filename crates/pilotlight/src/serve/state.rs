@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, ServerConfig, SubsystemConfig};
 
 use super::budget::{BudgetMonitor, Configured, GoalOverrides};
 use crate::config::{Cap, Operation};
@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) subsystem_overrides: Vec<SubsystemOverride>,
     /// Subsystems of which the addresses were changed over the control socket.
     pub(super) offer_overrides: Vec<OfferOverride>,
+    /// If states of paths were changed over the control socket: those that were read before.
+    pub(super) path_override: Option<Vec<PathRule>>,
     /// If listening addresses were changed over the control socket: the configuration that was read before.
     pub(super) listen_override: Option<ServerConfig>,
     /// The text of the configuration file that was read last.
@@ -114,6 +116,7 @@ impl State {
             subsystem_overrides: Vec::new(),
             offer_overrides: Vec::new(),
             listen_override: None,
+            path_override: None,
             text_read: None,
             blocks: Vec::new(),
         };

@@ -120,3 +120,39 @@ fn sighup_changes_addresses() {
     assert!(connect(third, A).is_none(), "it is offered on the first alone");
     assert!(std::net::TcpStream::connect(second).is_err());
 }
+
+#[test]
+fn paths_are_closed_and_opened_and_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.toml");
+    let [first, second] = addresses();
+    write(&path, &[first, second], "");
+    let keys = format!("\n[[path]]\naddress = \"{second}\"\nstate = \"non-optimized\"\n");
+    fs::write(&path, fs::read_to_string(&path).unwrap() + &keys).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let mut host = connect(second, A).unwrap();
+    let mut state = || {
+        let mut page = [0; 64];
+        host.log_page(0x0c, 0, 0, &mut page).unwrap();
+        page[16 + 16]
+    };
+    assert_eq!(state(), 2);
+    let drained = server.request(&["path", "drain", &second.to_string()]);
+    assert_eq!((&drained["busy"], &drained["configured"]), (&json!(0), &json!(false)));
+    assert_eq!((state(), &drained["paths"][1]["state"]), (3, &json!("inaccessible")));
+    server.signal("HUP");
+    server.expect_log("the states of paths are unchanged: they were changed manually");
+    assert_eq!(server.request(&["path", "restore", &second.to_string()])["configured"], true);
+    assert_eq!(state(), 2);
+    server.request(&["path", "set", &second.to_string(), "change", "--group", "1"]);
+    assert_eq!(server.request(&["config", "save"])["changes"], json!(["[[path]]"]));
+    assert_eq!((state(), server.request(&["path", "list"])["configured"].clone()), (15, json!(true)));
+    for (args, expected) in [
+        (["path", "drain", "127.0.0.1:1"].as_slice(), "does not listen"),
+        (&["path", "set", &second.to_string(), "open"], "use one of optimized, non-optimized"),
+        (&["path", "drain", &second.to_string(), "--group", "33"], "1 to 32"),
+    ] {
+        let refused = text(&server.admin(args).stderr);
+        assert!(refused.contains(expected), "{args:?}: {refused}");
+    }
+}

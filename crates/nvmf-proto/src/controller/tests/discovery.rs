@@ -1,6 +1,7 @@
 //! Discovery controllers.
 
 use super::*;
+use crate::subsystems::config::Advertised;
 
 #[test]
 fn a_discovery_controller_reports_changes_of_its_log() {
@@ -19,16 +20,15 @@ fn a_discovery_controller_reports_changes_of_its_log() {
 
 #[test]
 fn a_discovery_log_that_shrinks_while_it_is_read_ends_in_zeroes() {
-    let mut long = DiscoveryLog::default();
-    long.add_referral(&("192.0.2.1".to_owned(), 8009));
-    long.add_referral(&("192.0.2.2".to_owned(), 8009));
-    let short = DiscoveryLog::default().after(&long);
+    let referrals = ["192.0.2.1", "192.0.2.2"].map(|address| (address.to_owned(), 8009));
+    let long = Directory::default().with_reach(Advertised::default(), referrals.to_vec());
+    let short = long.clone().with_reach(Advertised::default(), Vec::new());
     let mut discovery = controller(ControllerKind::Discovery);
     enable(&mut discovery);
-    let mut read = |log: &DiscoveryLog, offset| {
+    let mut read = |directory: &Directory, offset| {
         let sqe = Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 0x70 | 3 << 16).with_cdw(12, offset);
         let mut out = [0; 16];
-        (run_with(&mut discovery, &sqe, (&[], &mut out), 0, log), out)
+        (run_with(&mut discovery, &sqe, (&[], &mut out), 0, directory), out)
     };
     assert_eq!(read(&short, 2048).0, error(Status::INVALID_FIELD), "this host has not seen the long one");
     let (outcome, header) = read(&long, 0);
@@ -36,7 +36,7 @@ fn a_discovery_log_that_shrinks_while_it_is_read_ends_in_zeroes() {
     assert_eq!(read(&short, 2048), (Outcome::SUCCESS, [0; 16]));
     assert_eq!(read(&short, 3076).0, error(Status::INVALID_FIELD), "beyond both");
     let (_, header) = read(&short, 0);
-    assert_eq!((header[0], header[8]), (1, 0), "the generation says that it has changed");
+    assert_eq!((header[0], header[8]), (2, 0), "the generation says that it has changed");
 }
 
 #[test]

@@ -73,6 +73,8 @@ fn requests_survive_a_round_trip() {
         Request::ListenerAdd { address: "a".to_owned(), security: ListenerSecurity::Tls },
         Request::ListenerRemove { address: "a".to_owned() },
         Request::SubsystemList {},
+        Request::PathList {},
+        Request::PathSet { address: "a".to_owned(), state: "change".to_owned(), group: Some(2) },
         Request::SubsystemAdd(SubsystemAdd { nqn: "n".to_owned(), hosts: hosts(), ..SubsystemAdd::default() }),
         Request::SubsystemRemove { nqn: "n".to_owned() },
         Request::SubsystemListen { nqn: "n".to_owned(), listen: hosts() },

@@ -43,6 +43,7 @@ fn edited() -> (String, Vec<String>) {
         block_size: 512,
         uuid: Some([7; 16]),
         hosts: vec!["nqn.2024-05.com.example:i".to_owned()],
+        ana_group: 1,
     };
     edit.add_namespace(NQN, &namespace);
     let of = Capped::Namespace { nqn: NQN.to_owned(), nsid: 1 };

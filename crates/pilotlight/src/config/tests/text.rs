@@ -135,7 +135,7 @@ fn unknown_keys() {
             1 | [limit]
               |  ^^^^^
               = did you mean `limits`?
-              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, path, background
         "#]],
     );
     refused(
@@ -158,7 +158,7 @@ fn unknown_keys() {
               |
             6 | zzz = 1
               | ^^^
-              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, hosts, shrink, max_bytes_per_s, priority, tolerance, checksums, checksums_file, trim
+              = valid in [[subsystem.namespace]]: nsid, backend, block_size, uuid, hosts, ana_group, shrink, max_bytes_per_s, priority, tolerance, checksums, checksums_file, trim
         "#]],
     );
     refused(
@@ -170,7 +170,7 @@ fn unknown_keys() {
             1 | nqn = "nqn.2024-05.com.example:a"
               | ^^^
               = `nqn` belongs in [[subsystem]]
-              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, background
+              = valid at the top of the file: server, policy, goals, limits, admin, metrics, log, security, discovery, page, subsystem, host, class, path, background
         "#]],
     );
 }

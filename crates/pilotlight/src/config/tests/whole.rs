@@ -2,8 +2,9 @@
 
 use expect_test::expect;
 use pilotlight_auth::{Group, HashFunction, Policy};
+use pilotlight_nvme::ana::AnaState;
 use pilotlight_nvmf_target::Capped;
-use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, QueuePlacement, SubsystemConfig};
+use pilotlight_nvmf_target::config::{Limits, NamespaceConfig, PathRule, QueuePlacement, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_plant::Tolerance;
 use pilotlight_storage::BackendSpec;
@@ -28,6 +29,7 @@ fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
         block_size: 4096,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     };
     assert_eq!(subsystem.namespaces, [memory]);
 }
@@ -59,6 +61,7 @@ fn flags_say_everything_that_they_can() {
         block_size: 512,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     };
     let expected = ServerConfig {
         named_hosts: Vec::new(),
@@ -71,6 +74,7 @@ fn flags_say_everything_that_they_can() {
         kernel_tls: false,
         discovery_port: None,
         referrals: Vec::new(),
+        paths: Vec::new(),
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: None,
@@ -202,6 +206,7 @@ uuid = "2f7c9c1e-6a55-4d6e-9a0f-3f0a2f1b7f10"
 nsid = 7
 backend = "mem:1GiB"
 shrink = false
+ana_group = 2
 max_bytes_per_s = "100MB/s"
 priority = 5
 tolerance = "500us p99"
@@ -212,6 +217,11 @@ backend = "file:archive.img?size=10GiB"
 checksums = true
 checksums_file = "archive.sums"
 trim = "background"
+
+[[path]]
+address = "[2001:db8::7]:4420"
+state = "non-optimized"
+group = 2
 
 [[host]]
 nqn = "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6"
@@ -287,6 +297,11 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
         kernel_tls: true,
         discovery_port: Some(8009),
         referrals: vec![("192.0.2.8".to_owned(), 8009)],
+        paths: vec![PathRule {
+            address: "[2001:db8::7]:4420".parse().unwrap(),
+            group: Some(2),
+            state: AnaState::NonOptimized,
+        }],
         subsystems: vec![SubsystemConfig {
             nqn: "nqn.2024-05.com.example:disks".to_owned(),
             serial: Some("PL0001".to_owned()),
@@ -300,6 +315,7 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
                     block_size: 512,
                     uuid: Some(uuid),
                     hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
+                    ana_group: 1,
                 },
                 NamespaceConfig {
                     nsid: 7,
@@ -307,8 +323,16 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
                     block_size: 4096,
                     uuid: None,
                     hosts: Vec::new(),
+                    ana_group: 2,
                 },
-                NamespaceConfig { nsid: 9, backend: archive, block_size: 4096, uuid: None, hosts: Vec::new() },
+                NamespaceConfig {
+                    nsid: 9,
+                    backend: archive,
+                    block_size: 4096,
+                    uuid: None,
+                    hosts: Vec::new(),
+                    ana_group: 1,
+                },
             ],
         }],
         cores: vec![0, 1, 2, 3],

@@ -2,11 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use pilotlight_nvmf_target::config::{DEFAULT_PORT, DISCOVERY_PORT};
+use pilotlight_nvme::ana::AnaState;
+use pilotlight_nvmf_target::config::{DEFAULT_GROUP, DEFAULT_PORT, DISCOVERY_PORT, MAX_GROUP, PathRule};
 
 use super::Checker;
 use crate::address::{self, AddressError, INTERFACE_HELP};
-use crate::config::keys::{Referral, Server};
+use crate::config::keys::{self, Referral, Server};
 use crate::config::problem::{Located, Number, Problem, Text};
 
 /// Longest transport address that a discovery log entry holds, in bytes (Base 5.1.12.3.1, TRADDR).
@@ -46,6 +47,35 @@ impl Checker<'_> {
             }
         }
         listeners
+    }
+
+    /// Addresses, each of them one of these listeners.
+    pub(super) fn own_addresses(&mut self, written: &[Text], listeners: &[SocketAddr]) -> Vec<SocketAddr> {
+        let addresses = self.addresses(written);
+        for other in addresses.iter().filter(|one| !listeners.contains(&one.value)) {
+            let what = format!("the server does not listen on {}", other.value);
+            let help = format!("name some of its addresses as they are written there: {}", address::list(listeners));
+            self.problem(Problem::error(&other.at, what).help(help));
+        }
+        addresses.into_iter().map(|one| one.value).collect()
+    }
+
+    /// States of paths.
+    pub(super) fn paths(&mut self, written: &[keys::Path], listeners: &[SocketAddr]) -> Vec<PathRule> {
+        written.iter().filter_map(|path| self.path(path, listeners)).collect()
+    }
+
+    fn path(&mut self, written: &keys::Path, listeners: &[SocketAddr]) -> Option<PathRule> {
+        let (Some(address), Some(state)) = (&written.address, &written.state) else {
+            let help = "write `address` and `state`, such as \"192.0.2.7:4420\" and \"non-optimized\"";
+            self.problem(Problem::error(&written.at, "`address` or `state` is missing").help(help));
+            return None;
+        };
+        let group = written.group.as_ref();
+        let group = group.map(|_| self.number(group, 1..=MAX_GROUP, DEFAULT_GROUP, "is not an ANA group"));
+        let state = self.parsed(Some(state), parse_state)?;
+        let address = *self.own_addresses(std::slice::from_ref(address), listeners).first()?;
+        Some(PathRule { address, group, state })
     }
 
     /// Notes listeners that another one, on all addresses of the machine, already covers.
@@ -144,6 +174,13 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// The state of a path.
+pub(crate) fn parse_state(text: &str) -> Result<AnaState, String> {
+    let names = AnaState::ALL.map(AnaState::name).join(", ");
+    let found = AnaState::ALL.into_iter().find(|state| state.name() == text);
+    found.ok_or_else(|| format!("`{text}` is not a state of a path: use one of {names}"))
 }
 
 /// A port of 127.0.0.1, or an IP address and a port.

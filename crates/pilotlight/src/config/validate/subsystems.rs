@@ -5,14 +5,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use pilotlight_nvmf_target::config::{
-    ControllerIds, MAX_CNTLID, MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig,
+    ControllerIds, DEFAULT_GROUP, MAX_CNTLID, MAX_GROUP, MAX_NSID, MAX_SERIAL, NamespaceConfig, SubsystemConfig,
 };
 use pilotlight_storage::BackendSpec;
 use uuid::Uuid;
 
 use super::Checker;
 use super::background::is_tracked;
-use crate::address;
 use crate::config::keys::{Namespace, Subsystem};
 use crate::config::nqn;
 use crate::config::problem::{Located, Origin, Problem, Text};
@@ -64,13 +63,7 @@ impl Checker<'_> {
     /// Addresses on which a subsystem is offered.
     fn offered_on(&mut self, written: &[Text], listeners: &[SocketAddr]) -> Vec<SocketAddr> {
         self.no_duplicates(written);
-        let addresses = self.addresses(written);
-        for other in addresses.iter().filter(|one| !listeners.contains(&one.value)) {
-            let what = format!("the server does not listen on {}", other.value);
-            let help = format!("name some of its addresses as they are written there: {}", address::list(listeners));
-            self.problem(Problem::error(&other.at, what).help(help));
-        }
-        addresses.into_iter().map(|one| one.value).collect()
+        self.own_addresses(written, listeners)
     }
 
     fn subsystem_nqn(&mut self, written: &Subsystem, listener: Option<SocketAddr>) -> String {
@@ -170,7 +163,8 @@ impl Checker<'_> {
         self.no_duplicates(&written.hosts);
         written.hosts.iter().for_each(|host| self.nqn(host));
         let hosts = written.hosts.iter().map(|host| host.value.clone()).collect();
-        Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts })
+        let group = self.number(written.ana_group.as_ref(), 1..=MAX_GROUP, DEFAULT_GROUP, "is not an ANA group");
+        Some(NamespaceConfig { nsid, backend, block_size, uuid, hosts, ana_group: group })
     }
 
     fn nsid(&mut self, written: &Namespace) -> u32 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use tracing::info;
 
-use super::Admin;
+use super::{Admin, paths};
 use crate::address;
 use crate::admin::request::{DisconnectRequest, Request};
 use crate::config::{format_budget, format_cap, name_of};
@@ -91,6 +91,7 @@ impl Admin {
         let Listening { plain, tls, concat } = self.listening();
         let listening = [("listening", plain), ("listening with TLS", tls), ("listening for concatenation", concat)];
         values.extend(listening.map(|(name, on)| (format!("addresses {name}"), address::list(&on))));
+        values.insert("states of paths".to_owned(), paths::text(&state.config.paths));
         for subsystem in &state.config.subsystems {
             let (nqn, namespaces) = (&subsystem.nqn, subsystem.namespaces.iter());
             values.insert(format!("allowed hosts of {nqn}"), list(&subsystem.allowed_hosts));

@@ -70,6 +70,7 @@ impl Admin {
                 let what = format!("{address} is the only address: no host could connect");
                 return Err(Refusal::for_field("address", what).help("add another one first"));
             }
+            config.paths.retain(|rule| rule.address != address);
             if let Some(user) = state.config.subsystems.iter().find(|subsystem| subsystem.listen.contains(&address)) {
                 let what = format!("{} is offered on {address} by name", user.nqn);
                 let help = format!("change that first: pilotlight subsystem listen {} ADDRESS...", user.nqn);
@@ -91,6 +92,7 @@ impl Admin {
         change(&state, &mut config)?;
         let draining = self.server.set_listeners(&config).map_err(|error| refusal(&error))?;
         state.config.copy_listeners(&config);
+        state.config.paths = config.paths;
         state.listen_override = Some(state.read.clone());
         drop(state);
         self.announce();

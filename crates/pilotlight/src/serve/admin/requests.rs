@@ -113,6 +113,8 @@ impl Admin {
                 log(by, "listener-add", self.add_listener(&address, security))
             }
             Request::ListenerRemove { address } => log(by, "listener-remove", self.remove_listener(&address)),
+            Request::PathList {} => log(by, "path-list", Ok(self.paths())),
+            Request::PathSet { address, state, group } => log(by, "path-set", self.set_path(&address, &state, group)),
             Request::SubsystemList {} => log(by, "subsystem-list", Ok(self.subsystems())),
             Request::SubsystemAdd(request) => log(by, "subsystem-add", self.add_subsystem(&request)),
             Request::SubsystemRemove { nqn } => log(by, "subsystem-remove", self.remove_subsystem(&nqn)),

@@ -97,6 +97,9 @@ impl Admin {
             edit.set_policy(&state.operation.policy);
         }
         change_listeners(state, edit);
+        if state.config.paths != state.read.paths {
+            edit.set_paths(&state.config.paths);
+        }
         for gone in state.read.subsystems.iter().filter(|read| find_subsystem(&state.config, &read.nqn).is_none()) {
             edit.remove_subsystem(&gone.nqn);
         }
@@ -179,6 +182,7 @@ impl Admin {
         state.text_read = loaded.text().map(str::to_owned);
         (state.namespace_overrides, state.host_overrides) = (Vec::new(), Vec::new());
         (state.subsystem_overrides, state.offer_overrides, state.listen_override) = (Vec::new(), Vec::new(), None);
+        state.path_override = None;
         state.goal_overrides = staying;
         if let Err(why) = refresh(state, self.server.as_ref(), budget::now_s()) {
             tracing::warn!("policy {} stays: {why}", state.active_policy.name);

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{AssociationStats, Draining, ServerError};
 use tracing::info;
@@ -16,6 +16,10 @@ use crate::config::NamespaceName;
 /// A change that can be made to a running server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
+    /// The states of paths.
+    Paths {
+        rules: Vec<PathRule>,
+    },
     /// The addresses that the server listens on, of this configuration.
     Listen {
         config: Box<ServerConfig>,
@@ -88,6 +92,10 @@ pub(super) fn carry_out(
     draining: &mut Vec<Draining>,
 ) -> Result<Option<u64>, ServerError> {
     match change {
+        Change::Paths { rules } => {
+            draining.push(server.set_paths(rules));
+            Ok(None)
+        }
         Change::Listen { config } => {
             let ended = server.set_listeners(config)?;
             log_ended("the server does not listen on its address any more", ended.associations());
@@ -143,6 +151,7 @@ pub(super) fn done(change: &Change, blocks: Option<u64>) -> String {
 /// Notes that a change has been made.
 pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
     match change {
+        Change::Paths { rules } => state.config.paths = rules,
         Change::Listen { config: wanted } => state.config.copy_listeners(&wanted),
         Change::Offer { nqn, listen, .. } => {
             let known = state.config.subsystems.iter_mut().filter(|subsystem| subsystem.nqn == nqn);
@@ -192,6 +201,7 @@ pub(super) fn record(state: &mut State, change: Change, blocks: Option<u64>) {
 
 pub(super) fn describe(change: &Change) -> String {
     match change {
+        Change::Paths { .. } => "changing the states of paths".to_owned(),
         Change::Listen { config } => format!("listening on {} alone", address::list(&config.all_listeners())),
         Change::Offer { nqn, .. } => format!("changing the addresses on which {nqn} is offered"),
         Change::Authentication { .. } => "changing the secrets of hosts".to_owned(),

@@ -60,6 +60,7 @@ fn with_settled_of(wanted: &ServerConfig, running: &ServerConfig) -> ServerConfi
         referrals: wanted.referrals.clone(),
         authentication: wanted.authentication.clone(),
         subsystems: wanted.subsystems.iter().map(subsystem).collect(),
+        paths: wanted.paths.clone(),
         listeners: wanted.listeners.clone(),
         tls_listeners: wanted.tls_listeners.clone(),
         concatenation_listeners: wanted.concatenation_listeners.clone(),

@@ -50,7 +50,7 @@ pub(super) fn place(change: &Change) -> u8 {
         | Change::Show { admits: false, .. }
         | Change::Offer { admits: false, .. }
         | Change::Authentication { loosens: false, .. } => 0,
-        Change::Listen { .. } | Change::Discovery { .. } => 1,
+        Change::Listen { .. } | Change::Paths { .. } | Change::Discovery { .. } => 1,
         Change::AddSubsystem { .. } => 2,
         Change::Remove { .. } => 3,
         Change::Move { .. } => 4,

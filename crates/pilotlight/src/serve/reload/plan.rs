@@ -94,6 +94,9 @@ pub(super) fn plan(running: &ServerConfig, wanted: &ServerConfig) -> Plan {
     if !running.listens_as(wanted) {
         plan.changes.push(Change::Listen { config: Box::new(wanted.clone()) });
     }
+    if running.paths != wanted.paths {
+        plan.changes.push(Change::Paths { rules: wanted.paths.clone() });
+    }
     let advertised = wanted.advertised();
     if (&running.advertised(), &running.referrals) != (&advertised, &wanted.referrals) {
         plan.changes.push(Change::Discovery { advertised, referrals: wanted.referrals.clone() });
@@ -227,7 +230,11 @@ fn plan_namespaces(plan: &mut Plan, running: &SubsystemConfig, wanted: &Subsyste
 fn plan_namespace(plan: &mut Plan, nqn: &str, running: &NamespaceConfig, wanted: &NamespaceConfig) {
     let steps = order::steps(&running.hosts, &wanted.hosts, order::NO_HOST.to_owned()).into_iter();
     let show = |(admits, hosts)| Change::Show { nqn: nqn.to_owned(), nsid: running.nsid, hosts, admits };
-    let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ..running.clone() };
+    if running.ana_group != wanted.ana_group {
+        let nsid = running.nsid;
+        plan.waiting.push(format!("ana_group of namespace {nsid} of {nqn} has changed; it takes effect at a restart"));
+    }
+    let running = &NamespaceConfig { hosts: wanted.hosts.clone(), ana_group: wanted.ana_group, ..running.clone() };
     let same_otherwise = NamespaceConfig { backend: wanted.backend.clone(), ..running.clone() } == *wanted;
     let is_another = !same_otherwise || !running.backend.is_same_storage(&wanted.backend);
     // new hosts are for the storage after a restart, not for the present one

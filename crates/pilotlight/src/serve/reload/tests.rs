@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pilotlight_auth::{Secret, SecretLen};
 use pilotlight_nvmf_target::config::Advertised;
-use pilotlight_nvmf_target::config::{NamespaceConfig, SubsystemConfig};
+use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
 use pilotlight_nvmf_target::{Capped, DrainError, Draining, ServerError, ServerStats};
 use pilotlight_plant::{Goals, Policy, Unsupported, View};
@@ -59,6 +59,10 @@ impl Running for Recorder {
     }
     fn set_listeners(&self, config: &ServerConfig) -> Result<Draining, ServerError> {
         self.note(format!("listen {:?}", config.all_listeners())).map(|()| Draining::default())
+    }
+    fn set_paths(&self, rules: &[PathRule]) -> Draining {
+        let _ = self.note(format!("paths {}", rules.len()));
+        Draining::default()
     }
     fn set_subsystem_listen(&self, nqn: &str, listen: &[SocketAddr]) -> Result<Draining, ServerError> {
         self.note(format!("offer {nqn} {listen:?}")).map(|()| Draining::default())
@@ -130,7 +134,14 @@ impl Running for Recorder {
 }
 
 fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend: backend.parse().unwrap(), block_size: 4096, uuid: None, hosts: Vec::new() }
+    NamespaceConfig {
+        nsid,
+        backend: backend.parse().unwrap(),
+        block_size: 4096,
+        uuid: None,
+        hosts: Vec::new(),
+        ana_group: 1,
+    }
 }
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {

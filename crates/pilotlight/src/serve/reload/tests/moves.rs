@@ -125,6 +125,9 @@ impl Running for Model {
     fn set_listeners(&self, _config: &ServerConfig) -> Result<Draining, ServerError> {
         refused().map(|()| Draining::default())
     }
+    fn set_paths(&self, _rules: &[PathRule]) -> Draining {
+        Draining::default()
+    }
     fn set_subsystem_listen(&self, _nqn: &str, _listen: &[SocketAddr]) -> Result<Draining, ServerError> {
         refused().map(|()| Draining::default())
     }
