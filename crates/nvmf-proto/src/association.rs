@@ -38,9 +38,9 @@ pub struct Association {
     pub origin: Origin,
     /// The connections of its I/O queues that have not stopped. Locked when a queue is added or removed, and for status.
     io_queues: Mutex<Vec<ConnAddr>>,
-    /// The namespaces visible to the host.
+    /// The namespaces visible to the host, and [`CLOSED`].
     view: AtomicUsize,
-    /// Why requests may not be submitted: [`ENDED`], [`WAITS`], [`PATHS`]. One word, so that an unhindered command costs one branch.
+    /// Why requests may not be submitted: [`ENDED`], [`WAITS`]. One word, so that an unhindered command costs one branch.
     held: AtomicU8,
     /// Requests of its host's queues that were lost before it began.
     earlier: Vec<Arc<Unfinished>>,
@@ -57,8 +57,8 @@ const NO_POWER_STATES: u8 = u8::MAX;
 const ENDED: u8 = 1;
 /// Some of `earlier` may be unfinished.
 const WAITS: u8 = 2;
-/// Some group of namespaces cannot be accessed by its port.
-const PATHS: u8 = 4;
+/// In the number of a view: some group of namespaces may not be accessible by its port. A view with such a number shows nothing.
+const CLOSED: usize = 1 << (usize::BITS - 2);
 
 impl Association {
     /// A new association, for [`AssociationRegister::begin`](crate::services::AssociationRegister::begin).
@@ -96,22 +96,22 @@ impl Association {
     #[inline]
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.held.load(Acquire) & (ENDED | WAITS) != 0
+        self.held.load(Acquire) != 0
     }
 
     /// Whether some group of namespaces may not be accessible by its port.
     #[inline]
     #[must_use]
     pub fn has_closed_paths(&self) -> bool {
-        self.held.load(Relaxed) & PATHS != 0
+        self.view.load(Relaxed) & CLOSED != 0
     }
 
     /// Sets whether some group of namespaces may not be accessible by its port.
     pub fn set_closed_paths(&self, closed: bool) {
         if closed {
-            self.held.fetch_or(PATHS, AcqRel);
+            self.view.fetch_or(CLOSED, Relaxed);
         } else {
-            self.held.fetch_and(!PATHS, AcqRel);
+            self.view.fetch_and(!CLOSED, Relaxed);
         }
     }
 
@@ -144,12 +144,20 @@ impl Association {
     #[inline]
     #[must_use]
     pub fn view(&self) -> ViewId {
+        ViewId::from_number(self.view.load(Relaxed) & !CLOSED)
+    }
+
+    /// The same for an I/O command; nothing while [`Association::has_closed_paths`], so that an unhindered command costs no branch.
+    #[inline]
+    #[must_use]
+    pub fn request_view(&self) -> ViewId {
         ViewId::from_number(self.view.load(Relaxed))
     }
 
     /// Sets the namespaces visible to the host. The I/O threads must know the view already.
     pub fn set_view(&self, view: ViewId) {
-        self.view.store(view.number(), Relaxed);
+        let with_paths = |old: usize| Some(view.number() | old & CLOSED);
+        let _ = self.view.fetch_update(Relaxed, Relaxed, with_paths); // `with_paths` never fails
     }
 
     /// Adds an I/O queue. Under the register's lock.

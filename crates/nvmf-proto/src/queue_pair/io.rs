@@ -28,14 +28,34 @@ use crate::subsystems::paths;
 /// with 256 KiB, 34 k with 512 KiB, 37 k with 768 KiB and with 1 MiB) but delay other work of the core.
 pub(super) const TX_BUDGET: usize = 768 * 1024;
 
-/// Whether a command's namespace can be accessed by the port of its association; for all namespaces, each of them.
+/// Whether the namespace of a command can be accessed by the port of its association; for all namespaces, each of them.
 #[cold]
-fn path_open(sqe: &Sqe, association: &Association, namespaces: &impl NamespaceTable) -> Result<(), Status> {
+pub(super) fn path_open(
+    sqe_nsid: u32,
+    association: &Association,
+    namespaces: &impl NamespaceTable,
+) -> Result<(), Status> {
     let listed = namespaces.listed(association.view());
     let refusal = |group| paths::refusal(namespaces.directory().ana_state(association.origin.port, group));
-    let is_meant = |nsid: u32| sqe.nsid.get() == nsid || sqe.nsid.get() == u32::MAX;
+    let is_meant = |nsid: u32| sqe_nsid == nsid || sqe_nsid == u32::MAX;
     let mut meant = listed.iter().filter(|(nsid, _)| is_meant(*nsid));
     meant.find_map(|(_, info)| refusal(info.ana_group)).map_or(Ok(()), Err)
+}
+
+/// Counts a refused command, or accepts it after all: where some paths are closed, no command is accepted without this look.
+#[cold]
+fn refused<S: Services>(sqe: &Sqe, association: &Association, status: Status, cx: &Cx<S>) -> Result<Plan, Status> {
+    let (view, nsid) = (association.view(), sqe.nsid.get());
+    let plan = if association.has_closed_paths() {
+        path_open(nsid, association, cx.namespaces)?; // no failure of the namespace
+        decode_io(sqe, view, cx.namespaces)
+    } else {
+        Err(status)
+    };
+    if let (Err(status), Some(namespace)) = (plan, cx.namespaces.index_of(view, nsid)) {
+        cx.note_failure(operation_of(sqe), (namespace, Some(sqe.slba())), status, false);
+    }
+    plan
 }
 
 /// Result of a step of a command.
@@ -58,15 +78,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         if sqe.opcode == opcode::FABRICS {
             return self.fabrics_on_io_queue(sqe, capsule, cx);
         }
-        let view = association.view();
-        let mut plan = decode_io(sqe, view, cx.namespaces);
-        if association.has_closed_paths() {
-            plan = plan.and_then(|plan| path_open(sqe, association, cx.namespaces).map(|()| plan));
-        }
-        if let Err(status) = plan
-            && let Some(namespace) = cx.namespaces.index_of(view, sqe.nsid.get())
-        {
-            cx.note_failure(operation_of(sqe), (namespace, Some(sqe.slba())), status, false);
+        let mut plan = decode_io(sqe, association.request_view(), cx.namespaces);
+        if let Err(status) = plan {
+            plan = refused(sqe, association, status, cx);
         }
         self.accept(sqe, plan, capsule, cx);
     }

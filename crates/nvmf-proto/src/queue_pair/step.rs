@@ -6,7 +6,7 @@ use pilotlight_storage::Op;
 use pilotlight_storage::buffer::MAX_BUFFER;
 use zerocopy::FromBytes;
 
-use super::io::{Step, TX_BUDGET};
+use super::io::{Step, TX_BUDGET, path_open};
 use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::command::{Range, Work};
@@ -130,6 +130,13 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         };
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
+        if let Role::Io(association) = &self.role
+            && association.has_closed_paths()
+            && let Err(status) = path_open(u32::MAX, association, cx.namespaces)
+        {
+            slot.fail(status);
+            return self.complete(index, 0, cx);
+        }
         let Some(namespace) = cx.namespaces.next_of(view, next) else {
             slot.fail(failed);
             return self.complete(index, 0, cx);
