@@ -216,6 +216,14 @@ pub mod opcode {
         pub const DATASET_MANAGEMENT: u8 = 0x09;
         /// Verify.
         pub const VERIFY: u8 = 0x0c;
+        /// Reservation Register (Base 7.3).
+        pub const RESERVATION_REGISTER: u8 = 0x0d;
+        /// Reservation Report (Base 7.5).
+        pub const RESERVATION_REPORT: u8 = 0x0e;
+        /// Reservation Acquire (Base 7.2).
+        pub const RESERVATION_ACQUIRE: u8 = 0x11;
+        /// Reservation Release (Base 7.4).
+        pub const RESERVATION_RELEASE: u8 = 0x15;
     }
 }
 

@@ -26,6 +26,10 @@ pub mod fid {
     pub const KEEP_ALIVE_TIMER: u8 = 0x0f;
     /// Host Identifier.
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    /// Reservation Notification Mask.
+    pub const RESERVATION_MASK: u8 = 0x82;
+    /// Reservation Persistence.
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 /// SEL of Get Features: the requested value (Base 5.15).
@@ -93,3 +97,5 @@ pub const NAMESPACE_CHANGED: u32 = notice(0x00, crate::log::lid::CHANGED_NAMESPA
 pub const ANA_CHANGED: u32 = notice(0x03, crate::log::lid::ANA);
 /// The notice that the discovery log page has changed.
 pub const DISCOVERY_CHANGED: u32 = notice(0xf0, crate::log::lid::DISCOVERY);
+/// Reservation Log Page Available: event type 6h (I/O command set specific), information 00h.
+pub const RESERVATION_LOG_AVAILABLE: u32 = 6 | (crate::log::lid::RESERVATION as u32) << 16;

@@ -180,6 +180,8 @@ pub mod oncs {
     pub const SAVE_SELECT: u16 = 1 << 4;
     /// Timestamp feature.
     pub const TIMESTAMP: u16 = 1 << 6;
+    /// Reservations.
+    pub const RESERVATIONS: u16 = 1 << 5;
     /// Verify.
     pub const VERIFY: u16 = 1 << 7;
 }
@@ -204,7 +206,7 @@ pub struct IdentifyNamespace {
     pub reserved27: [u8; 3],
     /// Multi-path I/O and sharing: bit 0 if more than one controller may use it.
     pub nmic: u8,
-    /// Reservation capabilities.
+    /// Reservation capabilities, see [`crate::reservation::rescap`].
     pub rescap: u8,
     /// Format progress.
     pub fpi: u8,
@@ -289,7 +291,7 @@ pub struct IdentifyNamespaceIndependent {
     pub nsfeat: u8,
     /// Multi-path I/O and sharing.
     pub nmic: u8,
-    /// Reservation capabilities.
+    /// Reservation capabilities, as [`IdentifyNamespace::rescap`].
     pub rescap: u8,
     /// Format progress.
     pub fpi: u8,
@@ -425,6 +427,8 @@ mod tests {
     fn namespace_fields_have_the_specified_offsets() {
         assert_eq!(offset_of!(IdentifyNamespace, nsfeat), 24);
         assert_eq!(offset_of!(IdentifyNamespace, nmic), 30);
+        assert_eq!(offset_of!(IdentifyNamespace, rescap), 31);
+        assert_eq!(offset_of!(IdentifyNamespaceIndependent, rescap), 2);
         assert_eq!(offset_of!(IdentifyNamespace, dlfeat), 33);
         assert_eq!(offset_of!(IdentifyNamespace, nvmcap), 48);
         assert_eq!(offset_of!(IdentifyNamespace, npwg), 64);

@@ -14,6 +14,7 @@
 //! | [`log`] | log pages, the discovery log among them |
 //! | [`feature`] | feature identifiers and their values |
 //! | [`power`] | power states: descriptors, the features that set them |
+//! | [`reservation`] | reservation commands and their data |
 //! | [`digest`] | CRC32C header and data digests |
 
 pub mod ana;
@@ -25,6 +26,7 @@ pub mod identify;
 pub mod log;
 pub mod pdu;
 pub mod power;
+pub mod reservation;
 pub mod status;
 
 pub use command::{Cqe, Sqe};

@@ -21,6 +21,8 @@ pub mod lid {
     pub const ANA: u8 = 0x0c;
     /// Discovery.
     pub const DISCOVERY: u8 = 0x70;
+    /// Reservation Notification.
+    pub const RESERVATION: u8 = 0x80;
 }
 
 /// The fields of a Get Log Page command (Base 5.16).
@@ -183,8 +185,27 @@ pub struct DiscoveryEntry {
     pub tsas: [u8; 256],
 }
 
+/// Reservation notification log page (Base 5.16.1.24): the oldest unread notification.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ReservationLog {
+    /// Number of this notification, from 1; 0 on an empty page.
+    pub count: U64,
+    /// See [`crate::reservation::Notification`]; 0 on an empty page.
+    pub kind: u8,
+    /// Unread pages after this one, at most 255.
+    pub available: u8,
+    /// Reserved.
+    pub reserved10: [u8; 2],
+    /// Namespace.
+    pub nsid: U32,
+    /// Reserved.
+    pub reserved16: [[u8; 16]; 3],
+}
+
 const _: () = {
     assert!(size_of::<ErrorEntry>() == 64);
+    assert!(size_of::<ReservationLog>() == 64);
     assert!(size_of::<SmartLog>() == 512);
     assert!(size_of::<FirmwareSlotLog>() == 512);
     assert!(size_of::<DiscoveryHeader>() == 1024);
@@ -243,6 +264,9 @@ mod tests {
         assert_eq!(offset_of!(DiscoveryEntry, trsvcid), 32);
         assert_eq!(offset_of!(DiscoveryEntry, subnqn), 256);
         assert_eq!(offset_of!(DiscoveryEntry, traddr), 512);
+        assert_eq!(offset_of!(ReservationLog, kind), 8);
+        assert_eq!(offset_of!(ReservationLog, available), 9);
+        assert_eq!(offset_of!(ReservationLog, nsid), 12);
     }
 
     #[test]

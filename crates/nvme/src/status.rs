@@ -62,10 +62,14 @@ statuses! {
     OPERATION_DENIED = 0x015, "Operation Denied";
     /// SGL Offset Invalid.
     SGL_OFFSET_INVALID = 0x016, "SGL Offset Invalid";
+    /// Host Identifier Inconsistent Format.
+    HOST_ID_FORMAT = 0x018, "Host Identifier Inconsistent Format";
     /// Keep Alive Timer Expired.
     KEEP_ALIVE_EXPIRED = 0x019, "Keep Alive Timer Expired";
     /// Keep Alive Timeout Invalid.
     KEEP_ALIVE_INVALID = 0x01a, "Keep Alive Timeout Invalid";
+    /// Command Aborted due to Preempt and Abort.
+    PREEMPTED = 0x01b, "Command Aborted due to Preempt and Abort";
     /// Namespace is Write Protected.
     WRITE_PROTECTED = 0x020, "Namespace is Write Protected";
     /// Command Interrupted: only for hosts that set ACRE in the Host Behavior Support feature, never with Do Not Retry.
@@ -78,6 +82,8 @@ statuses! {
     CAPACITY_EXCEEDED = 0x081, "Capacity Exceeded";
     /// Namespace Not Ready.
     NAMESPACE_NOT_READY = 0x082, "Namespace Not Ready";
+    /// Reservation Conflict.
+    RESERVATION_CONFLICT = 0x083, "Reservation Conflict";
     /// Abort Command Limit Exceeded.
     ABORT_LIMIT = 0x103, "Abort Command Limit Exceeded";
     /// Async Event Request Limit Exceeded.
