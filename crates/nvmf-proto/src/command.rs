@@ -4,10 +4,13 @@
 //! 4.1; NVM 3.2).
 
 use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
+use pilotlight_nvme::reservation::{Acquire, Register, Release};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_storage::buffer::MAX_BUFFER;
 
 use crate::operation::Operation;
+use crate::reservation::Command;
+use crate::reservation::access::Group;
 use crate::services::NamespaceTable;
 use crate::subsystems::views::ViewId;
 
@@ -91,6 +94,10 @@ pub enum Work {
         /// Blocks done of the next range.
         offset: u32,
     },
+    /// A reservation command.
+    Reservation(Sqe),
+    /// A command on the reservation of a namespace that another thread executes.
+    AwaitReservation,
     /// A command of the admin queue for the controller.
     Admin(Sqe),
     /// Identify that needs the allocated bytes of a namespace.
@@ -122,6 +129,17 @@ impl Work {
             Self::Flush { .. } => Some(Operation::Flush),
             Self::Zero { .. } => Some(Operation::WriteZeroes),
             Self::Deallocate { .. } => Some(Operation::Deallocate),
+            _ => None,
+        }
+    }
+
+    /// The group of an I/O command on one namespace, for reservations.
+    #[inline]
+    #[must_use]
+    pub fn group(&self) -> Option<Group> {
+        match self {
+            Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => Some(Group::Read),
+            Self::Write { .. } | Self::Flush { .. } | Self::Zero { .. } | Self::Deallocate { .. } => Some(Group::Write),
             _ => None,
         }
     }
@@ -188,7 +206,7 @@ pub(crate) struct Plan {
 pub(crate) fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
     use opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
     if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
-        return Err(Status::INVALID_OPCODE.dnr());
+        return decode_reservation(sqe, view, namespaces);
     }
     if sqe.fuse() != 0 {
         return Err(Status::INVALID_FIELD.dnr()); // fused commands are not supported (FUSES = 0)
@@ -207,6 +225,26 @@ pub(crate) fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTabl
         DATASET_MANAGEMENT => decode_dsm(sqe, namespace),
         _ => decode_block_io(sqe, namespace, namespaces),
     }
+}
+
+/// A reservation command. Its fields are checked when its data has arrived.
+#[cold]
+fn decode_reservation(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable) -> Result<Plan, Status> {
+    use opcode::io::{RESERVATION_ACQUIRE, RESERVATION_REGISTER, RESERVATION_RELEASE, RESERVATION_REPORT};
+    let (len, direction) = match sqe.opcode {
+        RESERVATION_REGISTER => (Register::LEN, Direction::FromHost),
+        RESERVATION_ACQUIRE => (Acquire::LEN, Direction::FromHost),
+        // Linux before 6.13 sends as much as for the others.
+        RESERVATION_RELEASE if sqe.sgl.length.get() == Acquire::LEN => (Acquire::LEN, Direction::FromHost),
+        RESERVATION_RELEASE => (Release::LEN, Direction::FromHost),
+        RESERVATION_REPORT => (Command::report_len(sqe)?, Direction::ToHost),
+        _ => return Err(Status::INVALID_OPCODE.dnr()),
+    };
+    if sqe.fuse() != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    namespaces.index_of(view, sqe.nsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?;
+    Ok(Plan { work: Work::Reservation(*sqe), len, direction })
 }
 
 fn decode_dsm(sqe: &Sqe, namespace: u32) -> Result<Plan, Status> {
@@ -310,8 +348,11 @@ mod tests {
     use pilotlight_storage::lease::Lease;
     use pilotlight_storage::{Channel, Geometry};
 
+    use std::sync::Arc;
+
     use super::*;
     use crate::payload::{LoanId, Loans};
+    use crate::reservation::published::Reservation;
     use crate::subsystems::failures::Failures;
     use crate::subsystems::listing::NamespaceList;
 
@@ -383,6 +424,14 @@ mod tests {
 
         fn list(&self) -> &NamespaceList {
             unreachable!("decoding lists nothing")
+        }
+
+        fn is_restricted(&self, _index: u32, _group: Group) -> bool {
+            false
+        }
+
+        fn reservation(&self, _index: u32) -> Option<&Arc<Reservation>> {
+            None
         }
     }
 

@@ -16,6 +16,7 @@ pub mod operation;
 pub mod payload;
 pub mod queue_pair;
 pub mod refusal_reason;
+pub mod reservation;
 pub mod sample;
 pub mod services;
 pub mod subsystems;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pilotlight_auth::tls::TlsPsk;
 use pilotlight_auth::{Concatenation, Config, Secret, Work};
-use pilotlight_storage::lease::Lease;
+use pilotlight_storage::lease::{Lease, StorageId};
 use pilotlight_storage::{Channel, Geometry};
 
 use crate::arrival::Arrival;
@@ -26,6 +26,9 @@ use crate::ids::{ConnAddr, HostKey};
 use crate::operation::Operation;
 use crate::payload::{LoanId, Loans};
 use crate::refusal_reason::RefusalReason;
+use crate::reservation::Command;
+use crate::reservation::access::Group;
+use crate::reservation::published::Reservation;
 use crate::subsystems::config::ControllerIds;
 use crate::subsystems::directory::Directory;
 use crate::subsystems::failures::Failures;
@@ -76,6 +79,9 @@ pub trait Services: Secrets + Sized {
 
     /// Has another thread read the allocated bytes of a namespace; `false` if that is not possible now.
     fn request_utilization(&self, request: UtilizationRequest) -> bool;
+
+    /// Has another thread execute a command on reservations; `false` if that is not possible now.
+    fn request_reservation(&self, request: ReservationRequest) -> bool;
 
     /// Counts a refused Connect.
     fn note_refusal(&self, reason: RefusalReason);
@@ -192,6 +198,12 @@ pub trait NamespaceTable {
 
     /// Failure counters of the namespace at `index`; `None` once it has been removed.
     fn failures(&self, index: u32) -> Option<&Failures>;
+
+    /// Whether the reservation of the namespace at `index` keeps some hosts from commands of this group.
+    fn is_restricted(&self, index: u32, group: Group) -> bool;
+
+    /// The reservation of the namespace at `index`; `None` once it has been removed.
+    fn reservation(&self, index: u32) -> Option<&Arc<Reservation>>;
 
     /// A command refers to the namespace at `index`.
     fn note_reference(&mut self, index: u32);
@@ -412,6 +424,22 @@ pub struct UtilizationRequest {
     pub slot: u16,
     /// The slot's generation.
     pub generation: u8,
+}
+
+/// A waiting command on the reservations of namespaces.
+pub struct ReservationRequest {
+    /// The namespaces: several for a Set Features command with NSID FFFFFFFFh.
+    pub namespaces: Vec<(u32, Arc<Reservation>)>,
+    /// The storage of the only one of an I/O command.
+    pub storage: Option<StorageId>,
+    /// The host.
+    pub host: HostKey,
+    /// The command.
+    pub command: Command,
+    /// The queue's connection.
+    pub queue: ConnAddr,
+    /// Slot of the command, and its generation.
+    pub slot: (u16, u8),
 }
 
 /// A message of authentication to check.

@@ -46,6 +46,13 @@ impl Unfinished {
         self.by_storage.iter().all(|requests| requests.number.load(Acquire) == 0)
     }
 
+    /// Whether a request to the storage with this identity is left.
+    #[must_use]
+    pub fn includes_storage(&self, storage: &StorageId) -> bool {
+        let is_left = |requests: &&Requests| requests.number.load(Acquire) > 0;
+        self.by_storage.iter().filter(is_left).any(|requests| requests.storage == *storage)
+    }
+
     /// Whether a request to this storage is left.
     #[must_use]
     pub fn includes(&self, lease: &Lease) -> bool {

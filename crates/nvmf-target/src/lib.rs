@@ -15,6 +15,7 @@ mod namespaces;
 pub mod offload;
 #[cfg(test)]
 mod queue_pair_tests;
+mod reservation_store;
 pub mod server;
 mod services;
 mod shared;
@@ -31,6 +32,7 @@ pub use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
 pub use pilotlight_nvmf_proto::services::Totals;
 pub use pilotlight_nvmf_proto::subsystems::failures::{FailureCount, Failures};
 pub use pilotlight_reactor::HistogramSnapshot;
+pub use reservation_store::ReservationStore;
 pub use server::{
     AssociationStats, CapStats, Capped, DrainError, Draining, Ended, Leftover, NamespaceFailures, NamespaceUsage,
     Server, ServerError, ServerStats, StartError, TargetThreadStats,

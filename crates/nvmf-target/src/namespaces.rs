@@ -9,6 +9,8 @@ use std::io;
 use std::sync::Arc;
 
 use pilotlight_nvmf_proto::payload::{LoanId, Loans};
+use pilotlight_nvmf_proto::reservation::access::Group;
+use pilotlight_nvmf_proto::reservation::published::Reservation;
 use pilotlight_nvmf_proto::services::NamespaceTable;
 use pilotlight_nvmf_proto::subsystems::failures::Failures;
 use pilotlight_nvmf_proto::subsystems::listing::{Listed, NamespaceList};
@@ -25,8 +27,8 @@ use crate::caps::Limit;
 
 /// A change of a namespace.
 pub enum NamespaceChange {
-    /// Added, with the I/O thread's channel and the namespace's bandwidth cap.
-    Added(Geometry, Leased, Arc<Limit>),
+    /// Added, with the I/O thread's channel, the namespace's bandwidth cap and its reservation.
+    Added(Geometry, Leased, Arc<Limit>, Arc<Reservation>),
     /// Resized.
     Resized(Geometry),
     /// Removed.
@@ -40,6 +42,7 @@ struct Entry {
     geometry: Geometry,
     leased: Option<Leased>,
     limit: Arc<Limit>,
+    reservation: Arc<Reservation>,
     removed: bool,
     reuse: Reuse,
 }
@@ -177,11 +180,17 @@ impl Namespaces {
     }
 
     /// Adds a namespace.
-    pub fn add(&mut self, subsystem: usize, nsid: u32, geometry: Geometry, mut leased: Leased, limit: Arc<Limit>) {
+    pub fn add(
+        &mut self,
+        (subsystem, nsid): (usize, u32),
+        geometry: Geometry,
+        mut leased: Leased,
+        (limit, reservation): (Arc<Limit>, Arc<Reservation>),
+    ) {
         leased.channel.set_completions(self.completions, &self.bell);
         self.remove(subsystem, nsid);
-        let entry =
-            Entry { subsystem, nsid, geometry, leased: Some(leased), limit, removed: false, reuse: Reuse::Unknown };
+        let (removed, reuse) = (false, Reuse::Unknown);
+        let entry = Entry { subsystem, nsid, geometry, leased: Some(leased), limit, reservation, removed, reuse };
         let index = self.entries.iter().position(|entry| entry.reuse == Reuse::Free).unwrap_or(self.entries.len());
         match self.entries.get_mut(index) {
             Some(free) => *free = entry,
@@ -349,6 +358,15 @@ impl NamespaceTable for Namespaces {
         self.info(index).map(|info| &info.failures)
     }
 
+    #[inline]
+    fn is_restricted(&self, index: u32, group: Group) -> bool {
+        self.entries[index as usize].reservation.restricts(group)
+    }
+
+    fn reservation(&self, index: u32) -> Option<&Arc<Reservation>> {
+        self.entries.get(index as usize).filter(|entry| !entry.removed).map(|entry| &entry.reservation)
+    }
+
     fn note_reference(&mut self, index: u32) {
         if let Some(entry) = self.entries.get_mut(index as usize).filter(|entry| entry.reuse == Reuse::Candidate) {
             entry.reuse = Reuse::Unknown;
@@ -370,7 +388,7 @@ mod tests {
     fn add(namespaces: &mut Namespaces, nsid: u32) -> u32 {
         let backend = NullBackend::new(4096, 16).expect("a backend");
         let leased = Leased { channel: backend.open_channel(1).expect("a channel"), lease: Lease::default() };
-        namespaces.add(0, nsid, backend.geometry(), leased, Arc::default());
+        namespaces.add((0, nsid), backend.geometry(), leased, Default::default());
         namespaces.index_of(ViewId::whole(0), nsid).expect("added")
     }
 

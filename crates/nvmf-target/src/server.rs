@@ -16,6 +16,7 @@ pub(crate) mod machine_addresses;
 mod notices;
 mod offload;
 mod priorities;
+pub(crate) mod reservations;
 mod stats;
 mod stop;
 mod utilization;
@@ -34,6 +35,7 @@ use crate::config::{Advertised, Security};
 use crate::config::{NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::hosts::authentication::AuthenticationConfig;
 use crate::namespaces::NamespaceChange;
+use crate::reservation_store::ReservationStore;
 use crate::server::distributor::Distributor;
 use crate::server::listener::Address;
 use crate::server::listeners::Listeners;
@@ -49,6 +51,7 @@ use notices::Notices;
 use offload::Worker;
 pub use pilotlight_nvmf_proto::ids::DISCOVERY;
 use pilotlight_nvmf_proto::services::AuthenticationRequest;
+use pilotlight_nvmf_proto::services::ReservationRequest;
 pub use pilotlight_nvmf_proto::services::ThreadLimits;
 pub use pilotlight_nvmf_proto::services::UtilizationRequest;
 use pilotlight_nvmf_proto::subsystems::directory::Directory;
@@ -74,6 +77,8 @@ pub struct Server {
     _utilization: Worker<UtilizationRequest>,
     /// Serves [`Shared::authentication`].
     _authentication: Worker<AuthenticationRequest>,
+    /// Serves [`Shared::reservations`].
+    _reservations: Worker<ReservationRequest>,
     notices: Notices,
     _tasks: [Task; 4],
     housekeeping: Housekeeping,
@@ -103,12 +108,21 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub fn start_with(
+    pub fn start_with(config: ServerConfig, options: RuntimeOptions, opener: Box<Opener>) -> Result<Self, StartError> {
+        Self::start_with_store(config, options, opener, None)
+    }
+
+    /// As [`Server::start_with`], with what keeps reservations over a restart; without it hosts cannot ask for that.
+    ///
+    /// # Errors
+    /// As [`Server::start`], or if the reservations of a namespace cannot be read.
+    pub fn start_with_store(
         config: ServerConfig,
         mut options: RuntimeOptions,
         opener: Box<Opener>,
+        store: Option<Arc<dyn ReservationStore>>,
     ) -> Result<Self, StartError> {
-        let Assembled { listeners, shared, inboxes, threads } = Assembled::new(config, &opener)?;
+        let Assembled { listeners, shared, inboxes, threads } = Assembled::new(config, &opener, store)?;
         if BackgroundKnobs::are_offered(&shared.background) {
             options.knobs = Some(Arc::new(BackgroundKnobs::new(options.knobs.take(), Arc::clone(&shared.background))));
             options.readings =
@@ -129,6 +143,7 @@ impl Server {
         announce(&shared, &inboxes)?;
         let utilization = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
         let authentication = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
+        let reservations = Worker::start(&shared, Arc::clone(&inboxes), cpus.clone())?;
         let failures = failure_log::start(&shared, &housekeeping);
         let notices = Notices::start(&shared, runtime.plant_notice(), &housekeeping);
         let distributor = Arc::new(Distributor::new(Arc::clone(&inboxes), Arc::clone(&shared)));
@@ -143,6 +158,7 @@ impl Server {
             priorities: Priorities::default(),
             _utilization: utilization,
             _authentication: authentication,
+            _reservations: reservations,
             notices,
             _tasks: [failures, bandwidth, latency, background],
             housekeeping,
@@ -349,13 +365,14 @@ impl Server {
 /// An added namespace for one I/O thread. The channel is opened here, where a failure can be reported: an I/O thread without
 /// one would return Invalid Namespace, which hosts treat as a successful flush.
 fn added(namespace: &Namespace, nsid: u32) -> Result<NamespaceChange, OpenError> {
-    let Namespace { storage, limit, .. } = namespace;
+    let Namespace { info, storage, limit, .. } = namespace;
     let channel = storage
         .backend
         .open_channel(CHANNEL_DEPTH)
         .map_err(|source| OpenError::System { spec: format!("a channel to namespace {nsid}"), source })?;
     let leased = Leased { channel, lease: storage.lease.clone() };
-    Ok(NamespaceChange::Added(storage.backend.geometry(), leased, Arc::clone(limit)))
+    let reservation = Arc::clone(&info.reservation);
+    Ok(NamespaceChange::Added(storage.backend.geometry(), leased, Arc::clone(limit), reservation))
 }
 
 /// Sends a message to an I/O thread; waits while its inbox is full.

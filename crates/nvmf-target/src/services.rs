@@ -9,7 +9,8 @@ use pilotlight_auth::{Concatenation, Config, Secret};
 use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
 use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
 use pilotlight_nvmf_proto::services::{
-    AuthenticationRequest, Full, Secrets, Services, Standing, ThreadLimits, Totals, UtilizationRequest,
+    AuthenticationRequest, Full, ReservationRequest, Secrets, Services, Standing, ThreadLimits, Totals,
+    UtilizationRequest,
 };
 use pilotlight_nvmf_proto::tls_peer::TlsPeer;
 
@@ -86,6 +87,10 @@ impl Services for Shared {
 
     fn request_utilization(&self, request: UtilizationRequest) -> bool {
         self.utilization.submit(request)
+    }
+
+    fn request_reservation(&self, request: ReservationRequest) -> bool {
+        self.reservations.submit(request)
     }
 
     fn note_refusal(&self, reason: RefusalReason) {

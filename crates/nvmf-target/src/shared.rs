@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crossbeam_queue::ArrayQueue;
-use pilotlight_nvmf_proto::services::{AuthenticationRequest, ThreadLimits, UtilizationRequest};
+use pilotlight_nvmf_proto::services::{AuthenticationRequest, ReservationRequest, ThreadLimits, UtilizationRequest};
 use pilotlight_nvmf_proto::subsystems::directory::{Directory, Reach};
 use pilotlight_nvmf_proto::subsystems::listing::NamespaceList;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
@@ -24,6 +24,7 @@ use crate::hosts::Hosts;
 use crate::hosts::authentication_queue::Turns;
 use crate::latency::{Latencies, SocketLatencyStats};
 use crate::offload::Requests;
+use crate::reservation_store::ReservationStore;
 use crate::stats::Counters;
 use crate::stop_state::StopState;
 use crate::thread::classes::Placement;
@@ -42,6 +43,10 @@ pub struct Shared {
     pub utilization: Requests<ArrayQueue<UtilizationRequest>>,
     /// Messages of authentication to check.
     pub authentication: Requests<Mutex<Turns<AuthenticationRequest>>>,
+    /// Commands on reservations that wait.
+    pub reservations: Requests<ArrayQueue<ReservationRequest>>,
+    /// Keeps reservations over a restart.
+    pub(crate) reservation_store: Option<Arc<dyn ReservationStore>>,
     /// Closes channels.
     pub(crate) reaper: Reaper,
     /// State of the stop.
@@ -119,7 +124,12 @@ fn views_of(subsystems: &[Entry]) -> Views {
 
 impl Shared {
     /// The state of a server with these subsystems, without classes and the limits of namespaces.
-    pub(crate) fn new(config: ServerConfig, subsystems: Vec<Entry>, reach: Reach) -> io::Result<Self> {
+    pub(crate) fn new(
+        config: ServerConfig,
+        subsystems: Vec<Entry>,
+        reach: Reach,
+        reservation_store: Option<Arc<dyn ReservationStore>>,
+    ) -> io::Result<Self> {
         let identities: Vec<_> = subsystems.iter().map(|entry| Arc::clone(&entry.subsystem)).collect();
         let directory = Arc::new(Directory::new(&config.subsystems, &identities, reach));
         let views = Arc::new(views_of(&subsystems));
@@ -134,6 +144,8 @@ impl Shared {
             hosts: Arc::new(Hosts::new(&config)),
             utilization: Requests::default(),
             authentication: Requests::new(Mutex::default()),
+            reservations: Requests::default(),
+            reservation_store,
             failed: Waker::default(),
             caps: Arc::default(),
             latencies: Arc::default(),

@@ -24,6 +24,7 @@ use crate::caps::{Limit, LimitStats, Setter};
 use crate::config::Security;
 use crate::config::{Limits, NamespaceConfig, ServerConfig, SubsystemConfig};
 use crate::latency_batch::Clock;
+use crate::server::reservations::Executor;
 use crate::server::{Changes, Opener, announce};
 use crate::shared::Shared;
 use crate::thread::message::Message;
@@ -54,6 +55,7 @@ pub struct Bench {
     asleep: Option<u64>,
     /// The descriptor may be readable since the last poll.
     active: bool,
+    executor: Executor,
 }
 
 impl Bench {
@@ -120,7 +122,9 @@ impl Bench {
         thread.set_completions(CompletionMode::Interrupt);
         let inbox = inboxes[0].clone();
         let (now_ns, asleep, others_are_held, active) = (0, None, false, true);
-        Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep, active })
+        shared.reservations.set_thread(std::thread::current()); // `poll` executes the commands
+        let executor = Executor::default();
+        Ok(Self { thread, others, others_are_held, inboxes, opener, inbox, shared, now_ns, asleep, active, executor })
     }
 
     /// Stops or resumes polling the other I/O threads.
@@ -203,11 +207,22 @@ impl Bench {
         for other in self.others.iter_mut().filter(|_| !self.others_are_held) {
             other.poll(self.now_ns);
         }
+        self.execute_reservations();
         assert_eq!(polled.in_progress, self.thread.usage().commands, "commands in progress after a poll");
         assert!(!missed || self.thread.was_idle(), "a waiting thread would have missed work");
         assert!(!needless || self.thread.was_idle(), "a reactor would have skipped a poll with work");
         self.asleep = self.thread.prepare_wait(self.now_ns);
         polled
+    }
+
+    /// Does what a server's thread for commands on reservations does.
+    fn execute_reservations(&mut self) {
+        let inboxes = Arc::clone(&self.inboxes);
+        let mut send = |to: u16, message| assert!(inboxes[usize::from(to)].send(message).is_ok(), "the inbox has room");
+        while let Some(request) = self.shared.reservations.take() {
+            self.executor.execute(request, &self.shared, &mut send, self.now_ns);
+        }
+        self.executor.finish(&mut send, self.now_ns);
     }
 
     /// Advances time by `ns` as for a thread that waits in the kernel: polls only at the end of its waits. Returns the number

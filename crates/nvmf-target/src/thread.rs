@@ -14,6 +14,7 @@ mod hand_over;
 pub(crate) mod message;
 pub(crate) mod moves;
 mod poll;
+pub(crate) mod preempt;
 mod queue_messages;
 mod socket;
 pub(crate) mod stream;
@@ -57,6 +58,7 @@ use crate::stats::Counters;
 use crate::thread::acks::Ack;
 use crate::thread::message::Message;
 use crate::thread::message::ThreadOutbox;
+use crate::thread::preempt::Preempting;
 use crate::thread::stream::{Accepted, Stream};
 
 /// Completions collected in one poll.
@@ -89,6 +91,8 @@ pub(crate) struct TargetThread {
     /// Work on every connection.
     sweeps: VecDeque<Sweep>,
     check: Check,
+    /// Preempted commands in the backends.
+    preempting: Vec<Preempting>,
     /// Connections checked by barriers.
     #[cfg(feature = "testing")]
     barrier_checks: u64,
@@ -153,6 +157,7 @@ impl TargetThread {
             draining: false,
             sweeps: VecDeque::new(),
             check: Check::default(),
+            preempting: Vec::new(),
             #[cfg(feature = "testing")]
             barrier_checks: 0,
             os_thread: 0,
@@ -206,6 +211,10 @@ impl TargetThread {
             Message::Utilization { admin, slot, generation } => {
                 self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_utilization(slot, generation, cx));
             }
+            Message::Reservation { queue, slot, status, data } => {
+                self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_reservation(slot, status, &data, cx));
+            }
+            Message::Preempt(preempted) => self.on_preempted(preempted, now_ns),
             Message::AuthenticationChecked { queue, slot, checked, at_ns } => {
                 self.with(queue, now_ns, |socket, cx| socket.conn.pair.on_checked(slot, *checked, at_ns, cx));
             }
@@ -219,8 +228,8 @@ impl TargetThread {
     fn on_namespace(&mut self, subsystem: usize, nsid: u32, change: NamespaceChange, applied: Ack) {
         let namespaces = &mut self.resources.namespaces;
         match change {
-            NamespaceChange::Added(geometry, leased, limit) => {
-                namespaces.add(subsystem, nsid, geometry, leased, limit);
+            NamespaceChange::Added(geometry, leased, limit, reservation) => {
+                namespaces.add((subsystem, nsid), geometry, leased, (limit, reservation));
                 self.sweep_later(Sweep::new(Change::Added { subsystem, nsid }, applied));
             }
             NamespaceChange::Resized(geometry) => namespaces.resize(subsystem, nsid, geometry),

@@ -64,6 +64,12 @@ impl Lease {
 #[derive(Clone, Debug)]
 pub struct StorageId(Weak<Last>);
 
+impl PartialEq for StorageId {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
 /// A channel and its lease, in the order in which they are dropped.
 pub struct Leased {
     /// The channel.

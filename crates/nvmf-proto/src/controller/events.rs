@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pilotlight_nvme::Status;
-use pilotlight_nvme::feature::{ANA_CHANGED, DISCOVERY_CHANGED, NAMESPACE_CHANGED, async_event};
+use pilotlight_nvme::feature::{
+    ANA_CHANGED, DISCOVERY_CHANGED, NAMESPACE_CHANGED, RESERVATION_LOG_AVAILABLE, async_event,
+};
 
 /// Maximum outstanding Async Event Requests (AERL + 1).
 pub(super) const LIMIT: usize = 4;
@@ -23,6 +25,8 @@ pub(super) struct Events {
     namespaces: Notice,
     discovery: Notice,
     paths: Notice,
+    /// Needs no bit of the mask: each kind of notification has its own.
+    reservations: Notice,
 }
 
 /// State of a kind of event.
@@ -72,6 +76,15 @@ impl Events {
         self.paths.occur();
     }
 
+    pub(super) fn reservation_notified(&mut self) {
+        self.reservations.occur();
+    }
+
+    /// The host has read a notification; `left`: others are unread.
+    pub(super) fn reservation_read(&mut self, left: bool) {
+        self.reservations = if left { Notice::Pending } else { Notice::Idle };
+    }
+
     /// The changed namespaces; `None` if they exceed the list.
     pub(super) fn changed(&self) -> Option<impl Iterator<Item = u32> + '_> {
         (self.changed.len() <= CHANGED_LIMIT).then(|| self.changed.iter().copied())
@@ -95,12 +108,13 @@ impl Events {
 
     pub(super) fn take(&mut self) -> Option<(u16, u32)> {
         let kinds = [
+            (u32::MAX, RESERVATION_LOG_AVAILABLE, &mut self.reservations),
             (async_event::NAMESPACE_ATTRIBUTE, NAMESPACE_CHANGED, &mut self.namespaces),
             (async_event::DISCOVERY_CHANGE, DISCOVERY_CHANGED, &mut self.discovery),
             (async_event::ANA_CHANGE, ANA_CHANGED, &mut self.paths),
         ];
         for (enabled, result, notice) in kinds {
-            if self.mask & enabled != 0 && *notice == Notice::Pending {
+            if (enabled == u32::MAX || self.mask & enabled != 0) && *notice == Notice::Pending {
                 let cid = self.parked.pop_front()?;
                 *notice = Notice::Reported;
                 return Some((cid, result));

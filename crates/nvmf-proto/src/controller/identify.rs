@@ -7,6 +7,7 @@ use pilotlight_nvme::identify::{
     ascii_field, cns, nidt, oncs, put_descriptor,
 };
 use pilotlight_nvme::le::{U16, U32, U64, U128};
+use pilotlight_nvme::reservation::rescap;
 use pilotlight_nvme::{Sqe, Status, fabrics, feature};
 use pilotlight_storage::buffer::{IN_CAPSULE, MAX_BUFFER, MIN_BUFFER};
 use zerocopy::IntoBytes;
@@ -30,8 +31,13 @@ const SGLS: u32 = 1 | 1 << 20 | 1 << 21;
 /// A volatile write cache is present; Flush with NSID FFFFFFFFh flushes every namespace.
 const VWC: u8 = 1 | 3 << 1;
 /// Optional commands of I/O controllers.
-const ONCS: u16 =
-    oncs::COMPARE | oncs::DATASET_MANAGEMENT | oncs::WRITE_ZEROES | oncs::SAVE_SELECT | oncs::TIMESTAMP | oncs::VERIFY;
+const ONCS: u16 = oncs::COMPARE
+    | oncs::DATASET_MANAGEMENT
+    | oncs::WRITE_ZEROES
+    | oncs::SAVE_SELECT
+    | oncs::RESERVATIONS
+    | oncs::TIMESTAMP
+    | oncs::VERIFY;
 /// Maximum outstanding Abort commands, 0's based.
 const ACL: u8 = 3;
 /// Autonomous power state transitions are supported, if there are power states.
@@ -171,6 +177,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
         nuse: U64::new(used.min(geometry.blocks)),
         nsfeat: u8::from(thin) | 1 << 4,
         nmic: 1,
+        rescap: rescap_of(info),
         dlfeat: u8::from(geometry.deallocated_reads_zero) | 1 << 3,
         nvmcap: U128::new(u128::from(geometry.blocks) * u128::from(geometry.block_size)),
         nsattr: u8::from(geometry.is_read_only),
@@ -188,7 +195,19 @@ fn independent(info: &NamespaceInfo) -> IdentifyNamespaceIndependent {
     let thin = info.allocated_bytes.get().is_some();
     let nsattr = u8::from(info.geometry.is_read_only);
     let anagrpid = U32::new(info.ana_group);
-    IdentifyNamespaceIndependent { nsfeat: u8::from(thin), nmic: 1, anagrpid, nsattr, nstat: 1, ..Default::default() }
+    IdentifyNamespaceIndependent {
+        nsfeat: u8::from(thin),
+        nmic: 1,
+        anagrpid,
+        rescap: rescap_of(info),
+        nsattr,
+        nstat: 1,
+        ..Default::default()
+    }
+}
+
+fn rescap_of(info: &NamespaceInfo) -> u8 {
+    rescap::ALL_TYPES | rescap::IEKEY | if info.reservation.can_persist() { rescap::PTPL } else { 0 }
 }
 
 /// Limits (NVM 4.1.5.2). Write Zeroes and Verify have one because Linux treats "none" as MDTS, and needs a limit in bytes not to exceed the block

@@ -72,6 +72,7 @@ impl Controller {
                 lid::CHANGED_NAMESPACES => self.events.changed_read(),
                 lid::DISCOVERY => self.events.discovery_read(),
                 lid::ANA => self.events.paths_read(),
+                lid::RESERVATION => self.notification_read(),
                 _ => {}
             }
         }
@@ -107,6 +108,7 @@ impl Controller {
                 lid::CHANGED_NAMESPACES,
                 lid::COMMAND_EFFECTS,
                 lid::ANA,
+                lid::RESERVATION,
             ])),
             lid::ERROR => Some(self.errors.page()),
             lid::SMART => Some(self.smart(env).as_bytes().to_vec()),
@@ -114,6 +116,7 @@ impl Controller {
             lid::CHANGED_NAMESPACES => Some(self.changed_namespaces()),
             lid::COMMAND_EFFECTS => Some(command_effects()),
             lid::ANA => Some(self.paths(get.lsp & ana::RETURN_GROUPS_ONLY != 0, env)),
+            lid::RESERVATION => Some(self.reservations.page().as_bytes().to_vec()),
             _ => None,
         }
     }
@@ -197,6 +200,10 @@ fn command_effects() -> Vec<u8> {
         (io::WRITE_ZEROES, CSUPP | LBCC),
         (io::DATASET_MANAGEMENT, CSUPP | LBCC),
         (io::VERIFY, CSUPP),
+        (io::RESERVATION_REGISTER, CSUPP),
+        (io::RESERVATION_REPORT, CSUPP),
+        (io::RESERVATION_ACQUIRE, CSUPP),
+        (io::RESERVATION_RELEASE, CSUPP),
     ];
     let admin = admin.into_iter().map(|opcode| (usize::from(opcode), CSUPP));
     let io = io.into_iter().map(|(opcode, effects)| (IO + usize::from(opcode), effects));

@@ -11,6 +11,7 @@
 //! | `features.rs` | Set Features and Get Features |
 //! | `power.rs` | power states, if configured |
 //! | `events.rs` | asynchronous events |
+//! | `reservations.rs` | notifications of reservations, their mask, persistence |
 //!
 //! Properties: no admin command is executed before CC.EN; an event of a kind is reported once until its log page has been
 //! read; keep-alive expires after one and a quarter timeouts without traffic.
@@ -20,6 +21,7 @@ mod features;
 mod identify;
 mod logs;
 mod power;
+mod reservations;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use features::Features;
 pub(crate) use identify::reports_utilization;
 use logs::ErrorLog;
 use pilotlight_storage::buffer::MAX_BUFFER;
+use reservations::Notifications;
 
 /// VS: version 2.0.
 const VERSION: u32 = 0x0002_0000;
@@ -131,6 +134,11 @@ pub(crate) enum Outcome {
     },
     /// Keep it outstanding until [`Controller::take_event_completion`] returns it.
     Parked,
+    /// Set whether the reservations of the command's namespaces outlive the server, then complete it.
+    Persist {
+        /// Whether they do.
+        persists: bool,
+    },
     /// Abort command `cid` of queue `sqid`, then complete it.
     Abort {
         /// The queue.
@@ -170,11 +178,12 @@ pub(crate) struct Controller {
     path_changes: u64,
     /// The greatest length in bytes of a discovery log that the host has read from.
     discovery_len: u64,
+    reservations: Notifications,
 }
 
 impl Controller {
     /// Maximum allocation of a controller in bytes.
-    pub(crate) const HEAP_BYTES: usize = events::HEAP_BYTES + logs::HEAP_BYTES;
+    pub(crate) const HEAP_BYTES: usize = events::HEAP_BYTES + logs::HEAP_BYTES + reservations::HEAP_BYTES;
 
     /// A controller that is not enabled yet.
     #[must_use]
@@ -193,6 +202,7 @@ impl Controller {
             events: Events::default(),
             errors: ErrorLog::default(),
             discovery_len: 0,
+            reservations: Notifications::default(),
         }
     }
 
@@ -282,6 +292,7 @@ impl Controller {
         self.csts = 0;
         self.resetting = false;
         self.events = Events::default();
+        self.reservations = Notifications::default();
         self.features = Features::new(&self.params);
     }
 
@@ -387,6 +398,8 @@ impl Controller {
         match sqe.opcode {
             admin::IDENTIFY => self.identify(sqe, out, env),
             admin::GET_LOG_PAGE => self.get_log_page(sqe, out, env),
+            admin::SET_FEATURES if self.is_of_reservations(sqe) => self.set_reservation_feature(sqe, env),
+            admin::GET_FEATURES if self.is_of_reservations(sqe) => self.get_reservation_feature(sqe, env),
             admin::SET_FEATURES => self.features.set(sqe, data, uptime_ms, &mut self.events, discovery),
             admin::GET_FEATURES => self.features.get(sqe, out, uptime_ms, &self.events, discovery),
             admin::ASYNC_EVENT_REQUEST => match self.events.park(sqe.cid.get()) {

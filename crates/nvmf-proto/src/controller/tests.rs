@@ -2,6 +2,7 @@
 
 mod discovery;
 mod power;
+mod reservations;
 
 use pilotlight_nvme::feature::{NAMESPACE_CHANGED, async_event, fid};
 use pilotlight_storage::Geometry;
@@ -68,6 +69,7 @@ fn namespaces() -> Vec<(u32, NamespaceInfo)> {
         failures: Default::default(),
         upkeep: Arc::default(),
         ana_group: 1,
+        reservation: Arc::default(),
     };
     let read_only = NamespaceInfo { geometry: Geometry { is_read_only: true, ..geometry }, ..info.clone() };
     vec![(1, info), (3, read_only)]
@@ -206,7 +208,11 @@ fn identify_controller_by_offsets() {
     assert_eq!(id[342..352], [30, 0x5f, 32, 0, 0, 0, 32, 0, 0, 0], "ANATT, ANACAP, ANAGRPMAX, NANAGRPID");
     assert_eq!(id[512..516], [0x66, 0x44, 0, 4], "SQES, CQES, MAXCMD 1024");
     assert_eq!(id[516..520], [0, 4, 0, 0], "NN");
-    assert_eq!(id[520..522], [0xdd, 0], "ONCS: Compare, DSM, Write Zeroes, Save/Select, Timestamp, Verify");
+    assert_eq!(
+        id[520..522],
+        [0xfd, 0],
+        "ONCS: Compare, DSM, Write Zeroes, Save/Select, Reservations, Timestamp, Verify"
+    );
     assert_eq!(id[522..525], [0, 0, 0], "FUSES, FNA");
     assert_eq!(id[525], 7, "VWC");
     assert_eq!(id[526..530], [0; 4], "AWUN, AWUPF: one block");
@@ -288,7 +294,7 @@ fn log_pages_with_offsets() {
     assert_eq!((firmware[0], &firmware[8..16]), (1, format!("{:8}", env!("CARGO_PKG_VERSION")).as_bytes()));
     let (_, pages) = log_page(&mut controller, 0, 0, 1024);
     let listed: Vec<usize> = (0..256).filter(|lid| pages[lid * 4] & 1 == 1).collect();
-    assert_eq!(listed, [0, 1, 2, 3, 4, 5, 12]);
+    assert_eq!(listed, [0, 1, 2, 3, 4, 5, 12, 0x80]);
     let refused = [
         Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 2).with_cdw(14, 1 << 23), // an index instead of an offset
         Sqe::new(admin::GET_LOG_PAGE, 0).with_cdw(10, 5).with_cdw(14, 2 << 24), // zoned namespaces

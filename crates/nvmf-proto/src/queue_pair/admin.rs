@@ -28,7 +28,7 @@ pub const CONTROLLER_ENDED: ConnectRefusal =
 /// State of an admin queue.
 pub(super) struct AdminQueue {
     pub(super) association: Arc<Association>,
-    controller: Controller,
+    pub(super) controller: Controller,
     /// Connections of the I/O queues, indexed by queue identifier minus one.
     queues: Vec<Option<ConnAddr>>,
     /// The step after the last I/O queue has ended.
@@ -315,6 +315,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
                 self.deliver_events(cx);
                 Step::Handled
             }
+            Outcome::Persist { persists } => self.execute_persist(index, sqe.nsid.get(), persists, cx),
             Outcome::Abort { sqid, cid } => self.execute_abort(index, sqid, cid, cx),
         }
     }
@@ -352,7 +353,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     }
 
     /// Completes parked Async Event Requests with pending events.
-    fn deliver_events(&mut self, cx: &mut Cx<S>) {
+    pub(super) fn deliver_events(&mut self, cx: &mut Cx<S>) {
         loop {
             let Role::Admin(admin) = &mut self.role else { return };
             let Some((cid, result)) = admin.controller.take_event_completion() else { return };

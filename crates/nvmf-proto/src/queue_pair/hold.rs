@@ -9,6 +9,7 @@ use super::io::{Step, needs_memory};
 use super::slots::State;
 use super::{Cx, QueuePair, Role, Transport};
 use crate::association::Association;
+use crate::reservation::access::Group;
 use crate::services::{NamespaceTable, Services};
 
 /// Longest pause between two looks at commands that wait for earlier requests.
@@ -21,25 +22,31 @@ pub(super) enum Hold {
     None,
     /// No: the association has ended.
     Ended,
+    /// No: the namespace has a reservation that excludes the host.
+    Reserved,
     /// Not yet: its host's lost queues have unfinished requests to the same storage.
     Earlier,
 }
 
 impl Role {
-    /// Whether a request may be submitted to the namespace at `index`.
+    /// Whether a request of a command of this group may be submitted to the namespace at `index`.
     #[inline]
-    pub(super) fn hold(&self, namespaces: &impl NamespaceTable, index: u32) -> Hold {
+    pub(super) fn hold(&self, namespaces: &impl NamespaceTable, index: u32, group: Group) -> Hold {
         match self {
-            Self::Io(association) if association.is_held() => hold_of(association, namespaces, index),
+            Self::Io(association) if association.is_held() || namespaces.is_restricted(index, group) => {
+                hold_of(association, namespaces, index, group)
+            }
             _ => Hold::None,
         }
     }
 }
 
 #[cold]
-fn hold_of(association: &Association, namespaces: &impl NamespaceTable, index: u32) -> Hold {
+fn hold_of(association: &Association, namespaces: &impl NamespaceTable, index: u32, group: Group) -> Hold {
+    let is_excluded = || namespaces.reservation(index).is_some_and(|one| one.excludes(&association.host, group));
     match namespaces.lease(index) {
         _ if association.has_ended() => Hold::Ended,
+        _ if is_excluded() => Hold::Reserved,
         Some(lease) if association.awaits(lease) => Hold::Earlier,
         _ => Hold::None,
     }
@@ -62,8 +69,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let Some(queue) = &mut self.queue else { return };
         let (mut any, mut pause_ns) = (false, (2 * self.held_pause_ns).clamp(DRAIN_POLL_NS, LONGEST_PAUSE_NS));
         for (index, slot) in queue.slots.iter_mut().filter(|(_, slot)| slot.state == State::Held) {
-            let target = slot.work.target();
-            if target.is_some_and(|(namespace, _)| self.role.hold(cx.namespaces, namespace) == Hold::Earlier) {
+            let target = slot.work.target().zip(slot.work.group());
+            let hold = target.map(|((namespace, _), group)| self.role.hold(cx.namespaces, namespace, group));
+            if hold == Some(Hold::Earlier) {
                 any = true;
                 continue;
             }

@@ -249,6 +249,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
                 | Work::AwaitRate(_)
                 | Work::Utilization(_)
                 | Work::Authenticate(_)
+                | Work::AwaitReservation
         ) && slot.status.is_success();
         let mut arrival = Arrival { poll_ns: slot.arrived_ns, sample: Sample::NONE };
         match &slot.work {
@@ -315,7 +316,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let Some(index) = queue.slots.find(cid) else { return false };
         let slot = queue.slots.get(index);
         if !matches!(slot.state, State::Waiting | State::Throttled | State::Held | State::Receiving | State::Parked)
-            || matches!(slot.work, Work::AwaitAbort)
+            || matches!(slot.work, Work::AwaitAbort | Work::AwaitReservation)
         {
             return false;
         }
@@ -355,6 +356,7 @@ pub(super) fn needs_memory(slot: &Slot) -> bool {
             | Work::AwaitRate(_)
             | Work::Utilization(_)
             | Work::Authenticate(_)
+            | Work::Reservation(_)
     );
     slot.status.is_success() && (is_read || slot.missing)
 }

@@ -1,6 +1,7 @@
 //! Messages of queue pairs to queue pairs of other I/O threads: queues of controllers, aborts, closed connections.
 
 use pilotlight_nvme::Status;
+use pilotlight_nvme::reservation::Notification;
 
 use crate::ids::{ConnAddr, HostKey};
 use crate::refusal_reason::RefusalReason;
@@ -77,6 +78,15 @@ pub enum QueueMessage {
         host: HostKey,
         /// The connection that waits.
         requester: ConnAddr,
+    },
+    /// A notification of the reservation of namespace `nsid` for the controller at `admin`.
+    Reservation {
+        /// The admin queue's connection.
+        admin: ConnAddr,
+        /// The namespace.
+        nsid: u32,
+        /// The kind.
+        kind: Notification,
     },
     /// Reply to `Barrier`.
     BarrierPassed(ConnAddr),

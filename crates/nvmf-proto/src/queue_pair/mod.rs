@@ -17,6 +17,7 @@
 //! | `step.rs` | steps of a command |
 //! | `submit.rs` | backend requests and completions |
 //! | `throttle.rs` | commands throttled by a bandwidth cap |
+//! | `reservation.rs`, `preempt.rs` | reservation commands; the end of a preempted host's commands |
 //! | `usage.rs` | usage counters |
 //! | `slots.rs` | commands in progress |
 //! | `admin.rs`, `rate.rs` | the admin queue; commands beyond the host's rate |
@@ -39,9 +40,11 @@ mod hold;
 mod io;
 mod login;
 pub mod message;
+mod preempt;
 mod prefetch;
 mod rate;
 mod refusal;
+mod reservation;
 pub mod slots;
 mod step;
 mod submit;
@@ -264,7 +267,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         }
         let parked = |slot: &Slot| match slot.state {
             State::Free => true,
-            State::Parked => !matches!(slot.work, Work::AwaitRate(_)),
+            State::Parked => !matches!(slot.work, Work::AwaitRate(_) | Work::AwaitReservation),
             _ => false,
         };
         let idle = self.queue.as_mut().is_none_or(|queue| queue.slots.iter_mut().all(|(_, slot)| parked(slot)));

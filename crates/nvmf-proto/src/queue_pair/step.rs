@@ -11,6 +11,7 @@ use super::slots::State;
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::command::{Range, Work};
 use crate::operation::Operation;
+use crate::reservation::access::Group;
 use crate::services::{NamespaceTable, Services};
 use crate::subsystems::views::ViewId;
 
@@ -57,13 +58,17 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             Work::Deallocate { namespace, ranges, done, offset } => {
                 self.deallocate_step(index, namespace, ranges, done, offset, cx)
             }
+            Work::Reservation(sqe) => self.reservation_step(index, &sqe, cx),
             Work::Admin(sqe) => self.admin_step(index, &sqe, cx),
             Work::Counted(sqe) => self.counted_step(index, &sqe, cx),
             Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
             Work::Authenticate(sqe) => self.authentication_step(index, &sqe, cx),
-            Work::None | Work::AwaitAuthentication | Work::AwaitAbort | Work::AwaitEvent | Work::AwaitRate(_) => {
-                self.complete(index, 0, cx)
-            }
+            Work::None
+            | Work::AwaitAuthentication
+            | Work::AwaitAbort
+            | Work::AwaitEvent
+            | Work::AwaitRate(_)
+            | Work::AwaitReservation => self.complete(index, 0, cx),
         }
     }
 
@@ -71,10 +76,12 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     fn fetch(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
-        if let Some((namespace, _)) = slot.work.target()
-            && self.role.hold(cx.namespaces, namespace) == Hold::Earlier
-        {
-            return self.hold_back(index); // without a buffer
+        if let Some(((namespace, _), group)) = slot.work.target().zip(slot.work.group()) {
+            match self.role.hold(cx.namespaces, namespace, group) {
+                Hold::Earlier => return self.hold_back(index), // without a buffer
+                Hold::Reserved => return self.refuse_reserved(index, cx),
+                Hold::None | Hold::Ended => {}
+            }
         }
         if slot.buffer.is_none() {
             let len = slot.len as usize;
@@ -101,7 +108,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let len = queue.slots.get(index).len as usize;
         let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
-        if self.role.hold(cx.namespaces, range.namespace) == Hold::None
+        if self.role.hold(cx.namespaces, range.namespace, Group::Read) == Hold::None
             && let Some(loan) = cx.namespaces.borrow(range.namespace, range.lba, range.blocks)
         {
             let slot = queue.slots.get(index);
@@ -146,6 +153,11 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         {
             // It has written nothing there, and a flush might end as late as what it waits for.
             let failed = if failed.is_success() { Status::INTERNAL } else { failed };
+            slot.work = Work::FlushAll { next: namespace + 1, failed };
+            return Step::Yield;
+        }
+        if self.role.hold(cx.namespaces, namespace, Group::Write) == Hold::Reserved {
+            let failed = if failed.is_success() { Status::RESERVATION_CONFLICT.dnr() } else { failed };
             slot.work = Work::FlushAll { next: namespace + 1, failed };
             return Step::Yield;
         }

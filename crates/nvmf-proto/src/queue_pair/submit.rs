@@ -10,21 +10,25 @@ use super::step::{ZERO_STEP, chunk};
 use super::{Cx, Hold, Phase, QueuePair, Transport};
 use crate::command::{Range, Work};
 use crate::operation::Operation;
+use crate::reservation::access::Group;
 use crate::services::{NamespaceTable, Services};
 
 impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Submits a request to the backend, unless the association has ended.
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx<S>) -> Step {
-        let hold = self.role.hold(cx.namespaces, range.namespace);
+        let hold = self.role.hold(cx.namespaces, range.namespace, Group::of(op));
         if hold == Hold::Earlier {
             self.keep_waiting(index, buffer, cx);
             return self.hold_back(index);
         }
-        let ended = hold == Hold::Ended;
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let tag = tag(cx.me.index, index, queue.slots.get(index).generation);
-        let refusal = if ended { Status::ABORTED_SQ_DELETION } else { Status::INVALID_NAMESPACE.dnr() };
-        let Some(channel) = cx.namespaces.channel(range.namespace).filter(|_| !ended) else {
+        let refusal = match hold {
+            Hold::Ended => Status::ABORTED_SQ_DELETION,
+            Hold::Reserved => Status::RESERVATION_CONFLICT.dnr(),
+            Hold::None | Hold::Earlier => Status::INVALID_NAMESPACE.dnr(),
+        };
+        let Some(channel) = cx.namespaces.channel(range.namespace).filter(|_| hold == Hold::None) else {
             let slot = queue.slots.get(index);
             slot.fail(refusal);
             if let Some(buffer) = buffer {
@@ -64,7 +68,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let Some(queue) = self.queue.as_mut().filter(|_| self.budget > 0) else { return false };
         let slot = queue.slots.get(index);
         let Work::Write { range, fua } = slot.work else { return false };
-        if self.role.hold(cx.namespaces, range.namespace) != Hold::None {
+        if self.role.hold(cx.namespaces, range.namespace, Group::Write) != Hold::None {
             return false;
         }
         let Some(channel) = cx.namespaces.channel(range.namespace) else { return false };

@@ -10,6 +10,7 @@ use pilotlight_storage::Geometry;
 use pilotlight_storage::background::upkeep::Upkeep;
 use uuid::Uuid;
 
+use crate::reservation::published::Reservation;
 use crate::subsystems::allocated_bytes::AllocatedBytes;
 use crate::subsystems::config::{ControllerIds, MAX_SERIAL, NamespaceConfig, SubsystemConfig};
 use crate::subsystems::failures::Failures;
@@ -80,6 +81,8 @@ pub struct NamespaceInfo {
     pub upkeep: Arc<Upkeep>,
     /// Its ANA group.
     pub ana_group: u32,
+    /// Its reservation.
+    pub reservation: Arc<Reservation>,
 }
 
 impl NamespaceInfo {
@@ -95,6 +98,7 @@ impl NamespaceInfo {
             failures: Failures::default(),
             upkeep: Arc::default(),
             ana_group: config.ana_group,
+            reservation: Arc::default(),
         }
     }
 }

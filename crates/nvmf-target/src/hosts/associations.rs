@@ -143,6 +143,14 @@ impl Associations {
         hosts.flat_map(|(_, held)| held.queues.iter().chain(&held.claimed).copied()).collect()
     }
 
+    /// The requests that lost queues of the selected hosts have in the backends.
+    #[must_use]
+    pub(crate) fn unfinished_where(&self, selected: impl Fn(&HostKey) -> bool) -> Vec<Arc<Unfinished>> {
+        let inner = self.lock();
+        let hosts = inner.hosts.iter().filter(|(host, _)| selected(host));
+        hosts.flat_map(|(_, held)| held.unfinished.iter().cloned()).collect()
+    }
+
     /// Sets the views of all associations. Every I/O thread must know them already.
     pub(crate) fn set_views(&self, views: Arc<Views>) {
         let mut inner = self.lock();

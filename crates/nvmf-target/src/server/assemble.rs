@@ -9,11 +9,13 @@ use pilotlight_nvmf_proto::subsystems::directory::Reach;
 use pilotlight_nvmf_proto::subsystems::discovery::Endpoint;
 use pilotlight_nvmf_proto::subsystems::subsystem::{NamespaceInfo, Subsystem};
 use pilotlight_reactor::{Inbox, Sender};
+use pilotlight_storage::OpenError;
 use pilotlight_storage::background::upkeep::Upkeep;
 
 use super::{Entry, Namespace, Opener, Shared, StartError, Storage, added, send};
 use crate::config::{NamespaceConfig, ServerConfig};
 use crate::latency_batch::Clock;
+use crate::reservation_store::{self, ReservationStore};
 use crate::server::listener::{Address, Listener, endpoints};
 use crate::server::machine_addresses;
 use crate::thread::acks::Acks;
@@ -34,17 +36,21 @@ pub(crate) struct Assembled {
 
 impl Assembled {
     /// Opens the configured addresses and namespaces, and creates the I/O threads.
-    pub(crate) fn new(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
+    pub(crate) fn new(
+        config: ServerConfig,
+        opener: &Opener,
+        store: Option<Arc<dyn ReservationStore>>,
+    ) -> Result<Self, StartError> {
         let listen = |(id, address): (u16, Address)| match Listener::open(address, PortId(id)) {
             Ok(listener) => Ok(Arc::new(listener)),
             Err(source) => Err(StartError::listen(address, source)),
         };
         let listeners = (1..).zip(Address::all(&config)).map(listen).collect::<Result<Vec<_>, _>>()?;
         let endpoints = endpoints(&listeners)?;
-        let subsystems = open_all(&config, opener)?;
+        let subsystems = open_all(&config, opener, store.as_deref())?;
         let io_threads = config.io_threads.max(1) as usize;
         let pool_bytes = config.limits.buffer_memory as usize / io_threads;
-        let shared = Arc::new(shared(config, subsystems, endpoints)?);
+        let shared = Arc::new(shared(config, subsystems, endpoints, store)?);
         let ends: Vec<Inbox<Message>> = (0..io_threads).map(|_| Inbox::new(INBOX)).collect();
         let inboxes: Arc<[Sender<Message>]> = ends.iter().map(Inbox::sender).collect();
         let thread = |(id, inbox)| {
@@ -67,11 +73,11 @@ impl Shared {
     /// Shared state without a server.
     #[cfg(feature = "testing")]
     pub(crate) fn for_tests(config: ServerConfig, opener: &Opener) -> Result<Self, StartError> {
-        let subsystems = open_all(&config, opener)?;
+        let subsystems = open_all(&config, opener, None)?;
         let address = (std::net::Ipv4Addr::LOCALHOST, crate::config::DEFAULT_PORT).into();
         let security = crate::config::Security::Plain;
         let endpoint = Endpoint { id: PortId::default(), address, security, is_v6_only: false };
-        shared(config, subsystems, (vec![endpoint], Vec::new()))
+        shared(config, subsystems, (vec![endpoint], Vec::new()), None)
     }
 
     /// The messages that announce every namespace to an I/O thread.
@@ -114,6 +120,7 @@ fn shared(
     config: ServerConfig,
     subsystems: Vec<Entry>,
     (endpoints, discovery_endpoints): (Vec<Endpoint>, Vec<Endpoint>),
+    store: Option<Arc<dyn ReservationStore>>,
 ) -> Result<Shared, StartError> {
     let reach = Reach {
         machine: machine_addresses::read_for(&endpoints),
@@ -123,33 +130,45 @@ fn shared(
         advertised: config.advertised(),
         referrals: config.referrals.clone(),
     };
-    let shared = Shared::new(config, subsystems, reach)?;
+    let shared = Shared::new(config, subsystems, reach, store)?;
     shared.add_configured_limits();
     shared.update_classes(&[]);
     Ok(shared)
 }
 
-fn open_all(config: &ServerConfig, opener: &Opener) -> Result<Vec<Entry>, StartError> {
+fn open_all(
+    config: &ServerConfig,
+    opener: &Opener,
+    store: Option<&dyn ReservationStore>,
+) -> Result<Vec<Entry>, StartError> {
     let mut entries = Vec::new();
     for subsystem_config in &config.subsystems {
         let subsystem = Arc::new(Subsystem::new(subsystem_config));
         let mut namespaces = BTreeMap::new();
         for ns in &subsystem_config.namespaces {
-            let backend = opener(ns).map_err(|source| StartError::Namespace {
+            let opened = opener(ns).and_then(|backend| namespace(&subsystem, ns, Storage::new(backend), store));
+            let namespace = opened.map_err(|source| StartError::Namespace {
                 nqn: subsystem_config.nqn.clone(),
                 nsid: ns.nsid,
                 source,
             })?;
-            namespaces.insert(ns.nsid, namespace(&subsystem, ns, Storage::new(backend)));
+            namespaces.insert(ns.nsid, namespace);
         }
         entries.push(Entry { subsystem, namespaces });
     }
     Ok(entries)
 }
 
-pub(super) fn namespace(subsystem: &Subsystem, config: &NamespaceConfig, storage: Storage) -> Namespace {
+pub(super) fn namespace(
+    subsystem: &Subsystem,
+    config: &NamespaceConfig,
+    storage: Storage,
+    store: Option<&dyn ReservationStore>,
+) -> Result<Namespace, OpenError> {
     let upkeep = Arc::new(Upkeep::new(storage.backend.tracker().cloned()));
-    let info = NamespaceInfo { upkeep, ..NamespaceInfo::new(subsystem, config, storage.backend.geometry()) };
+    let info = NamespaceInfo::new(subsystem, config, storage.backend.geometry());
+    let reservation = Arc::new(reservation_store::open(&info.uuid, store)?);
+    let info = NamespaceInfo { upkeep, reservation, ..info };
     info.allocated_bytes.set(storage.backend.allocated_bytes().ok());
-    Namespace { info, limit: Arc::default(), storage, hosts: config.hosts.clone() }
+    Ok(Namespace { info, limit: Arc::default(), storage, hosts: config.hosts.clone() })
 }

@@ -4,10 +4,11 @@ use std::sync::Mutex;
 
 use pilotlight_auth::kernel_random;
 use pilotlight_nvmf_proto::services::AuthenticationRequest;
+use pilotlight_reactor::Sender;
 use pilotlight_reactor::clock::now_ns;
 
 use super::Shared;
-use super::offload::Offload;
+use super::offload::{Offload, serve_each};
 use crate::hosts::authentication_queue::Turns;
 use crate::offload::Requests;
 use crate::thread::message::Message;
@@ -21,11 +22,15 @@ impl Offload for AuthenticationRequest {
         &shared.authentication
     }
 
-    fn run(self, shared: &Shared) -> (u16, Message) {
-        let Self { work, peer, queue, slot } = self;
-        let is_guess = work.checks_response();
-        let checked = work.run(&mut kernel_random);
-        let at_ns = if is_guess { shared.hosts.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
-        (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
+    fn serve(shared: &Shared, threads: &[Sender<Message>]) {
+        serve_each(shared, threads, run);
     }
+}
+
+fn run(request: AuthenticationRequest, shared: &Shared) -> (u16, Message) {
+    let AuthenticationRequest { work, peer, queue, slot } = request;
+    let is_guess = work.checks_response();
+    let checked = work.run(&mut kernel_random);
+    let at_ns = if is_guess { shared.hosts.penalties.note(peer, checked.has_failed(), now_ns()) } else { 0 };
+    (queue.thread, Message::AuthenticationChecked { queue, slot, checked: Box::new(checked), at_ns })
 }

@@ -69,7 +69,7 @@ impl Changes {
         let index = self.index_of(nqn)?;
         self.refuse_existing(nqn, index, config.nsid)?;
         let storage = Storage::new(self.open(config, &closing)?);
-        let added = namespace(&self.identity(index), config, storage);
+        let added = namespace(&self.identity(index), config, storage, self.shared.reservation_store.as_deref())?;
         let changes = self.channels(&added, config.nsid)?;
         self.restrict(index, config.nsid, &config.hosts);
         self.apply((index, config.nsid), changes);
@@ -96,6 +96,7 @@ impl Changes {
         self.publish(&[(index, nsid)]);
         self.restrict(index, nsid, &[]);
         removed.iter().for_each(|removed| self.shared.remove_limit(removed));
+        removed.iter().for_each(|removed| removed.info.reservation.end());
         drop(removed);
         Ok(())
     }
@@ -222,7 +223,9 @@ impl Changes {
                 requested: config.block_size,
             });
         }
-        let moved = namespace(&self.identity(new.0), config, storage);
+        let mut moved = namespace(&self.identity(new.0), config, storage, self.shared.reservation_store.as_deref())?;
+        self.keep_reservation(old, &mut moved);
+        let reservation = Arc::clone(&moved.info.reservation);
         let changes = self.channels(&moved, new.1)?;
         self.restrict(new.0, new.1, &config.hosts);
         self.apply(new, changes);
@@ -234,8 +237,19 @@ impl Changes {
         });
         self.publish(&[old, new]);
         self.restrict(old.0, old.1, &[]);
+        let has_left = |one: &&Namespace| !Arc::ptr_eq(&one.info.reservation, &reservation);
+        removed.iter().filter(has_left).for_each(|removed| removed.info.reservation.end());
         removed.iter().for_each(|removed| self.shared.remove_limit(removed));
         Ok(())
+    }
+
+    /// Gives a moved namespace the reservation that it has, if its identity stays.
+    fn keep_reservation(&self, (subsystem, nsid): Key, moved: &mut Namespace) {
+        let state = self.shared.state();
+        let before = state.subsystems[subsystem].namespaces.get(&nsid).map(|namespace| &namespace.info);
+        if let Some(before) = before.filter(|before| before.uuid == moved.info.uuid) {
+            moved.info.reservation = Arc::clone(&before.reservation);
+        }
     }
 
     /// Begins a change; returns the unclosed storage of removed namespaces.

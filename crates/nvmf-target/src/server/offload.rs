@@ -25,8 +25,8 @@ pub(super) trait Offload: Send + Sized + 'static {
     /// Its queue.
     fn queue(shared: &Shared) -> &Requests<Self::Queue>;
 
-    /// Does the work; returns the I/O thread that waits, and the message for it.
-    fn run(self, shared: &Shared) -> (u16, Message);
+    /// Executes requests until the queue is stopped.
+    fn serve(shared: &Shared, threads: &[Sender<Message>]);
 }
 
 /// The running thread. Ends when dropped.
@@ -42,7 +42,7 @@ impl<R: Offload> Worker<R> {
         let theirs = Arc::clone(shared);
         let body = move || {
             keep_off(&cpus);
-            serve::<R>(&theirs, &threads);
+            R::serve(&theirs, &threads);
         };
         let join = std::thread::Builder::new().name(R::NAME.into()).spawn(body)?;
         R::queue(shared).set_thread(join.thread().clone());
@@ -60,20 +60,38 @@ impl<R: Offload> Drop for Worker<R> {
     }
 }
 
-fn serve<R: Offload>(shared: &Shared, threads: &[Sender<Message>]) {
+/// Executes requests one after the other. `run` returns the I/O thread that waits, and the message for it.
+pub(super) fn serve_each<R: Offload>(
+    shared: &Shared,
+    threads: &[Sender<Message>],
+    run: impl Fn(R, &Shared) -> (u16, Message),
+) {
     let requests = R::queue(shared);
     while !requests.is_stopped() {
         let Some(request) = requests.take() else {
             std::thread::park();
             continue;
         };
-        let (to, mut message) = request.run(shared);
-        while let Err(returned) = threads[usize::from(to)].send(message) {
-            if requests.is_stopped() {
-                return;
-            }
-            message = returned;
-            std::thread::sleep(Duration::from_millis(1));
+        let (to, message) = run(request, shared);
+        if !send(requests, threads, to, message) {
+            return;
         }
     }
+}
+
+/// Sends a message to an I/O thread; waits while its inbox is full. Returns `false` if the queue has been stopped meanwhile.
+pub(super) fn send<Q: Queue>(
+    requests: &Requests<Q>,
+    threads: &[Sender<Message>],
+    to: u16,
+    mut message: Message,
+) -> bool {
+    while let Err(returned) = threads[usize::from(to)].send(message) {
+        if requests.is_stopped() {
+            return false;
+        }
+        message = returned;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    true
 }

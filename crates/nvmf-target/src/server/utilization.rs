@@ -5,9 +5,10 @@
 
 use crossbeam_queue::ArrayQueue;
 use pilotlight_nvmf_proto::services::UtilizationRequest;
+use pilotlight_reactor::Sender;
 
 use super::Shared;
-use super::offload::Offload;
+use super::offload::{Offload, serve_each};
 use crate::offload::Requests;
 use crate::thread::message::Message;
 
@@ -20,9 +21,13 @@ impl Offload for UtilizationRequest {
         &shared.utilization
     }
 
-    fn run(self, shared: &Shared) -> (u16, Message) {
-        let Self { subsystem, nsid, admin, slot, generation } = self;
-        shared.read_utilization(subsystem, nsid);
-        (admin.thread, Message::Utilization { admin, slot, generation })
+    fn serve(shared: &Shared, threads: &[Sender<Message>]) {
+        serve_each(shared, threads, run);
     }
+}
+
+fn run(request: UtilizationRequest, shared: &Shared) -> (u16, Message) {
+    let UtilizationRequest { subsystem, nsid, admin, slot, generation } = request;
+    shared.read_utilization(subsystem, nsid);
+    (admin.thread, Message::Utilization { admin, slot, generation })
 }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use pilotlight_nvme::Status;
 use pilotlight_nvmf_proto::association::Association;
 pub(crate) use pilotlight_nvmf_proto::ids::ConnAddr;
 use pilotlight_nvmf_proto::queue_pair::message::{Outbox, QueueMessage};
@@ -19,6 +20,7 @@ use crate::hosts::authentication::Checked;
 use crate::namespaces::NamespaceChange;
 use crate::shared::Shared;
 use crate::thread::acks::Ack;
+use crate::thread::preempt::Preempted;
 use crate::thread::stream::{Accepted, Stream};
 
 /// A message to an I/O thread.
@@ -81,6 +83,19 @@ pub enum Message {
         /// The slot's generation.
         generation: u8,
     },
+    /// A command on reservations has been executed: complete it.
+    Reservation {
+        /// The queue's connection.
+        queue: ConnAddr,
+        /// Slot of the command, and its generation.
+        slot: (u16, u8),
+        /// Its status.
+        status: Status,
+        /// The data of a Report.
+        data: Vec<u8>,
+    },
+    /// Abort the commands of these queues to a storage.
+    Preempt(Preempted),
     /// A message of the host has been checked: resume its Authentication Send.
     AuthenticationChecked {
         /// The queue's connection.

@@ -43,6 +43,9 @@ impl TargetThread {
         let (events, mut requests) = if sockets { self.poll_sockets(now_ns) } else { (false, 0) };
         busy |= events;
         busy |= self.poll_backends(now_ns);
+        if !self.preempting.is_empty() {
+            self.poll_preempting();
+        }
         busy |= self.resources.accounting.caps.has_throttled() && self.poll_throttled(now_ns);
         let (moved, buffered) = self.poll_waiting(now_ns);
         busy |= moved;

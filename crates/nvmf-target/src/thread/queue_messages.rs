@@ -1,10 +1,12 @@
 //! Messages of queue pairs of other I/O threads.
 
 use pilotlight_nvmf_proto::ids::{ConnAddr, HostKey};
-use pilotlight_nvmf_proto::queue_pair::CONTROLLER_ENDED;
 use pilotlight_nvmf_proto::queue_pair::message::{Outbox as _, QueueMessage};
+use pilotlight_nvmf_proto::queue_pair::{CONTROLLER_ENDED, Cx};
 
 use super::TargetThread;
+use super::socket::Socket;
+use crate::shared::Shared;
 
 impl TargetThread {
     pub(super) fn on_queue_message(&mut self, message: QueueMessage, now_ns: u64) {
@@ -38,6 +40,12 @@ impl TargetThread {
                 self.with(admin, now_ns, |socket, cx| socket.conn.pair.on_aborted(slot, stopped, cx));
             }
             QueueMessage::Barrier { host, requester } => self.on_barrier(&host, requester, now_ns),
+            QueueMessage::Reservation { admin, nsid, kind } => {
+                let report = |socket: &mut Socket, cx: &mut Cx<Shared>| {
+                    socket.conn.pair.on_reservation_notification(nsid, kind, cx);
+                };
+                self.with(admin, now_ns, report);
+            }
             QueueMessage::BarrierPassed(requester) => {
                 self.with(requester, now_ns, |socket, _| socket.conn.pair.on_barrier_passed());
             }

@@ -3,6 +3,7 @@
 
 #[path = "../support/servers.rs"]
 mod servers;
+pub(crate) use servers::{config, eventually, subsystem};
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,10 @@
 //! F7xx: I/O commands: opcodes, namespaces, ranges, SGLs.
 
 use pilotlight_nvme::Sqe;
-use pilotlight_nvme::command::opcode::io::{COMPARE, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
+use pilotlight_nvme::command::opcode::io::{
+    COMPARE, DATASET_MANAGEMENT, FLUSH, READ, RESERVATION_ACQUIRE, RESERVATION_REGISTER, RESERVATION_RELEASE,
+    RESERVATION_REPORT, VERIFY, WRITE, WRITE_ZEROES,
+};
 use pilotlight_nvme::command::{DsmRange, Sgl, dsm};
 use pilotlight_peers::raw::RawPeer;
 use zerocopy::IntoBytes;
@@ -31,6 +34,19 @@ fn deallocate(ranges: u32, len: u32) -> Sqe {
     with_cid(Sqe { sgl: Sgl::in_capsule(len), ..sqe }, 1)
 }
 
+/// A reservation command with its data in the capsule.
+fn reservation(opcode: u8, nsid: u32, cdw10: u32, len: u32) -> Sqe {
+    Sqe { sgl: Sgl::in_capsule(len), ..Sqe::new(opcode, nsid).with_cdw(10, cdw10) }
+}
+
+/// Each reservation command, of a namespace.
+const RESERVATIONS: [fn(u32) -> Sqe; 4] = [
+    |nsid| reservation(RESERVATION_REGISTER, nsid, 0, 16),
+    |nsid| reservation(RESERVATION_ACQUIRE, nsid, 0x100, 16),
+    |nsid| reservation(RESERVATION_RELEASE, nsid, 0x100, 8),
+    |nsid| Sqe { sgl: Sgl::transport(4096), ..Sqe::new(RESERVATION_REPORT, nsid).with_cdw(10, 1023).with_cdw(11, 1) },
+];
+
 fn range(lba: u64, blocks: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(DsmRange { attributes: 0.into(), blocks: blocks.into(), slba: lba.into() }.as_bytes());
@@ -39,15 +55,16 @@ fn range(lba: u64, blocks: u32) -> [u8; 16] {
 
 rows! {
     fn f701_unknown_io_opcode() -> Answer {
-        // Write Uncorrectable, reservations, Copy, zones; admin opcodes; vendor specific
-        let opcodes = [0x03, 0x04, 0x06, 0x0a, 0x0d, 0x0e, 0x11, 0x15, 0x18, 0x19, 0x79, 0x7a, 0x7d, 0x80, 0xff];
+        // Write Uncorrectable, Copy, zones; admin opcodes; between those of reservations; vendor specific
+        let opcodes = [0x03, 0x04, 0x06, 0x0a, 0x10, 0x12, 0x14, 0x16, 0x18, 0x19, 0x79, 0x7a, 0x7d, 0x80, 0xff];
         each(&mut io().peer, opcodes.map(|opcode| Sqe::new(opcode, 1)))
     }
 
     fn f702_nsid() -> Answer {
         let commands = [0, 3, 1024, 1025, u32::MAX].into_iter().flat_map(|nsid| over_blocks(nsid, 0, 1));
         let flush = [0, 3, u32::MAX - 1].map(|nsid| Sqe::new(FLUSH, nsid));
-        each(&mut io().peer, commands.chain(flush).chain([Sqe::new(DATASET_MANAGEMENT, 3)]))
+        let reservations = [0, 3, 1025, u32::MAX].into_iter().flat_map(|nsid| RESERVATIONS.map(|of| of(nsid)));
+        each(&mut io().peer, commands.chain(flush).chain([Sqe::new(DATASET_MANAGEMENT, 3)]).chain(reservations))
     }
 
     fn f703_fused() -> Answer {
@@ -206,5 +223,36 @@ rows! {
         let answer = each(peer, [8193, 65_536].into_iter().flat_map(|count| [WRITE_ZEROES, VERIFY].map(|opcode| Sqe::block_io(opcode, 1, lba, count))));
         assert!(super::fixture::content(lba, 1).iter().all(|&byte| byte == 0x77));
         answer
+    }
+
+    fn f720_reservation_data_of_another_length() -> Answer {
+        let lengths = [(RESERVATION_REGISTER, [4, 8, 12, 20]), (RESERVATION_ACQUIRE, [4, 8, 12, 20]), (RESERVATION_RELEASE, [4, 12, 20, 24])];
+        let commands = lengths.into_iter().flat_map(|(opcode, lengths)| lengths.map(|len| (reservation(opcode, 1, 0x100, len), len)));
+        let mut io = io();
+        let peer = &mut io.peer;
+        let mut answers: Vec<Answer> = commands.map(|(sqe, len)| completed(peer, sqe, &[0; 24][..len as usize])).collect();
+        answers.push(completed(peer, Sqe { sgl: Sgl::transport(4), ..RESERVATIONS[3](1) }, &[]));
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f721_reserved_fields_of_reservations() -> Answer {
+        let mut io = io();
+        let peer = &mut io.peer;
+        let register = [3, 7, 1 << 30, 3 << 30].map(|cdw10| (RESERVATION_REGISTER, cdw10, 16)); // nothing keeps PTPL
+        let acquire = [0, 0x700, 0x103, 0x107, 0x108].map(|cdw10| (RESERVATION_ACQUIRE, cdw10, 16));
+        let release = [0, 0x700, 0x102, 0x107, 0x108, 9].map(|cdw10| (RESERVATION_RELEASE, cdw10, 8));
+        let commands = register.into_iter().chain(acquire).chain(release);
+        let mut answers: Vec<Answer> = commands
+            .map(|(opcode, cdw10, len)| completed(peer, reservation(opcode, 1, cdw10, len), &[0; 16][..len as usize]))
+            .collect();
+        answers.extend(RESERVATIONS.map(|of| completed(peer, Sqe { flags: 1 << 6 | 1, ..of(1) }, &[0; 16])));
+        answers.push(completed(peer, RESERVATIONS[3](1).with_cdw(10, 32_768), &[]));
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f722_report_with_short_host_identifiers() -> Answer {
+        completed(&mut io().peer, RESERVATIONS[3](1).with_cdw(11, 0), &[])
     }
 }
