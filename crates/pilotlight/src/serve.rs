@@ -13,6 +13,7 @@ mod notify;
 pub(crate) mod power;
 mod preflight;
 mod reload;
+mod reservations;
 mod running;
 mod server;
 mod signals;

@@ -92,6 +92,8 @@ section! {
         sleep_after: text, "--sleep-after", "`policy`", Restart;
         /// Whether the policy may take cores that it does not use offline ([limit power](operate/limit-power.md#knobs)).
         hotplug: switch, "--hotplug", "`false`", Restart;
+        /// Folder that keeps reservations over a restart where hosts ask for that, or `none`.
+        reservations: text, "", "`$STATE_DIRECTORY/reservations`, else none", Restart;
         /// For tests of hosts and tools: show five NVMe power states, which save no power.
         power_states: switch, "--power-states", "`false`", Restart;
         /// Power sensor: `rapl`, `hwmon` (the firmware's power meter), `hwmon:CHIP` (a chip that measures the whole system), `none`, or `auto`:

@@ -24,6 +24,8 @@ pub(crate) struct Machine {
     pub(crate) socket: Option<PathBuf>,
     /// Default path of the state file; `None`: goals are not kept.
     pub(crate) state_file: Option<PathBuf>,
+    /// Default folder of reservations; `None`: they are not kept over a restart.
+    pub(crate) reservations: Option<PathBuf>,
     /// Bytes in a sector of the device at a path, or under a file at it.
     pub(crate) sector_size: fn(&Path) -> Option<u32>,
 }
@@ -31,7 +33,7 @@ pub(crate) struct Machine {
 impl Machine {
     /// This machine.
     pub(crate) fn this() -> Self {
-        let cores = allowed_cores();
+        let (cores, state) = (allowed_cores(), std::env::var_os("STATE_DIRECTORY"));
         Self {
             siblings: siblings(Path::new("/sys"), &cores),
             online: online(Path::new("/sys")).unwrap_or(cores.len()),
@@ -39,16 +41,17 @@ impl Machine {
             memory: usable_memory(Path::new("/")),
             id: machine_id(),
             socket: crate::admin::default_path(),
-            state_file: state_file(std::env::var_os("STATE_DIRECTORY").as_deref()),
+            state_file: in_state_directory(state.as_deref(), "goals.json"),
+            reservations: in_state_directory(state.as_deref(), "reservations"),
             sector_size: crate::privileges::files::sector_size,
         }
     }
 }
 
 /// In the first directory of the variable that systemd sets for a service with `StateDirectory=` (systemd.exec(5)).
-fn state_file(variable: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
+fn in_state_directory(variable: Option<&std::ffi::OsStr>, name: &str) -> Option<PathBuf> {
     let first = std::env::split_paths(variable?).next().filter(|path| path.is_absolute())?;
-    Some(first.join("goals.json"))
+    Some(first.join(name))
 }
 
 fn allowed_cores() -> Vec<u32> {

@@ -46,6 +46,8 @@ pub(crate) struct Operation {
     pub(crate) profile: Option<String>,
     /// Where goals that were set manually are kept over a restart.
     pub(crate) state_file: Option<PathBuf>,
+    /// Folder that keeps reservations over a restart.
+    pub(crate) reservations: Option<PathBuf>,
     /// The power sensor.
     pub(crate) sensor: SensorChoice,
     /// The control socket; `None`: there is none.

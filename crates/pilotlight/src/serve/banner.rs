@@ -310,6 +310,7 @@ mod tests {
             user: None,
             page: None,
             state_file: None,
+            reservations: None,
         }
     }
 

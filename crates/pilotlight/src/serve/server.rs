@@ -9,7 +9,7 @@ use pilotlight_nvmf_target::config::Advertised;
 use pilotlight_nvmf_target::config::{NamespaceConfig, PathRule, ServerConfig, SubsystemConfig};
 use pilotlight_nvmf_target::hosts::authentication::AuthenticationConfig;
 use pilotlight_nvmf_target::{
-    AssociationStats, Capped, DrainError, Draining, NamespaceUsage, Server, ServerError, ServerStats,
+    AssociationStats, Capped, DrainError, Draining, NamespaceUsage, ReservationStore, Server, ServerError, ServerStats,
 };
 use pilotlight_plant::{Component, Goals, Policy, Scope, Source, Tolerance, Unreachable, Unsupported, View};
 use pilotlight_reactor::{Housekeeping, Idle, RuntimeOptions, RuntimeStats};
@@ -20,6 +20,7 @@ use super::budget::{self, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;
 use super::knobs::{self, KnobAccess, Settings};
 use super::power::{self, Meter, Power};
+use super::reservations::Reservations;
 use super::running::Running;
 use crate::config::{NamespaceTolerance, Operation, Priority, Reactors};
 use crate::metrics::PowerFacts;
@@ -93,7 +94,10 @@ pub(super) fn start(
     let config = ServerConfig { named_hosts: named_hosts.collect(), ..config.clone() };
     let memory = Arc::new(MemoryBudget::new(config.limits.namespace_memory()));
     let opener = move |ns: &NamespaceConfig| open_by(&ns.backend, ns.block_size, &memory, &Files);
-    let server = Server::start_with(config, options, Box::new(opener)).context("the server cannot start")?;
+    let store = operation.reservations.as_deref().map(Reservations::open).transpose()?;
+    let store = store.map(|store| Arc::new(store) as Arc<dyn ReservationStore>);
+    let started = Server::start_with_store(config, options, Box::new(opener), store);
+    let server = started.context("the server cannot start")?;
     server.set_goals(operation.goals.clone());
     server.set_priorities(operation.priorities.clone());
     server.set_tolerances(by_name(&operation.tolerances));

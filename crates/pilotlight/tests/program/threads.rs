@@ -6,7 +6,7 @@ use std::fs;
 use crate::process::{Server, wait_for};
 
 /// Threads of every server, and why each is one.
-const ALWAYS: [&str; 10] = [
+const ALWAYS: [&str; 11] = [
     "acceptor",       // waits for connections
     "authentication", // computes for long
     "budget",         // keeps the power budget; writes the file of the goals
@@ -16,6 +16,7 @@ const ALWAYS: [&str; 10] = [
     "pilotlight",     // waits for signals
     "reaper",         // closes storage, which may block
     "reload",         // reads files and opens storage, which may block
+    "reservations",   // writes the records of reservations, and waits for requests of other hosts
     "utilization",    // asks file systems, which may block
 ];
 /// Sets knobs, where the machine has any.

@@ -38,6 +38,7 @@ pub(crate) fn machine() -> Machine {
         id: "0123456789abcdef0123456789abcdef".to_owned(),
         socket: Some("/run/pilotlight/pilotlight.sock".into()),
         state_file: Some("/var/lib/pilotlight/goals.json".into()),
+        reservations: Some("/var/lib/pilotlight/reservations".into()),
         sector_size: |_| None,
     }
 }

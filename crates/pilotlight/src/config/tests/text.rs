@@ -123,7 +123,7 @@ fn unknown_keys() {
             2 | listen_on = ["127.0.0.1:4420"]
               | ^^^^^^^^^
               = did you mean `listen`?
-              = valid in [server]: listen, tls_listen, concat_listen, advertise, tls_advertise, cores, main_core, reactors, io_threads, placement, sleep_after, hotplug, power_states, sensor, energy_shares
+              = valid in [server]: listen, tls_listen, concat_listen, advertise, tls_advertise, cores, main_core, reactors, io_threads, placement, sleep_after, hotplug, reservations, power_states, sensor, energy_shares
         "#]],
     );
     refused(

@@ -116,7 +116,8 @@ sleep_after = "5ms"
 hotplug = true
 sensor = "auto"
 energy_shares = "unassigned"
-power_states = true                              # only for tests of hosts and tools
+reservations = "/var/lib/pilotlight/reservations"
+power_states = true                              # only for tests
 
 [policy]
 name = "sandman"

@@ -80,7 +80,8 @@ impl Checker<'_> {
                 self.parsed(draft.server.sensor.as_ref(), |text| SensorChoice::parse(text, base)).unwrap_or_default()
             },
             admin_socket: self.admin_socket(draft.admin.socket.as_ref(), draft.admin.read_group.as_ref()),
-            state_file: self.state_file(draft.admin.state.as_ref()),
+            state_file: self.path(draft.admin.state.as_ref(), self.machine.state_file.as_deref()),
+            reservations: self.path(draft.server.reservations.as_ref(), self.machine.reservations.as_deref()),
             energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
             log_format: self
                 .parsed(draft.log.format.as_ref(), |text| log::Format::parse(text).map_err(|error| error.to_string()))
@@ -240,11 +241,12 @@ impl Checker<'_> {
         choice
     }
 
-    fn state_file(&self, written: Option<&Text>) -> Option<PathBuf> {
+    /// A path, or `none`.
+    fn path(&self, written: Option<&Text>, default: Option<&Path>) -> Option<PathBuf> {
         match written {
             Some(text) if text.value == NONE => None,
             Some(text) => Some(self.base.join(&text.value)),
-            None => self.machine.state_file.clone(),
+            None => default.map(Path::to_path_buf),
         }
     }
 

@@ -117,6 +117,6 @@ pub(in crate::serve) fn in_full(config: &mut ServerConfig, operation: &mut Opera
         SensorChoice::Modelled(profile) => profile.as_mut(),
         _ => None,
     };
-    let paths = [socket, operation.state_file.as_mut(), listen, token, profile];
+    let paths = [socket, operation.state_file.as_mut(), operation.reservations.as_mut(), listen, token, profile];
     paths.into_iter().flatten().for_each(|path| *path = here.join(&path));
 }

@@ -185,6 +185,7 @@ pub(in crate::serve) fn operation(policy: &str) -> Operation {
         user: None,
         page: None,
         state_file: None,
+        reservations: None,
     }
 }
 

@@ -64,6 +64,7 @@ fn relative_paths_of_flags_are_compared_as_they_are_written() {
     let at = |of: &str| Operation {
         admin_socket: socket(&format!("{of}a.sock")),
         state_file: Some(format!("{of}goals.json").into()),
+        reservations: Some(format!("{of}reservations").into()),
         page: page(&format!("{of}page.sock"), &format!("{of}token")),
         sensor: SensorChoice::Modelled(Some(format!("{of}machine.toml").into())),
         ..operation("static")
