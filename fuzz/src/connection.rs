@@ -290,6 +290,9 @@ impl Scene {
             admin::ABORT,
         ];
         let (kind, cid, first, count) = (script.byte(), script.byte(), script.byte(), script.byte());
+        if kind & 128 != 0 {
+            return self.reservation(at, [kind, cid, first, count], script);
+        }
         let opcode = OPCODES[usize::from(kind & 15)];
         let blocks = u32::from(count) % 260 + 1;
         let mut sqe = Sqe::block_io(opcode, 1, u64::from(first) * 2, blocks);
@@ -323,6 +326,31 @@ impl Scene {
         }
         let fill = vec![cid; if in_capsule { len as usize } else { 0 }];
         self.lines[at].capsule(sqe, &fill)
+    }
+
+    /// A reservation command that may be valid. Keys are few, so that hosts preempt each other.
+    fn reservation(&mut self, at: usize, [kind, cid, first, count]: [u8; 4], script: &mut Script) -> Vec<u8> {
+        let (action, own, other) = (u32::from(first & 3), first >> 4 & 3, first >> 6 & 3);
+        let keys = [own, 0, 0, 0, 0, 0, 0, 0, other, 0, 0, 0, 0, 0, 0, 0];
+        let (opcode, cdw10, len) = match kind & 3 {
+            0 => (io::RESERVATION_REGISTER, action | u32::from(count & 1) << 3 | u32::from(count >> 6) << 30, 16),
+            1 => (io::RESERVATION_ACQUIRE, action | u32::from(count & 7) << 8, 16),
+            2 => (io::RESERVATION_RELEASE, (action & 1) | u32::from(count & 7) << 8, 8),
+            _ => (io::RESERVATION_REPORT, u32::from(count) << 2, 0),
+        };
+        let mut sqe = Sqe::new(opcode, 1).with_cdw(10, cdw10).with_cdw(11, u32::from(first != 0));
+        sqe.cid = u16::from(cid & 31).into();
+        let in_capsule = kind & 32 == 0 && len > 0;
+        sqe.sgl = if in_capsule {
+            Sgl::in_capsule(len)
+        } else {
+            Sgl::transport(if len > 0 { len } else { (cdw10 % 512 + 1) * 4 })
+        };
+        if kind & 64 != 0 {
+            let field = usize::from(script.byte()) % 64;
+            sqe.as_mut_bytes()[field] ^= script.byte();
+        }
+        self.lines[at].capsule(sqe, if in_capsule { &keys[..len as usize] } else { &[] })
     }
 
     /// A Fabrics command that may be valid.

@@ -443,13 +443,8 @@ mod tests {
             .map(|nsid| {
                 let ((allow, allowed), lease) = (mpsc::channel::<()>(), Lease::default());
                 let closed = lease.closed();
-                namespaces.add(
-                    0,
-                    nsid,
-                    geometry,
-                    Leased { channel: Box::new(Slow(allowed.into())), lease },
-                    Arc::default(),
-                );
+                let leased = Leased { channel: Box::new(Slow(allowed.into())), lease };
+                namespaces.add((0, nsid), geometry, leased, Default::default());
                 (allow, closed)
             })
             .unzip();

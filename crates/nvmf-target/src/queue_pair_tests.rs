@@ -139,9 +139,12 @@ impl ThreadState {
         for message in shared.announcements().expect("channels") {
             match message {
                 Message::Namespace {
-                    subsystem, nsid, change: NamespaceChange::Added(geometry, leased, limit), ..
+                    subsystem,
+                    nsid,
+                    change: NamespaceChange::Added(geometry, leased, limit, reservation),
+                    ..
                 } => {
-                    namespaces.add(subsystem, nsid, geometry, leased, limit);
+                    namespaces.add((subsystem, nsid), geometry, leased, (limit, reservation));
                 }
                 Message::Listed { list, .. } => namespaces.set_list(list),
                 _ => {}

@@ -44,3 +44,30 @@ fn random_scripts_pass() {
         connection::check(&script);
     }
 }
+
+/// Hosts that mostly send reservation commands, with writes and lost connections in between.
+#[test]
+fn random_scripts_with_reservations_pass() {
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut below = |limit: u64| random.below(limit) as u8;
+        let mut script = vec![if below(2) == 0 { 0x50 } else { 0x10 }, below(256), below(63)];
+        for _ in 0..below(150) {
+            let line = below(16) << 4;
+            match below(16) {
+                0 => script.extend([line | 12, 1 + below(63)]), // another association
+                1 => script.extend([line | 11]),                // a lost connection
+                2..=4 => script.extend([line | 8, below(4)]),   // time passes
+                5 => script.extend([line | 10]),
+                6..=8 => script.extend([line | 1, below(3), below(32), below(256), below(4), 0]), // a write
+                _ => {
+                    let damage = if below(8) == 0 { 64 } else { 0 };
+                    script.extend([line | 1, 128 | damage | below(4), below(32), below(256), below(256)]);
+                    script.extend(if damage > 0 { vec![below(64), below(256), 0] } else { vec![0] });
+                }
+            }
+        }
+        connection::check(&script);
+    }
+}

@@ -99,10 +99,7 @@ impl Rules {
         } else {
             self.keys[host] = Some(command.new_key);
         }
-        match command.persist {
-            Some(persist) => self.ptpl = persist,
-            None => {}
-        }
+        self.ptpl = command.persist.unwrap_or(self.ptpl);
         Ok(expected)
     }
 
