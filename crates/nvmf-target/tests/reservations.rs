@@ -13,6 +13,7 @@ use cluster::{
     ACQUIRE, CLEAR, CONFLICT, Gate, Member, PREEMPT, PREEMPT_AND_ABORT, REGISTER, RELEASE, Records, UNREGISTER,
     block_commands, gated, server, status_of,
 };
+use host_support::servers::eventually;
 use host_support::{NQN, target};
 use pilotlight_host::ConnectOptions;
 use pilotlight_nvme::command::opcode::{admin, io};
@@ -100,9 +101,7 @@ fn a_report_has_an_entry_for_each_controller() {
     drop(second);
     drop(other);
     let gone = (0xffff, 0, others.2, 2);
-    host_support::eventually("the controllers are gone", || {
-        one.report(1024) == expected(&[(first, 1, key, 1), gone], 2)
-    });
+    eventually("the controllers are gone", || one.report(1024) == expected(&[(first, 1, key, 1), gone], 2));
     target.stop();
 }
 
@@ -119,7 +118,7 @@ fn hosts_are_notified_by_event_and_log_page() {
     assert_eq!((completed.status, completed.result as u32), (Status::SUCCESS, 0x0080_0006));
     assert_eq!(other.notification(), (1, 2, 0, 1), "Reservation Released");
     one.acquire(PREEMPT, 1, 1, 2).expect("preempted");
-    host_support::eventually("a notification", || other.peek() == (2, 1, 0, 1));
+    eventually("a notification", || other.peek() == (2, 1, 0, 1));
     assert_eq!(other.notification(), (2, 1, 0, 1), "Registration Preempted");
     other.register(REGISTER, 0, 2).expect("registered again");
     other.controller.set_feature(fid::RESERVATION_MASK.into(), 1, 1 << 3).expect("masked");
@@ -129,7 +128,7 @@ fn hosts_are_notified_by_event_and_log_page() {
     other.register(REGISTER, 0, 2).expect("registered");
     other.controller.set_feature(fid::RESERVATION_MASK.into(), u32::MAX, 0).expect("unmasked");
     one.release(CLEAR, 0, 1).expect("cleared");
-    host_support::eventually("a notification", || other.peek() == (3, 3, 0, 1));
+    eventually("a notification", || other.peek() == (3, 3, 0, 1));
     assert_eq!(other.notification(), (3, 3, 0, 1), "Reservation Preempted, once");
     assert_eq!(one.notification(), (0, 0, 0, 0), "who sends the command is not told");
     target.stop();
@@ -146,9 +145,9 @@ fn preempt_and_abort_outlasts_writes_in_the_backend() {
     other.acquire(ACQUIRE, 1, 2, 0).expect("acquired");
     gate.close();
     let held = other.write(7, 0xbb);
-    host_support::eventually("a write in the backend", || gate.waiting() == 1);
+    eventually("a write in the backend", || gate.waiting() == 1);
     let acquire = one.start_acquire(PREEMPT_AND_ABORT, 1, 1, 2);
-    host_support::eventually("the new rights", || other.run(Sqe::new(io::FLUSH, 1), &[]) == CONFLICT);
+    eventually("the new rights", || other.run(Sqe::new(io::FLUSH, 1), &[]) == CONFLICT);
     assert!(one.queue.take_completion(100).expect("connected").is_none(), "the write has not ended");
     gate.open();
     let acquired = one.queue.wait(acquire, "Acquire", &mut []).expect("an answer");
@@ -171,7 +170,7 @@ fn preempt_and_abort_outlasts_writes_of_lost_queues() {
         other.register(REGISTER, 0, 2).expect("registered");
         gate.close();
         other.write(7, 0xbb);
-        host_support::eventually("a write in the backend", || gate.waiting() == 1);
+        eventually("a write in the backend", || gate.waiting() == 1);
         let mut other = Some(other);
         if lost_first {
             other = None;

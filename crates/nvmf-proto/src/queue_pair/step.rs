@@ -174,6 +174,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         offset: u32,
         cx: &mut Cx<S>,
     ) -> Step {
+        if ranges == 0 && self.role.hold(cx.namespaces, namespace, Group::Write) == Hold::Reserved {
+            return self.refuse_reserved(index, cx); // hints reach no backend
+        }
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
         let blocks = cx.namespaces.geometry(namespace).blocks;

@@ -2,8 +2,7 @@
 #![allow(dead_code)] // each test file uses a part
 
 #[path = "../support/servers.rs"]
-mod servers;
-pub(crate) use servers::{config, eventually, subsystem};
+pub(crate) mod servers;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -93,7 +93,7 @@ rows! {
 
     fn f512_unknown_log_page() -> Answer {
         assert_eq!(each(discovery(), [log(2, 512, 0)]), each(enabled(), [log(0x70, 1024, 0)]));
-        each(enabled(), [0x06, 0x07, 0x0c, 0x7f, 0x81, 0xc0, 0xff].map(|lid| log(lid, 64, 0)))
+        each(enabled(), [0x06, 0x07, 0x0d, 0x7f, 0x81, 0xc0, 0xff].map(|lid| log(lid, 64, 0)))
     }
 
     fn f513_log_page_offset() -> Answer {

@@ -16,7 +16,8 @@ use pilotlight_storage::{
 };
 use zerocopy::IntoBytes;
 
-use crate::host_support::{NQN, Target, config, subsystem, target};
+use crate::host_support::servers::{config, subsystem};
+use crate::host_support::{NQN, Target, target};
 
 pub(crate) const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
 /// RREGA.
@@ -150,7 +151,8 @@ pub(crate) fn block_commands() -> Vec<(bool, Sqe, Vec<u8>)> {
         (false, Sqe::block_io(io::COMPARE, 1, 0, 1), zeroes.clone()),
         (false, Sqe::block_io(io::VERIFY, 1, 0, 1), Vec::new()),
         (true, Sqe::block_io(io::WRITE, 1, 0, 1), zeroes),
-        (true, Sqe::new(io::DATASET_MANAGEMENT, 1).with_cdw(11, dsm::AD), range),
+        (true, Sqe::new(io::DATASET_MANAGEMENT, 1).with_cdw(11, dsm::AD), range.clone()),
+        (true, Sqe::new(io::DATASET_MANAGEMENT, 1).with_cdw(11, dsm::IDR), range),
         (true, Sqe::new(io::FLUSH, 1), Vec::new()),
         (true, Sqe::new(io::FLUSH, u32::MAX), Vec::new()),
     ]
@@ -287,6 +289,7 @@ pub(crate) fn namespace() -> NamespaceConfig {
         block_size: 4096,
         uuid: None,
         hosts: Vec::new(),
+        ana_group: 1,
     }
 }
 

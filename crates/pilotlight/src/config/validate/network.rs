@@ -62,10 +62,10 @@ impl Checker<'_> {
 
     /// States of paths.
     pub(super) fn paths(&mut self, written: &[keys::Path], listeners: &[SocketAddr]) -> Vec<PathRule> {
-        written.iter().filter_map(|path| self.path(path, listeners)).collect()
+        written.iter().filter_map(|path| self.path_rule(path, listeners)).collect()
     }
 
-    fn path(&mut self, written: &keys::Path, listeners: &[SocketAddr]) -> Option<PathRule> {
+    fn path_rule(&mut self, written: &keys::Path, listeners: &[SocketAddr]) -> Option<PathRule> {
         let (Some(address), Some(state)) = (&written.address, &written.state) else {
             let help = "write `address` and `state`, such as \"192.0.2.7:4420\" and \"non-optimized\"";
             self.problem(Problem::error(&written.at, "`address` or `state` is missing").help(help));
