@@ -89,7 +89,7 @@ pub struct Placement {
 impl Placement {
     /// The assignment of a volume; `None` if it was not selected.
     #[must_use]
-    pub fn of(&self, volume: u32) -> Option<&Place> {
+    pub fn find(&self, volume: u32) -> Option<&Place> {
         let at = self.places.binary_search_by_key(&volume, |place| place.volume).ok()?;
         self.places.get(at)
     }

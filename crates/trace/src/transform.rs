@@ -159,7 +159,7 @@ impl<I: Iterator<Item = Request>> Iterator for Placing<'_, I> {
     fn next(&mut self) -> Option<Placed> {
         loop {
             let request = self.inner.next()?;
-            if let Some(&place) = self.placement.of(request.volume) {
+            if let Some(&place) = self.placement.find(request.volume) {
                 let size = self.placement.partition_bytes;
                 let (offset, bytes) = wrapped(request.offset, request.bytes, size, 1);
                 return Some(Placed { request: Request { offset, bytes, ..request }, place });

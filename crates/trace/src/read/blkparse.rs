@@ -6,7 +6,9 @@
 //! without data (flushes), discards and the summary at the end are skipped. The volume is the kernel's device number: major x 2^20 +
 //! minor.
 
-use super::fields::{LineParser, NS_PER_S, Raw, SECTOR, decimal, is_remark, sectors_u32, times, whole_u32, words};
+use super::fields::{
+    LineParser, NS_PER_S, Raw, SECTOR, decimal, is_remark, sectors_u32, split_blanks, times, whole_u32,
+};
 use crate::request::{Op, Reason};
 
 /// The action of `blkparse` that is a request.
@@ -51,7 +53,7 @@ impl LineParser for Blkparse {
         }
         let mut all = [&line[..0]; 10];
         let mut found = 0;
-        for (place, word) in all.iter_mut().zip(words(line)) {
+        for (place, word) in all.iter_mut().zip(split_blanks(line)) {
             *place = word;
             found += 1;
         }
@@ -81,7 +83,7 @@ impl LineParser for Blkparse {
         raw.checked().map(Some)
     }
 
-    fn instead(&self) -> Option<&'static str> {
+    fn empty_reason(&self) -> Option<&'static str> {
         match self.action {
             BlkparseAction::Queued if self.has_alternative => {
                 Some("it has D events (issued) and no Q event (queued); use --blkparse-action issued")
@@ -108,7 +110,7 @@ fn operation(rwbs: &[u8]) -> Option<Op> {
 
 /// Lines of the summary: `CPU0 (sda):`, `Total (sda):`, ` Reads Queued: ...`, `Throughput ...`, `Events ...`, `Skips: ...`.
 fn summary(first: &[u8]) -> Option<Option<Raw>> {
-    const FIRST: [&[u8]; 12] = [
+    const FIRST_WORDS: [&[u8]; 12] = [
         b"Total",
         b"Reads",
         b"Writes",
@@ -122,7 +124,7 @@ fn summary(first: &[u8]) -> Option<Option<Raw>> {
         b"PC",
         b"Allocation",
     ];
-    (FIRST.contains(&first) || first.starts_with(b"CPU")).then_some(None)
+    (FIRST_WORDS.contains(&first) || first.starts_with(b"CPU")).then_some(None)
 }
 
 #[cfg(test)]
@@ -180,7 +182,7 @@ Skips: 0 forward (0 -   0.0%)";
         ] {
             let mut parser = Blkparse::new(action, None);
             assert!(text.lines().all(|line| parser.parse(line.as_bytes()) == Ok(None)), "{text}");
-            let instead = parser.instead();
+            let instead = parser.empty_reason();
             assert_eq!(instead.is_some(), expected.is_some(), "{text}");
             assert!(instead.unwrap_or_default().contains(expected.unwrap_or_default()), "{text}: {instead:?}");
         }

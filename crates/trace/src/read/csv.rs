@@ -31,7 +31,7 @@ const NAMES: [(Role, u64, &[&str]); 6] = [
 /// Names of times without their unit.
 const TIMES: [&str; 3] = ["time", "timestamp", "ts"];
 /// Roles that a heading must have.
-const NEEDED: [(Role, &str); 4] = [
+const REQUIRED: [(Role, &str); 4] = [
     (Role::Time, "the time (time_ns, time_us, time_ms or time_s)"),
     (Role::Op, "the operation (op)"),
     (Role::Offset, "the offset (offset in bytes, or lba in sectors)"),
@@ -50,7 +50,7 @@ struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
-    fn of((at, name): (usize, &'a String)) -> Option<Self> {
+    fn parse((at, name): (usize, &'a String)) -> Option<Self> {
         if TIMES.contains(&name.as_str()) {
             return Some(Self { at, name, role: Role::Time, unit: None, own: false });
         }
@@ -85,8 +85,8 @@ struct Columns {
 
 impl Columns {
     /// The columns of a heading, with the separator that finds most of them.
-    fn of(heading: &[u8], unit_ns: Option<u64>) -> Result<Self, Reason> {
-        let lacks = |columns: &Result<Self, Reason>| columns.as_ref().err().map_or(0, missing);
+    fn parse(heading: &[u8], unit_ns: Option<u64>) -> Result<Self, Reason> {
+        let lacks = |columns: &Result<Self, Reason>| columns.as_ref().err().map_or(0, missing_columns);
         let [comma, others @ ..] = [b',', b';', b'\t'].map(|separator| Self::separated(heading, separator, unit_ns));
         others.into_iter().fold(comma, |best, other| if lacks(&other) < lacks(&best) { other } else { best })
     }
@@ -96,8 +96,8 @@ impl Columns {
             .split(|&b| b == separator)
             .map(|name| String::from_utf8_lossy(name.trim_ascii()).to_ascii_lowercase())
             .collect();
-        let columns: Vec<Column<'_>> = names.iter().enumerate().filter_map(Column::of).collect();
-        let missing = NEEDED.iter().filter(|(role, _)| !columns.iter().any(|column| column.role == *role));
+        let columns: Vec<Column<'_>> = names.iter().enumerate().filter_map(Column::parse).collect();
+        let missing = REQUIRED.iter().filter(|(role, _)| !columns.iter().any(|column| column.role == *role));
         let missing: Vec<&'static str> = missing.map(|(_, what)| *what).collect();
         if !missing.is_empty() {
             return Err(Reason::Heading { missing });
@@ -136,7 +136,7 @@ fn only<'a>(columns: &'a [Column<'a>], role: Role) -> Result<&'a Column<'a>, Rea
 }
 
 /// Number of columns that a heading lacks.
-fn missing(reason: &Reason) -> usize {
+fn missing_columns(reason: &Reason) -> usize {
     if let Reason::Heading { missing } = reason { missing.len() } else { 0 }
 }
 
@@ -144,8 +144,8 @@ fn missing(reason: &Reason) -> usize {
 pub(super) fn heading_error(beginning: &[u8], unit_ns: Option<u64>) -> Option<Reason> {
     let mut best: Option<Reason> = None;
     for line in beginning.split(|&b| b == b'\n').filter(|line| !is_remark(line)) {
-        let reason = Columns::of(line, unit_ns).err()?;
-        if best.as_ref().is_none_or(|best| missing(&reason) < missing(best)) {
+        let reason = Columns::parse(line, unit_ns).err()?;
+        if best.as_ref().is_none_or(|best| missing_columns(&reason) < missing_columns(best)) {
             best = Some(reason);
         }
     }
@@ -154,7 +154,7 @@ pub(super) fn heading_error(beginning: &[u8], unit_ns: Option<u64>) -> Option<Re
 
 /// Whether a line of this error is a heading nevertheless: it has at least two of the columns.
 pub(super) fn is_almost_heading(reason: &Reason) -> bool {
-    missing(reason) + 2 <= NEEDED.len()
+    missing_columns(reason) + 2 <= REQUIRED.len()
 }
 
 #[derive(Default)]
@@ -184,7 +184,7 @@ impl LineParser for Csv {
             return Ok(None);
         }
         let Some(columns) = self.columns else {
-            self.columns = Some(Columns::of(line, self.unit_ns)?);
+            self.columns = Some(Columns::parse(line, self.unit_ns)?);
             return Ok(None);
         };
         let nothing = &line[..0];
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn a_heading_is_required() {
-        let all = NEEDED.map(|(_, what)| what).to_vec();
+        let all = REQUIRED.map(|(_, what)| what).to_vec();
         assert_eq!(parse("1,2,R,0,1"), [Err(Reason::Heading { missing: all })]);
         let all = parse("time_s,op,offset,bytes\n1,R,0\n1,X,0,1");
         assert_eq!(all[1], Err(Reason::Fields { expected: "the heading's number", found: 3 }));

@@ -22,7 +22,7 @@ impl Raw {
         self.offset.checked_add(u64::from(self.bytes)).map(|_| self).ok_or(Reason::BeyondEnd)
     }
 
-    pub(super) fn since(self, first_ns: u64) -> Request {
+    pub(super) fn into_request(self, first_ns: u64) -> Request {
         let Self { clock_ns, volume, op, offset, bytes } = self;
         Request { at_ns: clock_ns.saturating_sub(first_ns), volume, op, offset, bytes }
     }
@@ -38,7 +38,7 @@ pub(super) trait LineParser: Send {
     }
 
     /// What a trace without requests has instead, with a remedy.
-    fn instead(&self) -> Option<&'static str> {
+    fn empty_reason(&self) -> Option<&'static str> {
         None
     }
 }
@@ -50,11 +50,11 @@ pub(super) fn commas<'a, const N: usize>(line: &'a [u8], expected: &'static str)
 
 /// Splits a line at blanks into exactly `N` fields.
 pub(super) fn blanks<'a, const N: usize>(line: &'a [u8], expected: &'static str) -> Result<[&'a [u8]; N], Reason> {
-    exactly(words(line), expected)
+    exactly(split_blanks(line), expected)
 }
 
-/// The words of a line.
-pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// The parts of a line between blanks.
+pub(super) fn split_blanks(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
 }
 

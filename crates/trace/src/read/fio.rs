@@ -4,7 +4,7 @@
 //! action `wait` whose offset is a number of microseconds, counted from the previous one. Offset and length are in bytes. Other actions
 //! than `read` and `write` have no data and are skipped. A volume is a file name.
 
-use super::fields::{LineParser, Raw, clock, is_remark, whole, whole_u32, words};
+use super::fields::{LineParser, Raw, clock, is_remark, split_blanks, whole, whole_u32};
 use super::names::Names;
 use crate::request::{Op, Reason};
 
@@ -47,7 +47,7 @@ impl LineParser for Fio {
             });
             return Ok(None);
         };
-        let mut words = words(line);
+        let mut words = split_blanks(line);
         let at = if version == Version::Three { words.next() } else { None };
         let mut all = [&line[..0]; 4];
         let found = words.zip(&mut all).map(|(word, place)| *place = word).count();

@@ -4,7 +4,7 @@
 //! Sources of the formats of lines: README of SNIA IOTTA trace 391 (block-io/411, FIU); the DiskSim 4 manual, ASCII traces; biosnoop(8)
 //! of bcc. A time in DiskSim has decimals, by which it differs from `mqsim`.
 
-use super::fields::{is_remark, whole, words};
+use super::fields::{is_remark, split_blanks, whole};
 
 /// What a file is, and the command that converts it; `{}` stands for its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub(super) fn of_lines(beginning: &[u8]) -> Option<Foreign> {
 }
 
 fn of_line(line: &[u8]) -> Option<Foreign> {
-    let all: Vec<&[u8]> = words(line).collect();
+    let all: Vec<&[u8]> = split_blanks(line).collect();
     let is_whole = |text: &[u8]| whole(text, "").is_ok();
     let foreign = |what, remedy| Some(Foreign { what, remedy });
     match all[..] {

@@ -90,9 +90,9 @@ impl Format {
     }
 
     /// Detects the format of a file with this beginning.
-    pub(super) fn of(beginning: &[u8], options: &Options) -> Option<Self> {
+    pub(super) fn detect(beginning: &[u8], options: &Options) -> Option<Self> {
         if is_binary(beginning) {
-            return vscsi::Layout::of(beginning).map(|_| Self::Vscsi);
+            return vscsi::Layout::detect(beginning).map(|_| Self::Vscsi);
         }
         let mut scores: Vec<(Score, Self)> =
             Self::ALL.iter().filter_map(|&format| Some((score(format, beginning, options)?, format))).collect();
@@ -162,8 +162,8 @@ impl FromStr for Format {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Option<Format> {
-        Format::of(text.as_bytes(), &Options::default())
+    fn detect(text: &str) -> Option<Format> {
+        Format::detect(text.as_bytes(), &Options::default())
     }
 
     #[test]
@@ -186,19 +186,20 @@ mod tests {
             ("# made by hand\ntime_s,op,offset,bytes\n1,R,0,4096\n", Format::Csv),
             ("time_s,op,offset,bytes\n", Format::Csv),
         ] {
-            assert_eq!(of(text), Some(format), "{text}");
+            assert_eq!(detect(text), Some(format), "{text}");
         }
     }
 
     #[test]
     fn malformed_lines_do_not_hide_a_format() {
-        assert_eq!(of("nonsense\n938513000 4 264719034 16 0\nx\n938828000 3 197570570 16 1\n"), Some(Format::Mqsim));
+        let text = "nonsense\n938513000 4 264719034 16 0\nx\n938828000 3 197570570 16 1\n";
+        assert_eq!(detect(text), Some(Format::Mqsim));
     }
 
     #[test]
     fn other_content_has_no_format() {
         for text in ["", "\n\n", "hello\n", "1,2,3\n", "\0\u{1}\u{2}"] {
-            assert_eq!(of(text), None, "{text:?}");
+            assert_eq!(detect(text), None, "{text:?}");
         }
     }
 

@@ -153,7 +153,7 @@ impl Reader {
         if let Some(kind) = foreign::of_bytes(&beginning) {
             return Err(foreign(kind));
         }
-        let format = options.format.or_else(|| Format::of(&beginning, options));
+        let format = options.format.or_else(|| Format::detect(&beginning, options));
         if let Some(kind) = foreign::of_lines(&beginning).filter(|_| format.is_none()) {
             return Err(foreign(kind));
         }
@@ -164,7 +164,7 @@ impl Reader {
             return Err(OpenError::Heading { path: path.into(), reason });
         }
         let format = format.ok_or_else(|| OpenError::Unknown(path.into()))?;
-        let layout = vscsi::Layout::of(&beginning).filter(|_| format == Format::Vscsi && is_binary(&beginning));
+        let layout = vscsi::Layout::detect(&beginning).filter(|_| format == Format::Vscsi && is_binary(&beginning));
         let feed = match layout {
             Some(layout) => Feed::Binary(vscsi::Binary::new(input, layout, options.time_unit_ns)),
             None => Feed::Text(Lines::new(input), format.parser(options)),
@@ -216,7 +216,7 @@ impl Reader {
             return None;
         }
         let instead = match &self.feed {
-            Feed::Text(_, parser) => parser.instead(),
+            Feed::Text(_, parser) => parser.empty_reason(),
             Feed::Binary(_) => None,
         };
         let why = match (instead, &self.first_malformed) {
@@ -230,7 +230,7 @@ impl Reader {
     fn pop(&mut self) -> Option<Request> {
         let raw = self.order.pop()?;
         let first_ns = *self.first_ns.get_or_insert(raw.clock_ns);
-        Some(raw.since(first_ns))
+        Some(raw.into_request(first_ns))
     }
 }
 

@@ -4,7 +4,7 @@ use super::reader::Reader;
 use crate::request::{Malformed, Request};
 
 /// Malformed lines that are kept.
-const KEPT: usize = 5;
+const MAX_KEPT: usize = 5;
 
 /// Malformed lines of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Tolerant {
             self.faults.ended = Some(malformed.clone());
         }
         self.faults.count += 1;
-        if self.faults.first.len() < KEPT {
+        if self.faults.first.len() < MAX_KEPT {
             self.faults.first.push(malformed);
         }
     }

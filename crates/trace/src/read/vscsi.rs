@@ -16,7 +16,7 @@
 use std::io::{ErrorKind, Read};
 
 use super::fields::{LineParser, NS_PER_S, Raw, SECTOR, clock, commas, decimal, hexadecimal, is_heading, is_remark};
-use super::fields::{times, whole, whole_u32, words};
+use super::fields::{split_blanks, times, whole, whole_u32};
 use crate::request::{Malformed, Op, Reason};
 
 /// Nanoseconds of a microsecond.
@@ -60,9 +60,9 @@ impl LineParser for Text {
             (version, decimal(at, self.unit_ns.unwrap_or(NS_PER_S), "time")?, code, bytes, lbn)
         } else {
             let mut all = [&line[..0]; 5];
-            let found = words(line).zip(&mut all).map(|(word, place)| *place = word).count();
-            if found < 5 || !(5..=6).contains(&words(line).take(7).count()) {
-                return Err(Reason::Fields { expected: "5 or 6", found: words(line).count() });
+            let found = split_blanks(line).zip(&mut all).map(|(word, place)| *place = word).count();
+            if found < 5 || !(5..=6).contains(&split_blanks(line).take(7).count()) {
+                return Err(Reason::Fields { expected: "5 or 6", found: split_blanks(line).count() });
             }
             let [version, at, code, bytes, lbn] = all;
             (version, clock(at, self.unit_ns, US, "ts")?, code, bytes, lbn)
@@ -86,7 +86,7 @@ pub(super) enum Layout {
 
 impl Layout {
     /// The form of the first two records; `None` if neither fits.
-    pub(super) fn of(beginning: &[u8]) -> Option<Self> {
+    pub(super) fn detect(beginning: &[u8]) -> Option<Self> {
         let version = |layout: Self, record: usize| beginning.get(record * layout.bytes() + layout.version_at());
         let fits = |layout: Self, value: u8| {
             version(layout, 0) == Some(&value)
@@ -204,7 +204,7 @@ mod tests {
             let other = record(layout, 0x12, 36, 0, 33_898_000);
             let trace = [record(layout, 0x2a, 512, 42_932_745, 33_898_001), other, record(layout, 0x28, 4096, 8, 7)];
             let trace = trace.concat();
-            assert_eq!(Layout::of(&trace), Some(layout));
+            assert_eq!(Layout::detect(&trace), Some(layout));
             let [write, read] = &all(&trace, layout)[..] else { panic!("two") };
             let offset = 42_932_745 * 512;
             let expected = Raw { clock_ns: 33_898_001_000, volume: 0, op: Op::Write, offset, bytes: 512 };

@@ -51,7 +51,7 @@ impl Loads {
     ///
     /// # Errors
     /// [`TooManyWindows`] beyond [`MAX_WINDOWS`].
-    pub fn of(requests: impl Iterator<Item = Request>, window_ns: u64) -> Result<Self, TooManyWindows> {
+    pub fn from_requests(requests: impl Iterator<Item = Request>, window_ns: u64) -> Result<Self, TooManyWindows> {
         let mut loads = Self { window_ns: window_ns.max(1), requests: Vec::new() };
         for request in requests {
             let window = request.at_ns / loads.window_ns;

@@ -98,9 +98,9 @@ fn a_window_without_a_measurement_is_an_error() {
 #[test]
 fn loads_are_counts_by_window() {
     let request = |at_ns| Request { at_ns, volume: 0, op: crate::Op::Read, offset: 0, bytes: 1 };
-    let loads = Loads::of([0, 5, 9, 10, 35].into_iter().map(request), 10).unwrap();
+    let loads = Loads::from_requests([0, 5, 9, 10, 35].into_iter().map(request), 10).unwrap();
     assert_eq!(loads.requests, [3, 1, 0, 1]);
-    assert!(Loads::of([u64::MAX].into_iter().map(request), 10).is_err());
+    assert!(Loads::from_requests([u64::MAX].into_iter().map(request), 10).is_err());
 }
 
 proptest! {

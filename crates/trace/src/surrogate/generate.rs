@@ -9,7 +9,7 @@ use crate::surrogate::bursts::{Burst, Schedule, WINDOW_NS};
 use crate::surrogate::volume::{Common, SEGMENT_NS, Volume};
 
 /// Windows of bursts in the cache.
-const KEPT: usize = 4;
+const CACHED_WINDOWS: usize = 4;
 
 /// Iterator over a member's requests; times start at 0.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl Windows {
 
     fn window(&mut self, window: u64) -> &[Burst] {
         if !self.kept.contains_key(&window) {
-            if self.kept.len() >= KEPT {
+            if self.kept.len() >= CACHED_WINDOWS {
                 self.kept.pop_first();
             }
             self.kept.insert(window, self.schedule.window(window));

@@ -132,7 +132,7 @@ impl Family {
     /// Surrogates of Alibaba's block traces.
     #[must_use]
     pub fn alibaba() -> Self {
-        Self::with(Marginals {
+        Self::new(Marginals {
             read_share: 0.354,
             read_quartile3_bytes: 36_800,
             write_quartile3_bytes: 24_000,
@@ -143,7 +143,7 @@ impl Family {
     /// Surrogates of Tencent's block traces.
     #[must_use]
     pub fn tencent() -> Self {
-        Self::with(Marginals {
+        Self::new(Marginals {
             read_share: 0.396,
             read_quartile3_bytes: 47_000,
             write_quartile3_bytes: 16_800,
@@ -153,7 +153,7 @@ impl Family {
 
     /// A family with these marginals and this project's ranges, none of which is published.
     #[must_use]
-    pub fn with(marginals: Marginals) -> Self {
+    pub fn new(marginals: Marginals) -> Self {
         Self {
             marginals,
             volume_skew: (0.4, 1.2),

@@ -12,7 +12,7 @@ use super::TraceError;
 use crate::simulated::experiment::schema::{MeanRate, SURROGATE, Trace};
 
 /// Time over which requests of a surrogate are counted to distribute its volumes.
-const LOOK_NS: u64 = 1_000_000_000;
+const PREVIEW_NS: u64 = 1_000_000_000;
 /// Maximum number of windows.
 const MAX_WINDOWS: u64 = 1 << 24;
 
@@ -141,7 +141,7 @@ impl Origin {
             return Ok(all.get(first..).unwrap_or_default().iter().map(|load| load.round() as u64).collect());
         }
         let mut loads: Vec<u64> = Vec::new();
-        for request in self.requests()?.filter(|request| self.placement.of(request.volume).is_some()) {
+        for request in self.requests()?.filter(|request| self.placement.find(request.volume).is_some()) {
             let window = (request.at_ns / window_ns) as usize;
             loads.resize(loads.len().max(window + 1), 0);
             loads[window] += 1;
@@ -171,7 +171,7 @@ fn member(trace: &Trace, name: &str, seed: u64) -> Result<Member, TraceError> {
 
 fn candidates(member: &Member, seed: u64) -> Vec<Candidate> {
     let mut traffic = vec![0_u64; member.volumes as usize];
-    Generator::new(member, seed, LOOK_NS).for_each(|request| traffic[request.volume as usize] += 1);
+    Generator::new(member, seed, PREVIEW_NS).for_each(|request| traffic[request.volume as usize] += 1);
     let candidate = |(volume, traffic): (u32, u64)| Candidate { volume, size_bytes: member.volume_bytes, traffic };
     (0..).zip(traffic).map(candidate).collect()
 }
