@@ -121,30 +121,30 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 
 fn place(path: &Path) -> io::Result<Place> {
     if let Some(descriptor) = descriptor(path) {
-        return through(path, &descriptor).map(Place::Through);
+        return descriptor_file(path, &descriptor).map(Place::Through);
     }
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => {
             Ok(Place::Regular { path: path.to_owned(), before: None })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(refused("it is a link to nothing: remove it, or name the file itself"))
+            Err(invalid_path("it is a link to nothing: remove it, or name the file itself"))
         }
-        found => there(path, &found?),
+        found => existing_place(path, &found?),
     }
 }
 
 /// The destination at an existing path.
-fn there(path: &Path, found: &Metadata) -> io::Result<Place> {
+fn existing_place(path: &Path, found: &Metadata) -> io::Result<Place> {
     let kind = found.file_type();
     if kind.is_fifo() || kind.is_char_device() {
         return OpenOptions::new().write(true).open(path).map(Place::Through);
     }
     if kind.is_dir() {
-        return Err(refused("it is a folder: name a file in it"));
+        return Err(invalid_path("it is a folder: name a file in it"));
     }
     if !kind.is_file() {
-        return Err(refused("it is no regular file, FIFO or character device: name another file"));
+        return Err(invalid_path("it is no regular file, FIFO or character device: name another file"));
     }
     rustix::fs::access(path, Access::WRITE_OK)?;
     Ok(Place::Regular { path: path.canonicalize()?, before: Some(found.permissions()) })
@@ -165,7 +165,7 @@ fn descriptor(path: &Path) -> Option<String> {
 }
 
 /// The open file of a descriptor; standard streams keep their position.
-fn through(path: &Path, descriptor: &str) -> io::Result<File> {
+fn descriptor_file(path: &Path, descriptor: &str) -> io::Result<File> {
     match descriptor {
         "1" => io::stdout().as_fd().try_clone_to_owned().map(File::from),
         "2" => io::stderr().as_fd().try_clone_to_owned().map(File::from),
@@ -197,7 +197,7 @@ fn builder() -> Builder<'static, 'static> {
     builder
 }
 
-fn refused(why: &str) -> io::Error {
+fn invalid_path(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Ruler {
 }
 
 /// Maximum number of ticks on an axis.
-const MOST: usize = 8;
+const MAX_TICKS: usize = 8;
 
 impl Ruler {
     /// The axis over these values. A logarithmic axis ignores values that are not above zero.
@@ -65,7 +65,7 @@ impl Ruler {
         let low = all.iter().copied().rfind(|&tick| tick <= low).unwrap_or(low);
         let high = all.iter().copied().find(|&tick| tick >= high && tick > low).unwrap_or(high);
         let mut ticks: Vec<f64> = all.into_iter().filter(|tick| (low..=high).contains(tick)).collect();
-        if ticks.len() > MOST {
+        if ticks.len() > MAX_TICKS {
             ticks.retain(|tick| (tick.log10() - tick.log10().round()).abs() < 1e-9);
         }
         Self { scale: Scale::Log10, low, high, ticks }
@@ -83,9 +83,9 @@ impl Ruler {
     }
 }
 
-/// Every n-th value, at most [`MOST`] of them.
+/// Every n-th value, at most [`MAX_TICKS`] of them.
 fn thinned(values: &[f64]) -> Vec<f64> {
-    let step = values.len().div_ceil(MOST).max(1);
+    let step = values.len().div_ceil(MAX_TICKS).max(1);
     values.iter().copied().step_by(step).collect()
 }
 

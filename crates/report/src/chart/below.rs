@@ -9,7 +9,7 @@ pub(super) const LETTER: f64 = 7.2;
 pub(super) const WIDE: f64 = 8.6;
 const LINE: f64 = 16.0;
 /// Minimum number of letters in a line of a broken word.
-const LEAST: usize = 8;
+const MIN_LETTERS: usize = 8;
 /// Maximum number of letters in a vertical name.
 const UPRIGHT: usize = 32;
 
@@ -27,7 +27,7 @@ impl<'a> Below<'a> {
         let most = ((ends.1 - ends.0) / names.len().max(1) as f64 / LETTER) as usize;
         let hard = (most as f64 * LETTER / WIDE) as usize;
         let too_long = names.iter().flat_map(|name| name.split(' ')).any(|word| word.chars().count() > most);
-        let upright = too_long && hard < LEAST;
+        let upright = too_long && hard < MIN_LETTERS;
         let of = |name: &String| match (upright, too_long) {
             (true, _) => vec![cut(name, UPRIGHT)],
             (false, true) => wrapped(&broken(name, hard), hard),

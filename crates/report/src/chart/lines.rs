@@ -40,7 +40,7 @@ pub struct Place {
 }
 
 /// Lines with more points than this have no markers.
-const MARKED: usize = 40;
+const MAX_MARKERS: usize = 40;
 
 struct Frame {
     x: Ruler,
@@ -92,7 +92,7 @@ impl Lines {
             let path: Vec<(f64, f64)> = stretch.iter().filter_map(|place| Some(frame.at(place.x, place.y?))).collect();
             canvas.path(&path, &line_class(at), false);
         }
-        if line.places.len() > MARKED {
+        if line.places.len() > MAX_MARKERS {
             return;
         }
         for place in &line.places {

@@ -24,7 +24,7 @@ const LEFT: f64 = 6.0;
 const ROW: f64 = 40.0;
 const BAR: f64 = 17.0;
 /// Maximum number of letters in a name.
-const MOST: usize = 64;
+const MAX_LETTERS: usize = 64;
 
 impl Stack {
     pub(super) fn svg(&self) -> Markup {
@@ -46,7 +46,7 @@ impl Stack {
         canvas.text(((LEFT + RIGHT) / 2.0, bottom + 36.0), Anchor::Middle, &self.label);
         for (down, (name, parts)) in self.rows.iter().enumerate() {
             let y = 4.0 + down as f64 * ROW;
-            canvas.text((LEFT, y + 14.0), Anchor::Start, &cut(name, MOST));
+            canvas.text((LEFT, y + 14.0), Anchor::Start, &cut(name, MAX_LETTERS));
             let mut sum = 0.0;
             for (part, size) in parts.iter().enumerate() {
                 let Some(size) = size.filter(|size| *size > 0.0) else { continue };
