@@ -22,7 +22,7 @@ pub static NONE: Margins = Margins(Vec::new());
 impl Margins {
     /// The margin for a metric: of the longest part that its name has.
     #[must_use]
-    pub fn of(&self, metric: &str) -> f64 {
+    pub fn margin(&self, metric: &str) -> f64 {
         let parts = self.0.iter().filter(|(part, _)| metric.contains(part.as_str()));
         parts.max_by_key(|(part, _)| part.len()).map_or(UNPRINTED, |(_, margin)| *margin)
     }
@@ -80,7 +80,7 @@ pub(crate) mod tests {
     fn the_longest_part_of_a_name_decides() {
         let cpu = ONE.replace("power_w", "cpu_power_w").replace("0.1", "0.07");
         let map = parse(&(cpu + ONE)).unwrap();
-        let of = |metric| map.alike["p"].of(metric);
+        let of = |metric| map.alike["p"].margin(metric);
         assert_eq!(
             ["cpu_power_w", "burst.cpu_power_w", "system_power_w", "iops"].map(of),
             [0.07, 0.07, 0.1, super::UNPRINTED]

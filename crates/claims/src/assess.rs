@@ -104,7 +104,7 @@ impl Lab<'_> {
         let findings = |variants: &[&str]| -> Result<Vec<Finding>, NoResult> {
             let each = variants
                 .iter()
-                .map(|variant| Evaluation { store: self.store, variant, look_up: &look_up, margins }.of(order));
+                .map(|variant| Evaluation { store: self.store, variant, look_up: &look_up, margins }.findings(order));
             Ok(each.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
         };
         let tiers =

@@ -104,7 +104,7 @@ mod tests {
     use super::super::verdict::Verdict;
     use super::*;
 
-    fn of(inequality: &str) -> Result<String, String> {
+    fn evaluate(inequality: &str) -> Result<String, String> {
         let text = format!("because = 'idle draws more than that'\ninequality = {inequality}");
         let raw: Raw = toml::from_str(&text).map_err(|error| error.to_string())?;
         let contradiction = read(raw).map_err(|(key, problem)| format!("{key}: {problem}"))?;
@@ -114,8 +114,8 @@ mod tests {
 
     #[test]
     fn both_sides_are_printed_if_all_inequalities_hold() {
-        assert_eq!(of("'716 * [share] / 100 < [idle]'").unwrap(), "395.2320 < 412.0000");
-        assert_eq!(of("['[idle] > 411', '[idle] < 413']").unwrap(), "412.0000 > 411.0000; 412.0000 < 413.0000");
+        assert_eq!(evaluate("'716 * [share] / 100 < [idle]'").unwrap(), "395.2320 < 412.0000");
+        assert_eq!(evaluate("['[idle] > 411', '[idle] < 413']").unwrap(), "412.0000 > 411.0000; 412.0000 < 413.0000");
     }
 
     #[test]
@@ -130,7 +130,7 @@ mod tests {
             ("'[idle] > {sandman.z}'", "sandman.z is nothing"),
             ("[]", "inequality: there is none"),
         ] {
-            let refused = of(inequality).unwrap_err();
+            let refused = evaluate(inequality).unwrap_err();
             assert!(refused.contains(part), "{inequality}: {refused}");
         }
     }

@@ -127,7 +127,7 @@ impl<'a> DiscriminatorSearch<'a> {
         let mut discriminator = None;
         for variant in self.variants {
             let findings = Evaluation { store: self.store, variant, look_up: self.look_up, margins: self.margins }
-                .of(&order)
+                .findings(&order)
                 .ok()?;
             let failing = findings.into_iter().find(|finding| finding.holds == Holds::No)?;
             let place = if failing.point.is_empty() { String::new() } else { format!(" at {}", failing.point) };

@@ -52,11 +52,11 @@ pub enum NoResult {
     Unit { experiment: String, metric: String, ours: String, wanted: String },
     #[error("no replication in common")]
     Unpaired,
-    #[error("no value at {at}: no replication in common, or 0 below", at = .0.words())]
+    #[error("no value at {at}: no replication in common, or 0 below", at = .0.description())]
     Undefined(Point),
-    #[error("{0} at {at} is not above 0: it has no logarithm", at = .1.words())]
+    #[error("{0} at {at} is not above 0: it has no logarithm", at = .1.description())]
     NotPositive(String, Point),
-    #[error("{0} of {at} is no number above 0", at = .1.words())]
+    #[error("{0} of {at} is no number above 0", at = .1.description())]
     NoRate(String, Point),
     #[error("{0} and the next rate, {1}, are not both in the sweep")]
     OutsideSweep(f64, f64),

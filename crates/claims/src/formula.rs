@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn of(formula: &str) -> Result<f64, FormulaError> {
+    fn evaluate(formula: &str) -> Result<f64, FormulaError> {
         let look_up = |name: Name<'_>| match name {
             Name::Claim("a-b") => Some(4.0),
             Name::Parameter("sandman.z") => Some(1.96),
@@ -133,7 +133,7 @@ mod tests {
             ("8 - 4 - 2", 2.0),
             ("8 / 4 / 2", 1.0),
         ] {
-            assert_eq!(of(formula), Ok(expected), "{formula}");
+            assert_eq!(evaluate(formula), Ok(expected), "{formula}");
         }
     }
 
@@ -148,7 +148,7 @@ mod tests {
             ("1 1", "cannot follow"),
             ("1 / 0", "its value is inf"),
         ] {
-            let error = of(formula).unwrap_err().to_string();
+            let error = evaluate(formula).unwrap_err().to_string();
             assert!(error.contains(part), "{formula}: {error}");
         }
     }

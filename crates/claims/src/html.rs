@@ -72,7 +72,7 @@ pub fn section(report: &Report, more: &Appendix<'_>) -> Markup {
             (counts("Results: evidence if they agree", &report.results, &Verdict::OF_RESULTS))
             (counts("Bounds that a trivial policy also meets: no evidence", &report.no_evidence, &Verdict::OF_RESULTS))
             (counts("Taken as given: checked, not counted as results", &report.given, &Verdict::OF_GIVEN))
-            (listed("Verdicts before overriding", &report.overruled_words()))
+            (listed("Verdicts before overriding", &report.overruled_lines()))
             (listed("Inputs without a reader: copies of printed values that neither simulator, lab nor policies read", &report.unread()))
             (listed("Stale results, to be repeated", more.stale))
             (listed("Swept parameters without effect", more.inert))
@@ -135,7 +135,7 @@ fn table(title: &str, heads: &[&str], rows: &[Row]) -> Markup {
 
 fn counts(title: &str, seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Markup {
     let heads: Vec<&str> =
-        ["paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
+        ["paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.label())).collect();
     let row = |(seed, counts): (&String, &Counts)| {
         let total: usize = counts.values().sum();
         let each = verdicts.iter().map(|verdict| counts.get(verdict).copied().unwrap_or(0).to_string());
@@ -156,10 +156,10 @@ fn rows_of(title: &str, rows: &[&Assessment]) -> Markup {
         "over all that is not printed",
         "note",
     ];
-    table(title, &heads, &rows.iter().map(|row| one(row)).collect::<Vec<_>>())
+    table(title, &heads, &rows.iter().map(|row| claim_row(row)).collect::<Vec<_>>())
 }
 
-fn one(row: &Assessment) -> Row {
+fn claim_row(row: &Assessment) -> Row {
     let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
     let (value, interval) = match (&row.ours, &row.given) {
         (Some(ours), _) if !ours.value.is_finite() => ("saturated".to_owned(), String::new()),
@@ -173,35 +173,35 @@ fn one(row: &Assessment) -> Row {
     let error = row.error_percent.filter(|error| error.is_finite()).map(|error| format!("{} %", short(error)));
     let paper = format!("{relation} {} {unit}{trivial}", row.paper);
     let error = error.unwrap_or_default();
-    let cells = [&row.id, &row.metric, &paper, &value, &interval, &error, &verdict_words(row), &robust_words(row)];
-    let mut one = Row::new(format!("row verdict-{}", row.verdict.words().replace(' ', "-")), cells);
+    let cells = [&row.id, &row.metric, &paper, &value, &interval, &error, &verdict_text(row), &robust_text(row)];
+    let mut one = Row::new(format!("row verdict-{}", row.verdict.label().replace(' ', "-")), cells);
     one.cells.push(html! { (note(row)) (findings(&row.findings)) });
     one
 }
 
 /// The verdict, with the overridden one.
 #[must_use]
-pub fn verdict_words(row: &Assessment) -> String {
+pub fn verdict_text(row: &Assessment) -> String {
     let evidence = if row.evidence { "" } else { ", no evidence" };
     match row.otherwise {
-        Some(otherwise) => format!("{} ({}){evidence}", row.verdict.words(), otherwise.words()),
-        None => format!("{}{evidence}", row.verdict.words()),
+        Some(otherwise) => format!("{} ({}){evidence}", row.verdict.label(), otherwise.label()),
+        None => format!("{}{evidence}", row.verdict.label()),
     }
 }
 
 /// Interval and verdict over the family and the assumed constants; empty without any.
 #[must_use]
-pub fn robust_words(row: &Assessment) -> String {
+pub fn robust_text(row: &Assessment) -> String {
     let Some(robust) = &row.robust else { return String::new() };
     let ours = robust.ours.map(|ours| format!("{} to {}: ", short(ours.low), short(ours.high)));
     let pairs = robust.pairs.map(|(holding, all)| format!("{holding} of {all}: "));
-    format!("{}{}", ours.or(pairs).unwrap_or_default(), robust.verdict.words())
+    format!("{}{}", ours.or(pairs).unwrap_or_default(), robust.verdict.label())
 }
 
 /// A count of a tier: how many hold, of how many; how many are open; of those evaluated over all that is not printed,
 /// how many hold there too.
 #[must_use]
-pub fn tier_words(count: &TierCount) -> String {
+pub fn tier_text(count: &TierCount) -> String {
     match count.of {
         0 => "-".to_owned(),
         of => {
@@ -216,8 +216,8 @@ pub fn tier_words(count: &TierCount) -> String {
 /// The cells of a row of the counts by tier.
 #[must_use]
 pub fn tier_cells(row: &TierRow) -> [String; 6] {
-    let [direction, size, value] = [&row.direction, &row.size, &row.value].map(tier_words);
-    [row.seed.clone(), row.of.words().to_owned(), row.rows.to_string(), direction, size, value]
+    let [direction, size, value] = [&row.direction, &row.size, &row.value].map(tier_text);
+    [row.seed.clone(), row.of.label().to_owned(), row.rows.to_string(), direction, size, value]
 }
 
 /// The head of [`tier_cells`].
@@ -230,19 +230,19 @@ fn tiers(report: &Report) -> Markup {
 
 /// The discriminators of a row; `None` without any.
 #[must_use]
-pub fn apart_words(row: &Assessment) -> Option<String> {
+pub fn apart_text(row: &Assessment) -> Option<String> {
     (!row.discriminators.is_empty()).then(|| format!("discriminators: {}", row.discriminators.join("; ")))
 }
 
 /// Constants fitted and choices made on a row; `None` without any.
 #[must_use]
-pub fn fitted_words(row: &Assessment) -> Option<String> {
+pub fn fitted_text(row: &Assessment) -> Option<String> {
     (!row.fitted.is_empty()).then(|| format!("fitted or chosen on it: {}", row.fitted.join("; ")))
 }
 
 /// The saturated runs of a row; `None` without any.
 #[must_use]
-pub fn saturated_words(row: &Assessment) -> Option<String> {
+pub fn saturated_text(row: &Assessment) -> Option<String> {
     let mut places: BTreeMap<(&str, &str), Vec<&SaturatedRuns>> = BTreeMap::new();
     for full in &row.saturated {
         places.entry((&full.experiment, &full.policy)).or_default().push(full);
@@ -263,8 +263,8 @@ fn place(experiment: &str, policy: &str, at: &[&SaturatedRuns]) -> String {
 fn note(row: &Assessment) -> String {
     let reading = row.reading.as_ref().map(|reading| format!("reading: {reading}"));
     let cause = row.cause.as_ref().map(|cause| format!("cause: {cause}"));
-    let (fitted, contradiction) = (fitted_words(row), row.contradiction.clone());
-    let (apart, saturated) = (apart_words(row), saturated_words(row));
+    let (fitted, contradiction) = (fitted_text(row), row.contradiction.clone());
+    let (apart, saturated) = (apart_text(row), saturated_text(row));
     let parts = [Some(row.note.clone()), apart, saturated, reading, fitted, contradiction, cause];
     let parts: Vec<String> = parts.into_iter().flatten().filter(|part| !part.trim().is_empty()).collect();
     parts.join("; ")
@@ -287,7 +287,7 @@ fn findings(findings: &[Finding]) -> Markup {
                         li { (metric) ": " (pair) ": holds " (yes) ", open " (open) ", not " (no) }
                     }
                 }
-                @for finding in not.iter().take(MAX_LISTED) { p { (finding_words(finding)) } }
+                @for finding in not.iter().take(MAX_LISTED) { p { (finding_text(finding)) } }
                 @if not.len() > MAX_LISTED { p { "and " (not.len() - MAX_LISTED) " more; the JSON has them all" } }
             }
         }
@@ -296,7 +296,7 @@ fn findings(findings: &[Finding]) -> Markup {
 
 /// A finding as one line.
 #[must_use]
-pub fn finding_words(finding: &Finding) -> String {
+pub fn finding_text(finding: &Finding) -> String {
     let Finding { pair, metric, point, variant, difference, margin, holds, is_reversed, saturated } = finding;
     let holds = match holds {
         Holds::Yes => "holds",
@@ -338,7 +338,7 @@ fn left_out(rows: &[LeftOut]) -> Markup {
 }
 
 fn changed(changes: &[Change]) -> String {
-    let each = changes.iter().map(|c| format!("{} {}: {} becomes {}", c.id, c.by, c.from.words(), c.to.words()));
+    let each = changes.iter().map(|c| format!("{} {}: {} becomes {}", c.id, c.by, c.from.label(), c.to.label()));
     each.collect::<Vec<_>>().join("; ")
 }
 
@@ -351,18 +351,21 @@ fn moved_by(moved: &[Sensitivity]) -> Markup {
     table("Constants changed by 20 %", &["constant", "rows compared", "suspect", "changed verdicts"], &rows)
 }
 
+/// The cells of a row of the draws: its id, printed number, draws, middle 95 %, share reproduced and most influential constant.
+#[must_use]
+pub fn spread_cells(spread: &Spread) -> [String; 6] {
+    let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
+    let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
+    let most = spread.most.as_ref().map(ToString::to_string);
+    let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);
+    let share = format!("{:.0} %", 100.0 * spread.reproduced);
+    [spread.id.clone(), paper, spread.draws.to_string(), middle, share, most]
+}
+
 fn drawn(spreads: &[Spread]) -> Markup {
     let row = |spread: &Spread| {
-        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(ToString::to_string);
-        let cells = [
-            spread.id.clone(),
-            format!("{} {}", spread.paper, spread.unit),
-            spread.draws.to_string(),
-            middle.unwrap_or_default(),
-            format!("{:.0} %", 100.0 * spread.reproduced),
-            most.unwrap_or_default(),
-        ];
+        let mut cells = spread_cells(spread);
+        cells[1] = format!("{} {}", spread.paper, spread.unit);
         Row::new("row", cells)
     };
     let heads = ["row", "paper", "draws", "middle 95 %", "reproduced", "most influential constant"];

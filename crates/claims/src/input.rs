@@ -99,7 +99,7 @@ fn value(
     let found: Vec<toml::Value> = keys.iter().map(find).collect::<Result<_, _>>()?;
     let note = format!("{file}: {}", keys.join(" + "));
     if let (Some(expect), [found]) = (expect, &found[..]) {
-        let verdict = if alike(expect, found) { Verdict::Agrees } else { Verdict::Differs };
+        let verdict = if are_equal(expect, found) { Verdict::Agrees } else { Verdict::Differs };
         return Ok(InputCheck { ours: Some(Printed::Text(found.to_string())), verdict, note });
     }
     let numbers: Option<Vec<f64>> = found.iter().map(numeric).collect();
@@ -118,10 +118,10 @@ fn numeric(value: &toml::Value) -> Option<f64> {
 }
 
 /// Whether two values are the same, numbers as numbers.
-fn alike(a: &toml::Value, b: &toml::Value) -> bool {
+fn are_equal(a: &toml::Value, b: &toml::Value) -> bool {
     match (a, b) {
         (toml::Value::Array(a), toml::Value::Array(b)) => {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| alike(a, b))
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| are_equal(a, b))
         }
         _ => a == b || numeric(a).is_some_and(|a| numeric(b) == Some(a)),
     }
@@ -189,7 +189,7 @@ mod tests {
     const PROFILE: &str = "cores = 48\n[power.cpu_uw]\npoll = 244_000_000\n[sweep]\nrate = [10, 20, 40.5]\nfine = ['5us', '10us']\n\
                            [[fact]]\nkey = 'core.kiops'\nvalue = 800\n";
 
-    fn of(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, NoResult> {
+    fn checked(value: Printed, kind: Kind, check: &Check) -> Result<InputCheck, NoResult> {
         let sources = Sources {
             file: &|name| match name {
                 "p.toml" => Some(PROFILE.to_owned()),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     fn verdict(value: f64, kind: Kind, check: &Check) -> Verdict {
-        of(Printed::Number(value), kind, check).unwrap().verdict
+        checked(Printed::Number(value), kind, check).unwrap().verdict
     }
 
     #[test]
@@ -238,9 +238,9 @@ mod tests {
             expect: Some(toml::from_str::<toml::Table>(&format!("v = {list}")).unwrap()["v"].clone()),
         };
         let words = || Printed::Text("10, 20, 40.5".to_owned());
-        assert_eq!(of(words(), Kind::Input, &expect("[10.0, 20, 40.5]")).unwrap().verdict, Verdict::Agrees);
-        assert_eq!(of(words(), Kind::Input, &expect("[10, 20]")).unwrap().verdict, Verdict::Differs);
-        assert!(of(words(), Kind::Input, &file("cores", 1.0)).unwrap_err().to_string().contains("in words"));
+        assert_eq!(checked(words(), Kind::Input, &expect("[10.0, 20, 40.5]")).unwrap().verdict, Verdict::Agrees);
+        assert_eq!(checked(words(), Kind::Input, &expect("[10, 20]")).unwrap().verdict, Verdict::Differs);
+        assert!(checked(words(), Kind::Input, &file("cores", 1.0)).unwrap_err().to_string().contains("in words"));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(verdict(10.0, Kind::Parameter, &formula("1_000_000 * {sandman.fine_interval}")), Verdict::Agrees);
         assert_eq!(verdict(20.0, Kind::Parameter, &formula("100 - {sandman.healthy_threshold}")), Verdict::Agrees);
         assert_eq!(verdict(21.0, Kind::Parameter, &formula("100 - {sandman.healthy_threshold}")), Verdict::Differs);
-        let missing = of(Printed::Number(1.0), Kind::Parameter, &formula("{sandman.colour}"));
+        let missing = checked(Printed::Number(1.0), Kind::Parameter, &formula("{sandman.colour}"));
         assert!(missing.unwrap_err().to_string().contains("sandman.colour"));
     }
 
@@ -264,12 +264,14 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_missing() {
-        let missing = |check: &Check| of(Printed::Number(1.0), Kind::Input, check).unwrap_err().to_string();
+        let missing = |check: &Check| checked(Printed::Number(1.0), Kind::Input, check).unwrap_err().to_string();
         assert_eq!(missing(&file("power.gpu_uw", 1.0)), "p.toml has no power.gpu_uw");
         assert_eq!(missing(&file("power", 1.0)), "p.toml: power is no number");
         let test = |file: &str, name: &str| Check::Test { file: file.to_owned(), name: name.to_owned() };
         assert_eq!(missing(&test("u.rs", "f")), "there is no u.rs");
         assert_eq!(missing(&test("t.rs", "siblings")), "t.rs has no test siblings");
-        assert!(of(Printed::Text("rule".into()), Kind::Parameter, &test("t.rs", "siblings_sleep_together")).is_ok());
+        assert!(
+            checked(Printed::Text("rule".into()), Kind::Parameter, &test("t.rs", "siblings_sleep_together")).is_ok()
+        );
     }
 }

@@ -50,7 +50,7 @@ fn name(claim: &Claim) -> String {
 pub fn table(lab: &Lab<'_>, calibration: &Calibration) -> Vec<LeftOut> {
     let base = assess(lab, DEFAULT);
     let rows = lab.claims.iter().map(|claim| (claim.id.as_str(), claim.seed.as_str(), claim.place.as_str()));
-    let fitted = fitted::of(rows, calibration);
+    let fitted = fitted::by_figure(rows, calibration);
     let mut figures: BTreeMap<String, &Claim> = BTreeMap::new();
     for claim in lab.claims.iter().filter(|claim| base.contains_key(&claim.id) || fitted.contains_key(&name(claim))) {
         figures.entry(name(claim)).or_insert(claim);
@@ -169,7 +169,7 @@ mod tests {
     fn fitted_figures_have_their_constants() {
         let claims = [row("a", "Fig 3"), row("b", "s5; Fig 3(b)"), row("e", "Table 1")];
         let rows = claims.iter().map(|claim| (claim.id.as_str(), claim.seed.as_str(), claim.place.as_str()));
-        let found = fitted::of(rows, &calibration());
+        let found = fitted::by_figure(rows, &calibration());
         let expected = [("sandman/Fig 3", vec!["x", "y"]), ("sandman/Table 1", vec!["z"])];
         let expected: BTreeMap<String, Vec<String>> =
             expected.map(|(figure, keys)| (figure.to_owned(), keys.into_iter().map(str::to_owned).collect())).into();

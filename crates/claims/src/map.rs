@@ -128,34 +128,34 @@ pub fn parse(files: &[(String, String)]) -> Result<Map, MapError> {
     for (file, text) in files {
         let raw: RawFile = toml::from_str(text).map_err(|error| MapError::Syntax(file.clone(), Box::new(error)))?;
         let alternatives = raw.row.iter().filter_map(|row| alternative::row(row, &raw.alternatives)).collect();
-        put(file, alternatives, &mut map.alternatives, row)?;
-        put(file, raw.row, &mut map.rows, row)?;
-        put(file, raw.not_modelled, &mut map.not_modelled, reason)?;
-        put(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
-        put(file, raw.family, &mut map.families, |raw: RawFamily| Ok(raw.default))?;
+        read_tables(file, alternatives, &mut map.alternatives, row)?;
+        read_tables(file, raw.row, &mut map.rows, row)?;
+        read_tables(file, raw.not_modelled, &mut map.not_modelled, reason)?;
+        read_tables(file, raw.contradicts, &mut map.contradicts, contradicts::read)?;
+        read_tables(file, raw.family, &mut map.families, |raw: RawFamily| Ok(raw.default))?;
         alike::add(file, raw.alike, &mut map.alike)?;
         if let Some(id) = map.rows.keys().find(|id| map.not_modelled.contains_key(*id)) {
-            return Err(refused(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
+            return Err(row_error(file, id, ("id", "is mapped and on the list of what is not modelled".to_owned())));
         }
     }
     Ok(map)
 }
 
-fn refused(file: &str, id: &str, (key, problem): Problem) -> MapError {
+fn row_error(file: &str, id: &str, (key, problem): Problem) -> MapError {
     MapError::Row { file: file.to_owned(), id: id.to_owned(), key: key.to_owned(), problem }
 }
 
 /// Reads tables of one kind, each under its id.
-fn put<T: for<'de> Deserialize<'de>, R>(
+fn read_tables<T: for<'de> Deserialize<'de>, R>(
     file: &str,
     tables: Vec<toml::Table>,
     rows: &mut BTreeMap<String, R>,
     read: impl Fn(T) -> Result<R, Problem>,
 ) -> Result<(), MapError> {
     for (number, table) in tables.into_iter().enumerate() {
-        let (id, row) = named(file, number, table, &read)?;
+        let (id, row) = read_with_id(file, number, table, &read)?;
         if rows.contains_key(&id) {
-            return Err(refused(file, &id, ("id", "is a duplicate".to_owned())));
+            return Err(row_error(file, &id, ("id", "is a duplicate".to_owned())));
         }
         rows.insert(id, row);
     }
@@ -163,20 +163,20 @@ fn put<T: for<'de> Deserialize<'de>, R>(
 }
 
 /// Reads the id first, so that every error contains it.
-fn named<T: for<'de> Deserialize<'de>, R>(
+fn read_with_id<T: for<'de> Deserialize<'de>, R>(
     file: &str,
     number: usize,
     mut table: toml::Table,
     read: impl Fn(T) -> Result<R, Problem>,
 ) -> Result<(String, R), MapError> {
     let Some(toml::Value::String(id)) = table.remove("id") else {
-        return Err(refused(file, &format!("number {}", number + 1), ("id", "is missing or no text".to_owned())));
+        return Err(row_error(file, &format!("number {}", number + 1), ("id", "is missing or no text".to_owned())));
     };
     let row = match toml::Value::Table(table).try_into::<T>() {
         Ok(raw) => read(raw),
         Err(error) => Err(("a key", error.to_string().trim().replace('\n', " "))),
     };
-    row.map(|row| (id.clone(), row)).map_err(|problem| refused(file, &id, problem))
+    row.map(|row| (id.clone(), row)).map_err(|problem| row_error(file, &id, problem))
 }
 
 #[derive(Deserialize)]

@@ -42,7 +42,7 @@ impl Lab<'_> {
         into.verdict = into.tiers.verdict();
         into.error_percent = verdict::error(relation, paper, null, ours.estimate.value).map(|error| 100.0 * error);
         let mean = quantity.over == Some(Aggregation::Geomean);
-        let point = if mean { "geometric mean over its points".to_owned() } else { ours.point.words() };
+        let point = if mean { "geometric mean over its points".to_owned() } else { ours.point.description() };
         into.note = format!("{}, {point}", quantity.of.experiment);
         (into.null, into.evidence) = (null, !verdict::trivial_meets(relation, paper, null));
         if let (None, Some(silent)) = (claim.null, silent) {

@@ -227,7 +227,7 @@ impl Values {
     }
 
     /// `self - other`, paired.
-    fn less(&self, other: &Self) -> Result<Estimate, NoResult> {
+    fn minus(&self, other: &Self) -> Result<Estimate, NoResult> {
         let differences: Vec<f64> = match (self, other) {
             (Self::Exact(a), Self::Exact(b)) => return Ok(Estimate::exact(a - b)),
             (Self::Exact(a), Self::Replications(b)) => b.values().map(|b| a - b).collect(),
@@ -258,12 +258,12 @@ impl Evaluation<'_> {
     ///
     /// # Errors
     /// If results are missing.
-    pub fn of(&self, order: &Order) -> Result<Vec<Finding>, NoResult> {
+    pub fn findings(&self, order: &Order) -> Result<Vec<Finding>, NoResult> {
         let mut findings = Vec::new();
         for statement in &order.statements {
             let terms = Self::terms(order, statement);
             for point in self.points(&terms)? {
-                self.at(order, statement, &terms, &point, &mut findings)?;
+                self.add_findings(order, statement, &terms, &point, &mut findings)?;
             }
         }
         Ok(findings)
@@ -293,7 +293,7 @@ impl Evaluation<'_> {
         Ok(all)
     }
 
-    fn at(
+    fn add_findings(
         &self,
         order: &Order,
         statement: &Statement,
@@ -306,11 +306,11 @@ impl Evaluation<'_> {
         let scale = order.margin_of.as_deref().map(values).transpose()?.map(|scale| scale.size());
         for pair @ Pair { left, sign, right } in &statement.pairs {
             let (a, b) = (values(left)?, values(right)?);
-            let difference = b.less(&a)?;
-            let metrics: Vec<&str> = [left, right].iter().filter_map(|name| terms[name.as_str()].metric()).collect();
+            let difference = b.minus(&a)?;
+            let metrics = [left, right].into_iter().filter_map(|name| terms[name.as_str()].metric());
             let metric =
-                metrics.into_iter().min_by(|a, b| self.margins.of(a).total_cmp(&self.margins.of(b))).unwrap_or(stated);
-            let share = order.margin.unwrap_or_else(|| self.margins.of(metric));
+                metrics.min_by(|a, b| self.margins.margin(a).total_cmp(&self.margins.margin(b))).unwrap_or(stated);
+            let share = order.margin.unwrap_or_else(|| self.margins.margin(metric));
             let margin = share * scale.unwrap_or_else(|| a.size().max(b.size()));
             let (holds, is_reversed) = match sign {
                 Sign::Less => (verdict::less(difference), verdict::not_above(difference, margin) == Holds::No),
@@ -330,14 +330,14 @@ impl Evaluation<'_> {
                 margin: (*sign != Sign::Less).then_some(margin),
                 holds,
                 is_reversed,
-                saturated: [left, right].into_iter().flat_map(|name| self.full(&terms[name.as_str()], point)).collect(),
+                saturated: [left, right].map(|name| self.saturated_runs(&terms[name.as_str()], point)).concat(),
             });
         }
         Ok(())
     }
 
     /// Saturated runs of a term.
-    fn full(&self, term: &Term, point: &Point) -> Vec<SaturatedRuns> {
+    fn saturated_runs(&self, term: &Term, point: &Point) -> Vec<SaturatedRuns> {
         let selections = match term {
             Term::Values(of) => vec![of],
             Term::Compared { of, versus, .. } => vec![of, versus],

@@ -48,10 +48,10 @@ pub fn sensitivities(lab: &Lab<'_>) -> Vec<Sensitivity> {
         let Some((constant, by)) = variant.trim_start_matches("perturb:").rsplit_once(':') else { continue };
         by_constant.entry(constant).or_default().push((by, variant));
     }
-    by_constant.into_iter().map(|(constant, moves)| one(lab, &base, constant, &moves)).collect()
+    by_constant.into_iter().map(|(constant, moves)| compare(lab, &base, constant, &moves)).collect()
 }
 
-fn one(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Sensitivity {
+fn compare(lab: &Lab<'_>, base: &BTreeMap<String, Assessment>, constant: &str, moves: &[(&str, &str)]) -> Sensitivity {
     let mut compared = BTreeSet::new();
     let mut changed = Vec::new();
     for (by, variant) in moves {

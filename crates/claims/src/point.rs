@@ -69,7 +69,7 @@ impl Point {
 
     /// The point in words.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn description(&self) -> String {
         if self.0.is_empty() { "its only point".to_owned() } else { self.to_string() }
     }
 }

@@ -159,7 +159,7 @@ impl Selection {
     /// If there is none.
     pub fn points<'a>(&'a self, store: &'a Store, variant: &str) -> Result<Vec<(&'a Point, &'a Series)>, NoResult> {
         let points: Vec<_> = store.points(&self.column(variant), &self.point).collect();
-        if points.is_empty() { Err(self.nothing(store, variant, None)) } else { Ok(points) }
+        if points.is_empty() { Err(self.no_result(store, variant, None)) } else { Ok(points) }
     }
 
     /// The values at `point`, or at its own fixed point.
@@ -169,7 +169,7 @@ impl Selection {
     pub fn series_at<'a>(&'a self, store: &'a Store, variant: &str, point: &Point) -> Result<&'a Series, NoResult> {
         if !self.fixed {
             let series = store.series(&self.column(variant), point);
-            return series.ok_or_else(|| self.nothing(store, variant, Some(point)));
+            return series.ok_or_else(|| self.no_result(store, variant, Some(point)));
         }
         match self.points(store, variant)?[..] {
             [(_, series)] => Ok(series),
@@ -197,12 +197,12 @@ impl Selection {
         (saturated > 0).then(|| SaturatedRuns { experiment, policy, point: point.to_string(), saturated, runs })
     }
 
-    fn nothing(&self, store: &Store, variant: &str, point: Option<&Point>) -> NoResult {
+    fn no_result(&self, store: &Store, variant: &str, point: Option<&Point>) -> NoResult {
         let Self { experiment, metric, policy, .. } = self.clone();
         if !store.has(&experiment) {
             return NoResult::NotRun(experiment);
         }
-        let place = point.map(|point| format!(" at {}", point.words())).unwrap_or_default();
+        let place = point.map(|point| format!(" at {}", point.description())).unwrap_or_default();
         NoResult::NoValues { experiment, metric, policy, place, variant: variant.to_owned() }
     }
 }
@@ -313,7 +313,7 @@ mod tests {
         ])
     }
 
-    fn of(keys: &str, store: &Store) -> Result<Measurement, NoResult> {
+    fn measurement(keys: &str, store: &Store) -> Result<Measurement, NoResult> {
         quantity(keys).evaluate(store, "default", "W")
     }
 
@@ -327,7 +327,7 @@ mod tests {
             (format!("{versus}'reduction %'"), 10.0),
             (format!("{versus}'increase %'"), -10.0),
         ] {
-            let estimate = of(&keys, &sweep()).unwrap().estimate;
+            let estimate = measurement(&keys, &sweep()).unwrap().estimate;
             assert!((estimate.value - expected).abs() < 1e-9, "{keys}: {estimate:?}");
             assert!(estimate.high - estimate.low < 1e-9, "{keys}: {estimate:?}");
         }
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn differences_are_paired() {
         // each alone varies by 2, their difference not at all
-        let found = of("versus='static'\npoint='rate=10'\ncompare='difference'", &sweep()).unwrap();
+        let found = measurement("versus='static'\npoint='rate=10'\ncompare='difference'", &sweep()).unwrap();
         assert_eq!((found.estimate.low, found.estimate.high), (-40.0, -40.0));
     }
 
@@ -371,18 +371,18 @@ mod tests {
     #[test]
     fn extremes_over_a_sweep_have_their_point() {
         let keys = "versus='static'\ncompare='reduction %'\nover=";
-        let most = of(&format!("{keys}'max'"), &sweep()).unwrap();
+        let most = measurement(&format!("{keys}'max'"), &sweep()).unwrap();
         assert_eq!(most.point.to_string(), "rate=10");
         assert!((most.estimate.value - 39.6).abs() < 0.1);
-        let least = of(&format!("{keys}'min'"), &sweep()).unwrap();
+        let least = measurement(&format!("{keys}'min'"), &sweep()).unwrap();
         assert!((least.estimate.value - 10.0).abs() < 1e-9 && least.point.to_string() == "rate=20");
-        let mean = of("versus='static'\ncompare='ratio'\nover='geomean'", &sweep()).unwrap().estimate;
+        let mean = measurement("versus='static'\ncompare='ratio'\nover='geomean'", &sweep()).unwrap().estimate;
         let ends = [60.0 / 100.0, 62.0 / 102.0].map(|ratio: f64| (ratio * 0.9).sqrt());
         assert!(
             (ends[0]..=ends[1]).contains(&mean.value) && mean.low < mean.value && mean.value < mean.high,
             "{mean:?}"
         );
-        assert!(of("compare='value'", &sweep()).unwrap_err().to_string().contains("2 points match"));
+        assert!(measurement("compare='value'", &sweep()).unwrap_err().to_string().contains("2 points match"));
     }
 
     #[test]
@@ -431,27 +431,27 @@ mod tests {
             "f,,default,sandman,w,W,30",
         ]);
         let keys = "point='rate=10'\ncompare='difference'\nversus={point='rate=20'}";
-        assert_eq!(of(keys, &store).unwrap().estimate.value, -30.0);
+        assert_eq!(measurement(keys, &store).unwrap().estimate.value, -30.0);
         let keys = "point='rate=10'\ncompare='value'\nover='min'\nalso=[{experiment='f', point=''}]";
-        assert_eq!(of(keys, &store).unwrap().estimate.value, 30.0);
+        assert_eq!(measurement(keys, &store).unwrap().estimate.value, 30.0);
     }
 
     #[test]
     fn units_must_be_those_of_the_claim() {
         let store = store(&["e,,default,sandman,w,kW,2"]);
-        assert!(of("compare='value'", &store).unwrap_err().to_string().contains("is in kW, not in W"));
-        assert_eq!(of("compare='value'\nunit='kW'\nfactor=1000.0", &store).unwrap().estimate.value, 2_000.0);
-        assert!(of("compare='value'\nunit='MW'", &store).unwrap_err().to_string().contains("not in MW"));
+        assert!(measurement("compare='value'", &store).unwrap_err().to_string().contains("is in kW, not in W"));
+        assert_eq!(measurement("compare='value'\nunit='kW'\nfactor=1000.0", &store).unwrap().estimate.value, 2_000.0);
+        assert!(measurement("compare='value'\nunit='MW'", &store).unwrap_err().to_string().contains("not in MW"));
     }
 
     #[test]
     fn errors_name_what_is_missing() {
         let store = store(&["e,,default,sandman,w,W,2", "e,,default,static,v,W,2"]);
         assert_eq!(
-            of("compare='ratio'\nversus='static'", &store).unwrap_err().to_string(),
+            measurement("compare='ratio'\nversus='static'", &store).unwrap_err().to_string(),
             "e has no w of static at its only point (variant default)"
         );
-        let elsewhere = of("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
+        let elsewhere = measurement("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
         assert_eq!(elsewhere.unwrap_err().to_string(), "no results of f");
     }
 }

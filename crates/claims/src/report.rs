@@ -41,8 +41,8 @@ pub type Counts = BTreeMap<Verdict, usize>;
 pub struct TierRow {
     /// The paper.
     pub seed: String,
-    /// Which of its results.
-    pub of: Which,
+    /// The group of its results.
+    pub of: Group,
     /// The number of them.
     pub rows: usize,
     /// By direction.
@@ -53,10 +53,10 @@ pub struct TierRow {
     pub value: TierCount,
 }
 
-/// Which results a count is of.
+/// The group of results that a count is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Which {
+pub enum Group {
     /// Evidence, with the printed policy.
     Printed,
     /// The same rows with our policy in its place.
@@ -65,10 +65,10 @@ pub enum Which {
     Overruled,
 }
 
-impl Which {
-    /// In words.
+impl Group {
+    /// Its name in tables.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Printed => "as printed",
             Self::Ours => "with our policy",
@@ -116,7 +116,7 @@ impl TierRow {
 
 /// Counts by paper. What is vacuous, contradicts its paper or is not from results is in none of them.
 fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
-    let mut counts: BTreeMap<(&str, Which), TierRow> = BTreeMap::new();
+    let mut counts: BTreeMap<(&str, Group), TierRow> = BTreeMap::new();
     let has_ours: BTreeSet<&str> =
         rows.iter().filter(|row| row.alternative.is_some()).map(|row| row.seed.as_str()).collect();
     let of = |seed: &str, of| {
@@ -132,14 +132,14 @@ fn tiers(rows: &[Assessment]) -> Vec<TierRow> {
             }
         };
         match row.otherwise {
-            None => add(Which::Printed, row.tiers, row.verdict, robust),
-            Some(verdict) if row.verdict != Verdict::Contradicts => add(Which::Overruled, row.tiers, verdict, robust),
+            None => add(Group::Printed, row.tiers, row.verdict, robust),
+            Some(verdict) if row.verdict != Verdict::Contradicts => add(Group::Overruled, row.tiers, verdict, robust),
             Some(_) => {}
         }
         if row.otherwise.is_none() && has_ours.contains(row.seed.as_str()) {
             match &row.alternative {
-                Some(other) => add(Which::Ours, other.tiers, other.verdict, other.robust),
-                None => add(Which::Ours, row.tiers, row.verdict, robust),
+                Some(other) => add(Group::Ours, other.tiers, other.verdict, other.robust),
+                None => add(Group::Ours, row.tiers, row.verdict, robust),
             }
         }
     }
@@ -200,24 +200,24 @@ impl Report {
 
     /// Overridden verdicts, such as `calibrated: 13 reproduced, 6 misses`.
     #[must_use]
-    pub fn overruled_words(&self) -> Vec<String> {
+    pub fn overruled_lines(&self) -> Vec<String> {
         let each = |counts: &Counts| {
-            let each = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.words()));
+            let each = counts.iter().map(|(verdict, count)| format!("{count} {}", verdict.label()));
             each.collect::<Vec<_>>().join(", ")
         };
-        self.overruled.iter().map(|(verdict, counts)| format!("{}: {}", verdict.words(), each(counts))).collect()
+        self.overruled.iter().map(|(verdict, counts)| format!("{}: {}", verdict.label(), each(counts))).collect()
     }
 
     /// Explains `(+N)`, if it occurs.
     #[must_use]
-    pub fn fitted_misses_words(&self) -> Option<&'static str> {
+    pub fn fitted_misses_note(&self) -> Option<&'static str> {
         (!self.fitted_misses.is_empty()).then_some("(+N): N fitted and still missing, counted as calibrated.")
     }
 
     /// The overridden verdicts in one sentence, if there are any.
     #[must_use]
     pub fn overruled_line(&self) -> Option<String> {
-        let lines = self.overruled_words();
+        let lines = self.overruled_lines();
         (!lines.is_empty()).then(|| format!("Verdicts before overriding: {}.", lines.join("; ")))
     }
 

@@ -97,22 +97,22 @@ impl Store {
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), ResultsError> {
         self.stamps.extend(text.lines().filter_map(|line| stamp(file, line)));
         let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(text.as_bytes());
-        let header = reader.headers().map_err(|error| wrong(file, 1, error))?.clone();
+        let header = reader.headers().map_err(|error| csv_error(file, 1, error))?.clone();
         let mut record = csv::StringRecord::new();
         let mut touched = BTreeSet::<String>::new();
         loop {
             let line = reader.position().line();
-            let more = reader.read_record(&mut record).map_err(|error| wrong(file, line, error))?;
+            let more = reader.read_record(&mut record).map_err(|error| csv_error(file, line, error))?;
             if !more {
                 touched.iter().for_each(|experiment| self.unbind(experiment));
                 return Ok(());
             }
             let line = record.position().map_or(line, csv::Position::line);
-            let cell: Line = record.deserialize(Some(&header)).map_err(|error| wrong(file, line, error))?;
+            let cell: Line = record.deserialize(Some(&header)).map_err(|error| csv_error(file, line, error))?;
             if !touched.contains(&cell.experiment) {
                 touched.insert(cell.experiment.clone());
             }
-            self.put(cell).map_err(|problem| ResultsError {
+            self.add_line(cell).map_err(|problem| ResultsError {
                 file: file.to_owned(),
                 line,
                 problem: Box::new(problem),
@@ -178,7 +178,7 @@ impl Store {
         flags.map_or((0, 0), |flags| (flags.values().filter(|flag| **flag == 1.0).count(), flags.len()))
     }
 
-    fn put(&mut self, line: Line) -> Result<(), LineProblem> {
+    fn add_line(&mut self, line: Line) -> Result<(), LineProblem> {
         let Line { experiment, point, variant, policy, replication, metric, unit, value } = line;
         let point = Point::parse(&point).ok_or(LineProblem::Point(point))?;
         let known = self.units.entry((experiment.clone(), metric.clone())).or_insert_with(|| unit.clone());
@@ -314,7 +314,7 @@ pub struct Column<'a> {
     pub variant: &'a str,
 }
 
-fn wrong(file: &str, line: u64, error: csv::Error) -> ResultsError {
+fn csv_error(file: &str, line: u64, error: csv::Error) -> ResultsError {
     let problem = match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => LineProblem::Value(err.clone()),
         _ => LineProblem::Csv(error),

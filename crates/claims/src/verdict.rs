@@ -82,9 +82,9 @@ impl Verdict {
         matches!(self, Self::Reproduced | Self::Vacuous)
     }
 
-    /// In words.
+    /// Its name in tables.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
             Self::Size => "size",

@@ -48,6 +48,21 @@ pub fn printable(name: &str) -> String {
     text
 }
 
+/// Wraps text at blanks to lines of at most `width` columns, each with the indent and a line break.
+#[must_use]
+pub fn wrapped(text: &str, indent: &str, width: usize) -> String {
+    let (mut lines, mut line) = (String::new(), String::new());
+    for word in text.split_whitespace() {
+        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > width {
+            lines += &format!("{indent}{line}\n");
+            line.clear();
+        }
+        line += if line.is_empty() { "" } else { " " };
+        line += word;
+    }
+    lines + &format!("{indent}{line}\n")
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.lines().try_for_each(|line| writeln!(f, "{}", line.trim_end()))

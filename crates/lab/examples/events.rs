@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sweep.list().find(|(_, key, _)| key.policy == *policy).ok_or("the experiment has no such policy")?;
     let out = BufWriter::new(io::stdout());
     let selection = Mutex::new(Selection { out, from_ns: from_ns.parse()?, to_ns: to_ns.parse()? });
-    sweep.again(job, &|scenario, policy, _| {
+    sweep.recompute(job, &|scenario, policy, _| {
         let mut selection = selection.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(pilotlight_sim::run_traced(scenario, policy, &mut *selection)?)
     })?;

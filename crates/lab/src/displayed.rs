@@ -3,7 +3,7 @@
 use crate::stored::metric;
 
 use crate::results::Results;
-use crate::results::summary::About;
+use crate::results::summary::MetricInfo;
 
 /// Families of work, by prefix of their metrics: I/Os, transactions, operations of an application.
 pub const FAMILIES: [&str; 3] = ["io", "transaction", "operation"];
@@ -45,7 +45,7 @@ pub fn byte_stem(family: &str) -> String {
 }
 
 /// Metrics displayed of any result, in this order, before power and efficiency.
-const USUAL: [&str; 15] = [
+const USUAL_METRICS: [&str; 15] = [
     "iops",
     "bytes_per_s",
     "transaction_per_s",
@@ -63,42 +63,42 @@ const USUAL: [&str; 15] = [
     "drive_interrupts_per_io",
 ];
 /// Maximum number of displayed metrics of a result without usual ones.
-const OTHERS: usize = 12;
+const MAX_OTHERS: usize = 12;
 
 /// The metrics in tables and charts that have a value: those named by the experiment, the usual ones, power, efficiency.
 #[must_use]
-pub fn displayed(results: &Results) -> Vec<&About> {
+pub fn displayed(results: &Results) -> Vec<&MetricInfo> {
     let is_power =
-        |about: &&About| about.unit == "W" && !about.key.starts_with("domain_") && !about.key.contains("above_idle");
-    let is_efficiency = |about: &&About| {
-        let key = &about.key;
+        |info: &&MetricInfo| info.unit == "W" && !info.key.starts_with("domain_") && !info.key.contains("above_idle");
+    let is_efficiency = |info: &&MetricInfo| {
+        let key = &info.key;
         !key.contains("above_idle") && (key.contains("_per_j_") || key.contains("_edp_"))
     };
     let named = results.metrics_first.iter().filter_map(|key| results.find(key));
-    let usual = USUAL.iter().filter_map(|key| results.metric(key));
+    let usual = USUAL_METRICS.iter().filter_map(|key| results.metric(key));
     let power = results.metrics.iter().filter(is_power);
     let efficiency = results.metrics.iter().filter(is_efficiency);
-    let mut displayed: Vec<&About> = Vec::new();
-    for about in named.chain(usual).chain(power).chain(efficiency) {
-        if results.has(&about.key) && !displayed.iter().any(|other| other.key == about.key) {
-            displayed.push(about);
+    let mut displayed: Vec<&MetricInfo> = Vec::new();
+    for info in named.chain(usual).chain(power).chain(efficiency) {
+        if results.has(&info.key) && !displayed.iter().any(|other| other.key == info.key) {
+            displayed.push(info);
         }
     }
     if displayed.is_empty() {
-        displayed.extend(results.metrics.iter().filter(|about| results.has(&about.key)).take(OTHERS));
+        displayed.extend(results.metrics.iter().filter(|info| results.has(&info.key)).take(MAX_OTHERS));
     }
     displayed
 }
 
 /// [`displayed`] for a terminal: without energy-delay products and bytes per joule.
 #[must_use]
-pub fn for_terminal(results: &Results) -> Vec<&About> {
-    let named = |about: &About| {
-        results.metrics_first.contains(&about.key) || results.metrics_first.contains(&about.without_model())
+pub fn for_terminal(results: &Results) -> Vec<&MetricInfo> {
+    let named = |info: &MetricInfo| {
+        results.metrics_first.contains(&info.key) || results.metrics_first.contains(&info.without_model())
     };
-    let narrow = |about: &&About| {
-        let wide = about.key.contains("_edp_") || about.key.starts_with("bytes_per_j_");
-        !wide || named(about)
+    let narrow = |info: &&MetricInfo| {
+        let wide = info.key.contains("_edp_") || info.key.starts_with("bytes_per_j_");
+        !wide || named(info)
     };
     displayed(results).into_iter().filter(narrow).collect()
 }
@@ -125,7 +125,7 @@ mod tests {
         use crate::fixtures::{knob, results};
         let metrics = [("iops", "1/s"), ("other_ns", "ns"), ("bytes_per_j_cpu", "B/J"), ("cpu_power_w", "W")];
         let mut given = results(&[knob("a", &["x", "y"])], 2, &metrics, |_| vec![1.0, 2.0, 3.0, 4.0]).results;
-        let keys = |metrics: Vec<&About>| metrics.iter().map(|about| about.key.clone()).collect::<Vec<_>>();
+        let keys = |metrics: Vec<&MetricInfo>| metrics.iter().map(|info| info.key.clone()).collect::<Vec<_>>();
         assert_eq!(keys(displayed(&given)), ["iops", "cpu_power_w", "bytes_per_j_cpu"]);
         assert_eq!(keys(for_terminal(&given)), ["iops", "cpu_power_w"], "a terminal is narrow");
         given.metrics_first =

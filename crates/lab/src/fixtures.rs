@@ -3,7 +3,7 @@
 use crate::plan;
 use crate::result_set::ResultSet;
 use crate::results::Results;
-use crate::results::summary::{About, PointResult, Spread};
+use crate::results::summary::{MetricInfo, PointResult, Spread};
 use pilotlight_workloads::{Point, Value};
 use rand_xoshiro::SplitMix64;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
@@ -36,8 +36,8 @@ pub(crate) fn at(point: &Point, name: &str) -> String {
     point.get(name).map(ToString::to_string).unwrap_or_default()
 }
 
-pub(crate) fn about(key: &str, unit: &str) -> About {
-    About { key: key.into(), title: key.replace('_', " "), unit: unit.into(), modelled: false }
+pub(crate) fn metric_info(key: &str, unit: &str) -> MetricInfo {
+    MetricInfo { key: key.into(), title: key.replace('_', " "), unit: unit.into(), modelled: false }
 }
 
 /// Results over the product of the knobs; `draw` returns the values of the metrics of a repeat.
@@ -49,7 +49,7 @@ pub(crate) fn results(
 ) -> ResultSet {
     let point = |(at, knobs): (usize, Point)| {
         let rows: Vec<Vec<f64>> = (0..repeats).map(|_| draw(&knobs)).collect();
-        let spread = |index: usize| Spread::of(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
+        let spread = |index: usize| Spread::new(&rows.iter().map(|row| row[index]).collect::<Vec<_>>());
         let values =
             metrics.iter().enumerate().filter_map(|(index, (key, _))| Some(((*key).to_owned(), spread(index)?)));
         PointResult { point: at, values: values.collect(), knobs, repeats, ..PointResult::default() }
@@ -58,7 +58,7 @@ pub(crate) fn results(
         title: "synthetic".into(),
         complete: true,
         knobs: knobs.iter().map(|(name, _)| name.clone()).collect(),
-        metrics: metrics.iter().map(|(key, unit)| about(key, unit)).collect(),
+        metrics: metrics.iter().map(|(key, unit)| metric_info(key, unit)).collect(),
         points: plan::product(knobs).into_iter().enumerate().map(point).collect(),
         ..Results::default()
     };

@@ -141,22 +141,18 @@ impl Plan {
 
 /// The knobs of the machine at a point.
 #[must_use]
-pub fn setting(point: &Point) -> Point {
-    point
-        .iter()
-        .filter(|(name, _)| name.starts_with("machine."))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+pub fn machine_knobs(point: &Point) -> Point {
+    select(point, |name| name.starts_with("machine."))
 }
 
 /// The knobs of the workload at a point.
 #[must_use]
-pub fn own(point: &Point) -> Point {
-    point
-        .iter()
-        .filter(|(name, _)| !name.starts_with("machine."))
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+pub fn workload_knobs(point: &Point) -> Point {
+    select(point, |name| !name.starts_with("machine."))
+}
+
+fn select(point: &Point, is_kept: fn(&str) -> bool) -> Point {
+    point.clone().into_iter().filter(|(name, _)| is_kept(name)).collect()
 }
 
 /// Whether the workload prepares data before the first point. Background processes do not count.
@@ -171,7 +167,7 @@ fn prepares(loaded: &Loaded) -> bool {
 fn machine(loaded: &Loaded, points: &[Point]) -> Vec<Option<usize>> {
     let mut known: Vec<(Point, Option<String>)> = Vec::new();
     let number = |point: &Point| {
-        let (setting, mechanism) = (setting(point), loaded.workload.mechanism(&own(point)));
+        let (setting, mechanism) = (machine_knobs(point), loaded.workload.mechanism(&workload_knobs(point)));
         let sets_mechanism = mechanism.is_some_and(|mechanism| !mechanism.settings().is_empty());
         if loaded.experiment.machine.is_empty() && setting.is_empty() && !sets_mechanism {
             return None;

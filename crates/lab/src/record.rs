@@ -103,7 +103,7 @@ pub struct DomainEnergy {
 impl Sensed {
     /// The values of a recording in a window.
     #[must_use]
-    pub fn of(recording: &Recording, window: Window) -> Self {
+    pub fn from_recording(recording: &Recording, window: Window) -> Self {
         let mut sensed = Self {
             markers: recording.markers.clone(),
             sampling_cost_ppm: recording.cost_ppm(),
@@ -129,10 +129,10 @@ impl Sensed {
         sensed
     }
 
-    /// As [`Sensed::of`], without domains for which the window is too short or the counter too coarse.
+    /// As [`Sensed::from_recording`], without domains for which the window is too short or the counter too coarse.
     #[must_use]
     pub fn measured(recording: &Recording, window: Window) -> Self {
-        let mut sensed = Self::of(recording, window);
+        let mut sensed = Self::from_recording(recording, window);
         let all = recording.tracks.iter().flat_map(|track| (0..track.domains.len()).map(move |index| (track, index)));
         for (track, index) in all {
             let (domain, name) = (&track.domains[index], track.name(index));

@@ -84,7 +84,7 @@ pub fn committed(folder: &Folder) -> Result<Option<values::Results>, FolderError
 }
 
 /// The experiment's file and its overrides.
-fn overrides(about: &values::About) -> toml::Table {
+fn overrides(about: &values::Provenance) -> toml::Table {
     let mut table = toml::Table::new();
     table.insert("file".into(), about.file.clone().into());
     for (key, value) in &about.overrides.set {

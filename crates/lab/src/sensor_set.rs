@@ -38,14 +38,14 @@ impl SensorSet {
     /// # Errors
     /// A required sensor that cannot be read.
     pub fn find(experiment: &Experiment, roots: &Roots) -> Result<Self, Missing> {
-        Self::of(&experiment.sensors, experiment.power_sensors == PowerSensors::Found, roots)
+        Self::new(&experiment.sensors, experiment.power_sensors == PowerSensors::Found, roots)
     }
 
     /// Opens these sensors once and, with `found`, all power sensors.
     ///
     /// # Errors
     /// A required sensor that cannot be read.
-    pub fn of(specs: &[SensorSpec], found: bool, roots: &Roots) -> Result<Self, Missing> {
+    pub fn new(specs: &[SensorSpec], found: bool, roots: &Roots) -> Result<Self, Missing> {
         let mut sensors = Self::default();
         for spec in specs {
             sensors.add(spec.clone(), roots)?;
@@ -311,7 +311,8 @@ mod tests {
         assert_eq!(names("", root.path()), ["cputime", "rapl"]);
         assert_eq!(names("power_sensors = 'listed'", root.path()), [""; 0]);
         let cputime = SensorSpec { config: Config::by_name("cputime").unwrap(), interval: None, optional: false };
-        let sensors = |found| SensorSet::of(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
+        let sensors =
+            |found| SensorSet::new(std::slice::from_ref(&cputime), found, &Roots::below(root.path())).unwrap();
         assert_eq!((sensors(false).unused, sensors(true).unused), (vec!["rapl".to_owned()], Vec::new()));
         assert_eq!(names("sensor = [{ sensor = 'rapl', interval = '5ms' }]", root.path()), ["rapl"], "once");
         assert_eq!(

@@ -98,7 +98,7 @@ fn a_sentinel_has_the_value_of_its_run() {
     let look = || {
         let watched = sentinel::watched(&list, &sentinel::read(&list).unwrap()).unwrap();
         assert_eq!(watched.len(), 1, "both look at the same run");
-        watched[0].look(&simulator)
+        watched[0].run(&simulator)
     };
     let findings = look().unwrap();
     assert!(findings.iter().all(|finding| finding.now > 0.0 && !finding.holds()), "{findings:?}");
@@ -172,7 +172,7 @@ fn brackets_are_stored_and_cells_without_one_are_listed() {
         assert!(joules("deep_floor_j") <= joules("c1_floor_j"));
     }
     assert_eq!(figure::limits(&bench, &summary).unwrap().rows.len(), 4);
-    let lines = oracle::words(&unbounded);
+    let lines = oracle::unbounded_lines(&unbounded);
     assert!(
         lines[0].starts_with("not bounded: governor at rate=20000, governor at rate=40000 (it does more"),
         "{lines:?}"

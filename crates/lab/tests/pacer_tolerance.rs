@@ -183,7 +183,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(stretches: &[Stretch], is_in: impl Fn(usize) -> bool) -> Self {
+    fn new(stretches: &[Stretch], is_in: impl Fn(usize) -> bool) -> Self {
         let mut sum = Self::default();
         for (_, stretch) in stretches.iter().enumerate().filter(|(at, _)| is_in(*at)) {
             sum.answered += stretch.answered;
@@ -211,7 +211,7 @@ struct Pair {
 }
 
 impl Pair {
-    fn of(seed: u64) -> Self {
+    fn new(seed: u64) -> Self {
         let loads = Loads::at_random(seed);
         let plf = [0.1, 0.2, 0.3, 0.5][seed as usize % 4];
         let run = |policy| simulated(policy, &loads, (plf * 1e6) as u32, seed, SLOT_NS);
@@ -223,7 +223,7 @@ impl Pair {
     fn loss(&self, is_in: impl Fn(usize) -> bool) -> Option<f64> {
         let is_in = |at: usize| at >= START_SLOTS && is_in(at);
         let slots = (0..self.loads.slots.len()).filter(|&at| is_in(at)).count();
-        let loss = Sum::of(&self.pacer.series, is_in).loss(&Sum::of(&self.native.series, is_in));
+        let loss = Sum::new(&self.pacer.series, is_in).loss(&Sum::new(&self.native.series, is_in));
         (slots >= MIN_SLOTS).then_some(loss)
     }
 
@@ -236,7 +236,7 @@ impl Pair {
 
     /// Awake share of the cores' capacity.
     fn awake(&self) -> f64 {
-        let capacity = |outcome: &Outcome| Sum::of(&outcome.series, |at| at >= START_SLOTS).capacity_ns as f64;
+        let capacity = |outcome: &Outcome| Sum::new(&outcome.series, |at| at >= START_SLOTS).capacity_ns as f64;
         capacity(&self.pacer) / capacity(&self.native)
     }
 }
@@ -247,7 +247,7 @@ fn random_loads_stay_within_the_tolerance_outside_the_reaction_windows() {
     let (mut worst, mut worst_part, mut worst_inside, mut worst_of_500_ms) = (f64::MIN, f64::MIN, f64::MIN, f64::MIN);
     let mut saving = 0;
     for seed in 1..=RUNS {
-        let pair = Pair::of(seed);
+        let pair = Pair::new(seed);
         let (reacts, of_500_ms) = (pair.loads.reacts(REACTION_NS), pair.loads.reacts(INTERVAL_NS));
         let outside = pair.loss(|at| !reacts[at]).unwrap();
         let (inside, short) = (pair.loss(|at| reacts[at]).unwrap(), pair.loss(|at| !of_500_ms[at]).unwrap());

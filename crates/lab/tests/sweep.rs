@@ -285,7 +285,7 @@ fn the_report_has_every_chart_and_saturated_points() {
     let bench = bench(&[]);
     let results = run(&bench, &place(&folder, "r"), 1, &|scenario, _, _| Ok(stand_in(scenario))).unwrap();
     let page = |results: &Results| {
-        report(&Read::of(&bench, results, Folder::new(folder.path()), vec!["not bounded: x".into()])).html()
+        report(&Read::simulated(&bench, results, Folder::new(folder.path()), vec!["not bounded: x".into()])).html()
     };
     let saturated = page(&results);
     for part in ["saturated in 1 of 3 repeats", "rate=20000 policy=static", "not bounded: x", &bench.hash] {
@@ -310,7 +310,7 @@ fn a_warm_up_at_its_limit_gives_a_warning() {
             (0..).zip(&mut outcome.series).for_each(|(at, stretch)| stretch.latency_ns = 1_000 + at * growth);
             Ok(outcome)
         });
-        let read = Read::of(&bench, &results.unwrap(), Folder::new(folder.path()), Vec::new());
+        let read = Read::simulated(&bench, &results.unwrap(), Folder::new(folder.path()), Vec::new());
         read.results.notes.into_iter().find(|note| note.contains("warm_up.max"))
     };
     assert_eq!(told("steady.csv", 0), None);

@@ -117,7 +117,7 @@ const SENTINELS: &str = "papers/sentinels.toml";
 fn sentinels(bless: bool, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let path = found(SENTINELS)?;
     let watched = sentinel::watched(&path, &sentinel::read(&path)?)?;
-    let looked = parallel::each(workers, watched.len(), None, |at| watched[at].look(&sweep::simulator));
+    let looked = parallel::each(workers, watched.len(), None, |at| watched[at].run(&sweep::simulator));
     let looked: Vec<Vec<Finding>> = looked.into_iter().flatten().collect::<Result<_, _>>()?;
     let findings: Vec<Finding> = looked.into_iter().flatten().collect();
     let changed: Vec<&Finding> = findings.iter().filter(|finding| !finding.holds()).collect();
@@ -177,15 +177,15 @@ fn compared(args: &ResultsArgs, workers: NonZeroUsize, committed: &[Committed]) 
     let budget_s = args.at_most.map(|seconds| seconds.as_secs_f64() * workers.get() as f64);
     let sample = recheck::sample(runs.collect(), args.share, budget_s);
     let until = args.at_most.map(|seconds| begun + seconds);
-    let compare = |at: usize| one(committed, &sweeps, &sample.chosen[at]);
+    let compare = |at: usize| recompute(committed, &sweeps, &sample.chosen[at]);
     let verdicts = parallel::each(workers, sample.chosen.len(), until, compare);
     let equal: Vec<bool> = verdicts.into_iter().flatten().collect::<anyhow::Result<_>>()?;
-    tell(&sample, &equal, args.seed, begun.elapsed())?;
+    print_summary(&sample, &equal, args.seed, begun.elapsed())?;
     Ok(equal.iter().all(|&equal| equal))
 }
 
 /// Recomputes a run; returns whether it is equal and prints differences.
-fn one(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow::Result<bool> {
+fn recompute(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow::Result<bool> {
     let (file, sweep) = (&committed[run.file], &sweeps[run.file]);
     let compared = recheck::compare(sweep, run.job, &file.results, &sweep::simulator)?;
     match &compared {
@@ -199,7 +199,7 @@ fn one(committed: &[Committed], sweeps: &[Sweep<'_>], run: &Candidate) -> anyhow
     Ok(compared.is_ok())
 }
 
-fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::Result<()> {
+fn print_summary(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::Result<()> {
     let same = equal.iter().filter(|&&equal| equal).count();
     let late = sample.chosen.len() - equal.len();
     let (all, drawn) = (sample.of, sample.chosen.len() + sample.left_out);
@@ -226,7 +226,7 @@ fn tell(sample: &Sample, equal: &[bool], seed: u64, took: Duration) -> anyhow::R
 fn committed(folder: Option<&Path>) -> anyhow::Result<(Vec<Committed>, usize)> {
     let home = &home()?;
     let (mut files, mut stale) = (Vec::new(), 0);
-    for path in below(folder, home)? {
+    for path in results_files(folder, home)? {
         let results = stale::read(&path, home)?;
         if results.about.is_measured() {
             continue; // measured results cannot be recomputed
@@ -246,7 +246,7 @@ fn committed(folder: Option<&Path>) -> anyhow::Result<(Vec<Committed>, usize)> {
 }
 
 /// Results files in a folder and its subfolders, by default in all of the project.
-pub(super) fn below(folder: Option<&Path>, home: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn results_files(folder: Option<&Path>, home: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let folders = folder.map_or_else(|| folders::results(home), |folder| vec![folder.to_owned()]);
     let mut files = Vec::new();
     for folder in folders {
@@ -258,7 +258,7 @@ pub(super) fn below(folder: Option<&Path>, home: &Path) -> anyhow::Result<Vec<Pa
 /// Results with their experiment; `None` if there are none.
 fn of_bench(path: PathBuf, results: Results, home: &Path) -> anyhow::Result<Option<Committed>> {
     let Some(most) = results.runs.keys().map(|key| key.replication + 1).max() else { return Ok(None) };
-    let Some(bench) = lab_stale::asked_again(&results.about, home)? else { return Ok(None) };
+    let Some(bench) = lab_stale::current_experiment(&results.about, home)? else { return Ok(None) };
     let variants = lab_stale::variants_of(&bench, results.cells.keys().map(|cell| cell.variant.as_str()));
     Ok(Some(Committed { path, results, bench: bench.with_replications(most), variants }))
 }

@@ -30,7 +30,7 @@ use pilotlight_lab::simulated::calibration::Calibration;
 use pilotlight_lab::simulated::host;
 use pilotlight_lab::simulated::stale as lab_stale;
 use pilotlight_lab::stored::folders;
-use pilotlight_lab::stored::values::{self, About};
+use pilotlight_lab::stored::values::{self, Provenance};
 use serde::Serialize;
 
 use crate::console;
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &ClaimsArgs) -> anyhow::Result<Exit> {
     let files = Files::read(args, root, claims)?;
     let short = files.short(args)?;
     let shifts = short.as_ref().map(|short| short.judged(None, constants::shifts));
-    console::print(files.judged(shifts.as_ref(), |lab| told(args, &files, short.as_ref(), lab))?)?;
+    console::print(files.judged(shifts.as_ref(), |lab| render(args, &files, short.as_ref(), lab))?)?;
     Ok(Exit::Clean)
 }
 
@@ -163,11 +163,11 @@ fn unknown_paper(name: &str, claims: &[Claim]) -> Option<anyhow::Error> {
     (!papers.contains(name)).then(|| anyhow::anyhow!("--paper {name}: there are rows of {}", known()))
 }
 
-fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) -> anyhow::Result<String> {
+fn render(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) -> anyhow::Result<String> {
     let mut report = Report::new(lab, args.paper.as_deref());
     report.name_fits(&files.fits);
     let tables = args.table.is_some() || args.write_tables;
-    let varied = Varied::of(short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty));
+    let varied = Varied::new(short.unwrap_or(files), (tables || args.perturb, tables || args.uncertainty));
     let material = tables::Material { report: &report, varied: &varied, calibration: &files.calibration };
     if let Some(table) = args.table {
         return Ok(tables::markdown(table, args.paper.as_deref(), &material));
@@ -188,7 +188,7 @@ fn told(args: &ClaimsArgs, files: &Files, short: Option<&Files>, lab: &Lab<'_>) 
     let stale = output.stale.iter().map(|file| format!("stale: {file}\n"));
     let inert: String = output.inert.iter().map(|sentence| format!("without effect: {sentence}\n")).collect();
     let inert = if inert.is_empty() { inert } else { format!("\n{inert}") };
-    Ok(stale.collect::<String>() + &text::all(&output, args.all, text::Style { colour: console::colour() }) + &inert)
+    Ok(stale.collect::<String>() + &text::render(&output, args.all, text::Style { colour: console::colour() }) + &inert)
 }
 
 /// Results of variants of the machine, by default in `short/` of the results, because variants are simulated by short runs.
@@ -200,7 +200,7 @@ struct Varied {
 }
 
 impl Varied {
-    fn of(files: &Files, (moved, spreads): (bool, bool)) -> Self {
+    fn new(files: &Files, (moved, spreads): (bool, bool)) -> Self {
         files.judged(None, |lab| Self {
             left_out: leave_out::table(lab, &files.calibration),
             moved: moved.then(|| perturb::sensitivities(lab)),
@@ -250,7 +250,7 @@ impl Files {
         for path in results(args, &root)? {
             let text = values::text(&path).with_context(|| format!("cannot read {}", path.display()))?;
             store.add(&path.display().to_string(), &text)?;
-            let (about, cells) = (About::of(&text), values::cells(&text));
+            let (about, cells) = (Provenance::parse(&text), values::cells(&text));
             if about.is_measured() {
                 continue;
             }
@@ -323,7 +323,7 @@ fn readings(root: &Path) -> anyhow::Result<Vec<(String, Vec<String>)>> {
 /// The root of paths in maps, and the claims.
 fn claims(args: &ClaimsArgs) -> anyhow::Result<(PathBuf, Vec<Claim>)> {
     let root = root(args)?;
-    let claims = claim::parse(&texts(&or(&args.claims, root.join(CLAIMS)))?)?;
+    let claims = claim::parse(&texts(&given_or(&args.claims, root.join(CLAIMS)))?)?;
     Ok((root, claims))
 }
 
@@ -344,14 +344,14 @@ fn root(args: &ClaimsArgs) -> anyhow::Result<PathBuf> {
 
 /// The requested maps, or those of the project.
 fn maps(args: &ClaimsArgs, root: &Path) -> Vec<PathBuf> {
-    let mut maps = or(&args.map, root.join(MAP));
+    let mut maps = given_or(&args.map, root.join(MAP));
     if args.map.is_empty() {
         maps.extend(map::PROJECT[1..].iter().map(|map| root.join(map)).filter(|map| map.is_file()));
     }
     maps
 }
 
-fn or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
+fn given_or(given: &[PathBuf], default: PathBuf) -> Vec<PathBuf> {
     if given.is_empty() { vec![default] } else { given.to_vec() }
 }
 

@@ -187,7 +187,7 @@ fn side(side: &Side) -> String {
 
 fn verdict(pair: &Pair, margin: Option<f64>) -> String {
     let worth = pair.is_better.map_or("", |is_better| if is_better { ": better" } else { ": worse" });
-    let words = format!("{}{worth}", pair.verdict.words());
+    let words = format!("{}{worth}", pair.verdict.label());
     let within = margin.map(|margin| format!("within {}%", short(margin * 100.0)));
     match (pair.within, within) {
         (Some(true), Some(within)) => format!("{words}, {within}"),

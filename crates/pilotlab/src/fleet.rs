@@ -48,9 +48,9 @@ Exit codes:
      or reserved, and others are not lowered yet, or floors exceed the budget";
 
 /// Interval of `--watch`.
-const EVERY: Duration = Duration::from_secs(1);
+const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a reservation waits until others are lowered.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RESERVATION_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options of `pilotlab fleet`.
 #[derive(Args, Clone, Debug)]
@@ -150,7 +150,7 @@ fn check_name(name: &str) -> anyhow::Result<()> {
 /// Waits until others have been lowered, so that the new server can start. Does not wait where floors alone exceed the budget: nobody is
 /// lowered below one.
 fn await_room(args: &FleetArgs, rack: &mut Rack, name: &str) -> anyhow::Result<ExitCode> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + RESERVATION_TIMEOUT;
     loop {
         let documents = rack.read()?;
         let budget_uw = documents.budget_uw.unwrap_or(0);
@@ -174,7 +174,7 @@ fn await_room(args: &FleetArgs, rack: &mut Rack, name: &str) -> anyhow::Result<E
             ));
             return Ok(ExitCode::from(3));
         }
-        std::thread::sleep(EVERY / 4);
+        std::thread::sleep(WATCH_INTERVAL / 4);
     }
 }
 
@@ -218,7 +218,7 @@ fn etcd(args: &FleetArgs) -> anyhow::Result<Etcd> {
 }
 
 fn show(args: &FleetArgs, rack: &mut Rack) -> anyhow::Result<ExitCode> {
-    const TOP: &str = "\x1b[H\x1b[J";
+    const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
     let is_terminal = std::io::stdout().is_terminal();
     loop {
         let documents = rack.read()?;
@@ -227,13 +227,13 @@ fn show(args: &FleetArgs, rack: &mut Rack) -> anyhow::Result<ExitCode> {
             let value = as_value(&args.rack, &documents, &decision);
             console::println(if args.watch { value.to_string() } else { serde_json::to_string_pretty(&value)? })?;
         } else {
-            let top = if args.watch && is_terminal { TOP } else { "" };
+            let top = if args.watch && is_terminal { CLEAR_SCREEN } else { "" };
             console::print(top.to_owned() + &text(&args.rack, &documents, &decision))?;
         }
         if !args.watch {
             return Ok(if decision.problems.is_empty() { Exit::Clean.into() } else { ExitCode::from(3) });
         }
-        std::thread::sleep(EVERY);
+        std::thread::sleep(WATCH_INTERVAL);
     }
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &MeasureArgs) -> anyhow::Result<ExitCode> {
             };
         }
     };
-    let summary = Summary::of(options, sensors, &rounds);
+    let summary = Summary::new(options, sensors, &rounds);
     if args.json {
         console::println(serde_json::to_string_pretty(&summary)?)?;
     } else {
@@ -160,7 +160,7 @@ fn prepare(args: &MeasureArgs, roots: &Roots) -> anyhow::Result<Prepared> {
     let changes = settings::add(&section, &args.set)?.changes(roots, args.device.as_deref(), &name)?;
     let spec = |name: &String| Ok(SensorSpec { config: experiment::sensor(name)?, interval: None, optional: false });
     let specs = args.sensor.iter().map(spec).collect::<anyhow::Result<Vec<_>>>()?;
-    let sensors = SensorSet::of(&specs, specs.is_empty(), roots).context("a sensor of --sensor cannot be read")?;
+    let sensors = SensorSet::new(&specs, specs.is_empty(), roots).context("a sensor of --sensor cannot be read")?;
     let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
     anyhow::ensure!(program.contains('/') || run::find(&program).is_some(), "{program} is not in PATH");
     let idle = if sensors.has_energy() { args.idle.unwrap_or(IDLE) } else { Time(0) };

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &ReadArgs) -> anyhow::Result<ExitCode> {
         signal_hook::flag::register(signal, stop.clone())?;
     }
     let report = match crate::reader::run(&args.spec(), &stop) {
-        Err(error) if error.is_asked() => {
+        Err(error) if error.is_invalid_request() => {
             console::eprintln(format_args!("error: {error}"));
             return Ok(Exit::Refused.into());
         }

@@ -9,7 +9,7 @@ use pilotlight_lab::report::Read;
 use pilotlight_lab::results::{Folder, FolderError};
 use pilotlight_lab::simulated::experiment::Bench;
 use pilotlight_lab::simulated::stale as lab_stale;
-use pilotlight_lab::stored::values::About;
+use pilotlight_lab::stored::values::Provenance;
 use pilotlight_lab::{report, result_set};
 
 use crate::compare::unreadable;
@@ -56,15 +56,15 @@ pub(crate) struct ReportArgs {
 fn read(path: &Path) -> Result<Read, FolderError> {
     let folder = Folder::new(path);
     let numbers = result_set::committed(&folder)?;
-    let experiment = |about: &About| -> Option<Bench> {
+    let experiment = |about: &Provenance| -> Option<Bench> {
         let home = run::home().ok()?;
         if about.is_measured() || stale::is_of_host(about, &home) {
             return None;
         }
-        lab_stale::asked_again(about, &home).ok()?
+        lab_stale::current_experiment(about, &home).ok()?
     };
     match numbers.and_then(|numbers| Some((experiment(&numbers.about)?, numbers))) {
-        Some((bench, numbers)) => Ok(Read::of(&bench, &numbers, folder, Vec::new())),
+        Some((bench, numbers)) => Ok(Read::simulated(&bench, &numbers, folder, Vec::new())),
         None => Read::from(path),
     }
 }

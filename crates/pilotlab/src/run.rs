@@ -136,7 +136,7 @@ enum Kind {
 
 impl Kind {
     /// The kind of a file.
-    fn of(file: &Path) -> anyhow::Result<Self> {
+    fn read(file: &Path) -> anyhow::Result<Self> {
         let table = include::load(file)?.table;
         let is_policy_run = ["policy", "pass"].iter().any(|key| table.contains_key(*key));
         let is_tool_run = table.get("workload").is_some_and(toml::Value::is_table);
@@ -201,7 +201,7 @@ impl RunArgs {
     /// The kind, if the options fit it.
     fn kind(&self) -> anyhow::Result<Kind> {
         let kind = match self.file() {
-            Some(file) => Kind::of(&file)?,
+            Some(file) => Kind::read(&file)?,
             None if self.live.resume.is_some() => Kind::Live,
             None => Kind::Simulated,
         };
@@ -291,7 +291,7 @@ mod tests {
         let kind = |text: &str| {
             let path = folder.path().join("e.toml");
             std::fs::write(&path, text).unwrap();
-            Kind::of(&path).map_err(|error| format!("{error:#}"))
+            Kind::read(&path).map_err(|error| format!("{error:#}"))
         };
         assert_eq!(kind("[[workload]]\nname = 'w'\n[[policy]]\nname = 'static'"), Ok(Kind::Simulated));
         assert_eq!(kind("[[pass]]\nname = 'p'"), Ok(Kind::Simulated));

@@ -1,24 +1,18 @@
 //! Stale results of both kinds of simulated machines.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use pilotlight_lab::run::computed::host as on_host;
 use pilotlight_lab::simulated::cells::Cells;
-use pilotlight_lab::simulated::fingerprint::Fingerprint;
 use pilotlight_lab::simulated::host;
 use pilotlight_lab::simulated::stale::{self, NotCurrent};
-use pilotlight_lab::stored::values::{About, Cell, Results, ResultsError};
+use pilotlight_lab::stored::values::{Fingerprints, Provenance, Results, ResultsError};
 
 /// Current cells of the experiment of results; `there` are the cells of the results.
 ///
 /// # Errors
 /// If it cannot be run any more.
-pub(crate) fn current_cells(
-    about: &About,
-    there: &BTreeMap<Cell, Fingerprint>,
-    home: &Path,
-) -> Result<Cells, NotCurrent> {
+pub(crate) fn current_cells(about: &Provenance, there: &Fingerprints, home: &Path) -> Result<Cells, NotCurrent> {
     if is_of_host(about, home) {
         return on_host::current(about, home).map_err(NotCurrent::Host);
     }
@@ -33,7 +27,7 @@ pub(crate) fn read(path: &Path, home: &Path) -> Result<Results, ResultsError> {
 }
 
 /// The command that runs only stale results again.
-pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &Path, home: &Path) -> String {
+pub(crate) fn remedy(about: &Provenance, there: &Fingerprints, path: &Path, home: &Path) -> String {
     let folder = path.parent().and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).display();
     if about.file.is_empty() {
@@ -61,6 +55,6 @@ pub(crate) fn remedy(about: &About, there: &BTreeMap<Cell, Fingerprint>, path: &
 }
 
 /// Whether results are of a host with one drive.
-pub(crate) fn is_of_host(about: &About, home: &Path) -> bool {
+pub(crate) fn is_of_host(about: &Provenance, home: &Path) -> bool {
     host::is_one(&home.join("profiles"), &about.profile)
 }

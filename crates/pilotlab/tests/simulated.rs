@@ -13,7 +13,7 @@ fn bench(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pilotlab")).arg("run").args(args).current_dir(root()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
@@ -22,7 +22,7 @@ fn run(experiment: &str, folder: &Path, more: &[&str]) {
     let out = folder.join("out");
     let args = [&[experiment, "--simulated", THESIS, "--out", out.to_str().unwrap()], more].concat();
     let output = bench(&args);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
 }
 
 /// Every file below a folder, with its bytes.
@@ -84,13 +84,13 @@ fn stale_results_fail_the_check() {
             .current_dir(root())
             .output()
             .unwrap();
-        (program.status.code(), said(&program))
+        (program.status.code(), printed(&program))
     };
     run("papers/thesis/gc-60s.toml", folder.path(), &[]);
     let rows = folder.path().join("out/values.csv.zst");
     let results = pilotlight_lab::stored::values::Results::read_whole(&rows).unwrap();
     let put = |results: &pilotlight_lab::stored::values::Results| {
-        pilotlight_lab::stored::values::put(&folder.path().join("out/values.csv"), results).unwrap();
+        pilotlight_lab::stored::values::write(&folder.path().join("out/values.csv"), results).unwrap();
     };
     put(&results);
     assert_eq!(check().0, Some(0), "{}", check().1);
@@ -131,11 +131,11 @@ fn results_of_another_machine_are_not_continued() {
     let text = std::fs::read_to_string(&profile).unwrap();
     std::fs::write(&profile, text.replacen("rest_uw = 1_750_000", "rest_uw = 1_750_001", 1)).unwrap();
     let refused = run();
-    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert_eq!(refused.status.code(), Some(2), "{}", printed(&refused));
     assert!(
-        said(&refused).contains("cpu.profile_hash changed from") && said(&refused).contains("--out"),
+        printed(&refused).contains("cpu.profile_hash changed from") && printed(&refused).contains("--out"),
         "{}",
-        said(&refused)
+        printed(&refused)
     );
     assert!(std::fs::read(out.join("values.csv.zst")).unwrap() == before);
 }
@@ -158,13 +158,13 @@ fn missing_parts_of_the_machine_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let quick = bench(&["experiments/quick.toml", "--simulated", "profiles/nowhere.toml"]);
-    assert_eq!(quick.status.code(), Some(2), "{}", said(&quick));
-    assert!(said(&quick).contains("profiles/nowhere.toml"));
+    assert_eq!(quick.status.code(), Some(2), "{}", printed(&quick));
+    assert!(printed(&quick).contains("profiles/nowhere.toml"));
     let file = folder.path().join("e.toml");
     std::fs::write(&file, "title = 'e'\nduration = '1s'\n[workload]\nkind = 'fio'\nioengine = 'sg'\nrw = 'read'\n")
         .unwrap();
     let refused = bench(&[file.to_str().unwrap(), "--simulated", THESIS, "--out", out.to_str().unwrap()]);
-    assert!(!refused.status.success() && said(&refused).contains("ioengine"), "{}", said(&refused));
+    assert!(!refused.status.success() && printed(&refused).contains("ioengine"), "{}", printed(&refused));
 }
 
 /// Restamping recomputes runs, and updates fingerprints only if the numbers are equal.
@@ -173,11 +173,11 @@ fn results_with_equal_numbers_are_restamped() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().to_str().unwrap();
     let output = bench(&["papers/sandman/t2.toml", "--smoke", "--out", out]);
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
     let (plain, packed) = (folder.path().join("t2/values.csv"), folder.path().join("t2/values.csv.zst"));
     let today = pilotlight_lab::stored::values::Results::read(&packed).unwrap();
     let put = |results: &pilotlight_lab::stored::values::Results| {
-        pilotlight_lab::stored::values::put(&plain, results).unwrap()
+        pilotlight_lab::stored::values::write(&plain, results).unwrap()
     };
     let restamp = || {
         let program = Command::new(env!("CARGO_BIN_EXE_pilotlab"))
@@ -185,7 +185,7 @@ fn results_with_equal_numbers_are_restamped() {
             .current_dir(root())
             .output()
             .unwrap();
-        (program.status.code(), said(&program))
+        (program.status.code(), printed(&program))
     };
     let mut stale = today.clone();
     *stale.cells.values_mut().next().unwrap() = "0123456789".parse().unwrap();

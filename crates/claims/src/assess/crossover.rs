@@ -40,7 +40,7 @@ impl Lab<'_> {
         into.error_percent = Some(100.0 * error).filter(|error| error.is_finite());
         (into.tiers, into.verdict) = (tiers, tiers.verdict());
         into.ours = Some(hull(&crossings, runs)).filter(|_| first.value.is_finite());
-        into.note = format!("{}, {}", crossover.of[0].experiment, words(crossover, &first));
+        into.note = format!("{}, {}", crossover.of[0].experiment, crossing_text(crossover, &first));
         let full = variants.judged.iter().flat_map(|variant| crossover.saturated(self.store, variant));
         into.saturated = saturated::merge_runs(full);
         if let Some(mut robust) = variants.robust() {
@@ -70,7 +70,7 @@ fn hull(crossings: &[Crossing], n: usize) -> Estimate {
     }
 }
 
-fn words(crossover: &Crossover, crossing: &Crossing) -> String {
+fn crossing_text(crossover: &Crossover, crossing: &Crossing) -> String {
     let [lower, higher] = [0, 1].map(|i: usize| crossover.of[i].policy.as_str());
     match crossing.times {
         0 if crossing.value > 0.0 => format!("{lower} is not above {higher} anywhere"),

@@ -7,7 +7,7 @@ use crate::claim::tests::claim;
 use crate::claim::{Kind, Relation};
 use crate::lab::Lab;
 use crate::map;
-use crate::report::{Report, Which};
+use crate::report::{Group, Report};
 use crate::results::tests::store;
 
 const MAP: &str = "\
@@ -126,7 +126,7 @@ fn a_family_is_shown_beside_the_printed_settings() {
         let robust = |id: &str| report.rows.iter().find(|row| row.id == id).unwrap().robust.clone().unwrap();
         assert_eq!((robust("saving").family, robust("order").pairs.unwrap().1), (1, 2));
         let robust = (robust("saving").verdict, robust("order").verdict);
-        let counts = report.tiers.iter().find(|counts| counts.of == Which::Printed).unwrap();
+        let counts = report.tiers.iter().find(|counts| counts.of == Group::Printed).unwrap();
         assert_eq!((counts.rows, counts.value.of, counts.value.holds, counts.direction.of), (2, 1, 1, 2));
         assert_eq!((counts.value.tested, counts.value.robust), (1, usize::from(robust.0 == Verdict::Reproduced)));
         robust

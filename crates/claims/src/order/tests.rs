@@ -45,8 +45,8 @@ fn order(keys: &str) -> Order {
 
 fn holds(keys: &str, store: &Store) -> Result<Vec<(String, Holds)>, NoResult> {
     let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
-    let findings =
-        Evaluation { store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE }.of(&order(keys))?;
+    let findings = Evaluation { store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE }
+        .findings(&order(keys))?;
     Ok(findings.into_iter().map(|f| (format!("{} @ {}", f.pair, f.point), f.holds)).collect())
 }
 
@@ -111,7 +111,7 @@ fn a_saturated_latency_is_above_all_finite_ones() {
     assert_eq!(holds("holds=['b < a']", &store).unwrap()[0].1, Holds::Yes, "watts are as measured");
     let look_up = |_: Name<'_>| None;
     let findings = Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE }
-        .of(&order("holds=['b < a']"));
+        .findings(&order("holds=['b < a']"));
     assert_eq!(findings.unwrap()[0].saturated[0].to_string(), "b in e 10/10", "but it is said");
 }
 
@@ -125,7 +125,7 @@ fn a_pair_beyond_twice_its_margin_is_reversed() {
         let look_up = |_: Name<'_>| None;
         let evaluation =
             Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &crate::alike::NONE };
-        let finding = evaluation.of(&order).unwrap().remove(0);
+        let finding = evaluation.findings(&order).unwrap().remove(0);
         (finding.holds, finding.is_reversed)
     };
     for (sign, fails, reversed) in [("<", 96.0, 94.0), ("<=", 94.0, 89.0), ("~", 94.0, 89.0), ("~", 106.0, 112.0)] {
@@ -156,7 +156,7 @@ fn a_margin_follows_the_metric_of_the_terms() {
         let look_up = |name: Name<'_>| (name == Name::Claim("c")).then_some(100.0);
         let margins = margins(&[("power", 0.04), ("latency", 0.10)]);
         let evaluation = Evaluation { store: &store, variant: "default", look_up: &look_up, margins: &margins };
-        let finding = evaluation.of(&order).unwrap().remove(0);
+        let finding = evaluation.findings(&order).unwrap().remove(0);
         (finding.holds, finding.metric)
     };
     // 7 % is alike for a latency, not for watts

@@ -11,7 +11,7 @@ use crate::results::summary::PointResult;
 /// A measure of efficiency.
 pub(super) struct Basis {
     /// Its name.
-    pub(super) words: String,
+    pub(super) name: String,
     pub(super) modelled: bool,
     /// The scope of a measure of energy; `None` for CPU time or speed.
     pub(super) scope: Option<&'static str>,
@@ -22,7 +22,7 @@ enum Formula {
     /// A metric.
     Metric(String),
     /// The ratio of two metrics, for each repeat.
-    Over(String, String),
+    Ratio(String, String),
     /// The reciprocal of a metric.
     Inverse(String),
 }
@@ -34,10 +34,10 @@ impl Basis {
         match &self.formula {
             Formula::Metric(key) => of(key).to_vec(),
             Formula::Inverse(key) => of(key).iter().map(|value| 1.0 / value).collect(),
-            Formula::Over(over, under) if of(over).len() == of(under).len() => {
+            Formula::Ratio(over, under) if of(over).len() == of(under).len() => {
                 of(over).iter().zip(of(under)).map(|(over, under)| over / under).collect()
             }
-            Formula::Over(..) => Vec::new(),
+            Formula::Ratio(..) => Vec::new(),
         }
     }
 }
@@ -64,12 +64,12 @@ fn candidates(result_set: &ResultSet, work: &Points<'_>, scope: Option<&str>) ->
     for name in SCOPES.into_iter().filter(|name| scope.is_none_or(|scope| scope == *name)) {
         let Some(about) = result_set.results.find(&format!("{stem}_per_j_{name}")) else { continue };
         let formula = Formula::Metric(about.key.clone());
-        found.push(Basis { words: about.title.clone(), modelled: about.modelled, scope: Some(name), formula });
+        found.push(Basis { name: about.title.clone(), modelled: about.modelled, scope: Some(name), formula });
     }
     found.sort_by_key(|basis| basis.modelled);
-    let other = |words: String, formula| Basis { words, modelled: false, scope: None, formula };
+    let other = |name: String, formula| Basis { name, modelled: false, scope: None, formula };
     let busy = "cpu_busy_cores".to_owned();
-    found.push(other(format!("{unit} per second of CPU time (power is unknown)"), Formula::Over(rate.clone(), busy)));
+    found.push(other(format!("{unit} per second of CPU time (power is unknown)"), Formula::Ratio(rate.clone(), busy)));
     found.push(match work.by_bytes {
         true => other("bytes per second (power and CPU time are unknown)".into(), Formula::Metric(rate)),
         false => {

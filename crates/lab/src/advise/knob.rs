@@ -11,7 +11,7 @@ use super::basis::Basis;
 use super::work::Points;
 use super::{Best, LEVEL, Outcome, Question};
 use crate::result_set::ResultSet;
-use crate::results::summary::PointResult;
+use crate::results::summary::{PointResult, pairs};
 
 /// Logarithms of a quantity: by combination of the other knobs, value of the knob, and repeat.
 type Logs = Vec<Vec<Vec<f64>>>;
@@ -42,7 +42,7 @@ pub(super) struct Pair {
 
 impl Study {
     /// Collects the measurements and tests every pair of values.
-    pub(super) fn of(
+    pub(super) fn new(
         result_set: &ResultSet,
         work: &Points<'_>,
         knob: &str,
@@ -56,7 +56,7 @@ impl Study {
         for point in points {
             let Some(value) = point.knobs.get(knob).map(ToString::to_string) else { continue };
             let circumstance = circumstance(result_set, point, knob);
-            let (column, row) = (index(&mut values, value), index(&mut order, circumstance.clone()));
+            let (column, row) = (index_or_add(&mut values, value), index_or_add(&mut order, circumstance.clone()));
             cells.entry(row).or_insert_with(|| (circumstance, BTreeMap::new())).1.insert(column, point);
         }
         let mut study = Self {
@@ -220,7 +220,7 @@ impl Study {
 }
 
 /// The index of an item in a list, added if new.
-fn index(list: &mut Vec<String>, item: String) -> usize {
+fn index_or_add(list: &mut Vec<String>, item: String) -> usize {
     list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);
         list.len() - 1
@@ -229,8 +229,7 @@ fn index(list: &mut Vec<String>, item: String) -> usize {
 
 fn circumstance(result_set: &ResultSet, point: &PointResult, knob: &str) -> String {
     let others = result_set.results.knobs.iter().filter(|name| *name != knob && varies(result_set, name));
-    let words: Vec<String> = others.filter_map(|name| Some(format!("{name}={}", point.knobs.get(name)?))).collect();
-    words.join(" ")
+    pairs(others.filter_map(|name| point.knobs.get_key_value(name)))
 }
 
 fn varies(result_set: &ResultSet, knob: &str) -> bool {

@@ -155,9 +155,9 @@ pub struct Best {
 /// Derives recommendations.
 #[must_use]
 pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
-    let works = work::works(result_set);
+    let works = work::kinds_of_work(result_set);
     let mut warnings = warnings(result_set);
-    warnings.extend(neither(result_set, &works));
+    warnings.extend(unused_points_warning(result_set, &works));
     let mut studies: Vec<(Work, Vec<(String, Study)>)> = Vec::new();
     for work in works {
         let by = basis::choose(result_set, &work, question.scope.as_deref());
@@ -166,10 +166,10 @@ pub fn advise(result_set: &ResultSet, question: &Question) -> Advice {
             None => (None, false, false),
         };
         let doubt = by.and_then(|by| doubt(result_set, by));
-        let of_knob = |name: &String| Some((name.clone(), Study::of(result_set, &work, name, (by?, doubt), question)));
+        let of_knob = |name: &String| Some((name.clone(), Study::new(result_set, &work, name, (by?, doubt), question)));
         let knobs: Vec<(String, Study)> = result_set.results.knobs.iter().filter_map(of_knob).collect();
-        let about = work.about();
-        let by = by.map(|by| by.words.clone());
+        let about = work.description();
+        let by = by.map(|by| by.name.clone());
         let points = work.points.len();
         studies.push((Work { kind: work.kind, about, points, by, modelled, is_energy, rows: Vec::new() }, knobs));
     }
@@ -192,7 +192,7 @@ fn doubt(result_set: &ResultSet, by: &Basis) -> Option<&'static str> {
 }
 
 /// Warns of points that belong to neither kind of work.
-fn neither(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String> {
+fn unused_points_warning(result_set: &ResultSet, works: &[work::Points<'_>]) -> Option<String> {
     let all = result_set.results.points.len();
     let of_a_kind: usize = works.iter().map(|work| work.points.len()).sum();
     let left = all.saturating_sub(of_a_kind);

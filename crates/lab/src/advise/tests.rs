@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixtures::{Noise, about, at, knob, results};
+use crate::fixtures::{Noise, at, knob, metric_info, results};
 use crate::results::summary::Spread;
 use pilotlight_workloads::Point;
 
@@ -275,11 +275,11 @@ fn without_power_the_measure_is_cpu_time() {
 fn modelled_power_is_used_only_without_a_measurement() {
     let mut result_set = machine(&fio(), 7, truth);
     let key = "io_per_j_ssd_cpu_modelled_x";
-    let modelled = crate::results::summary::About { modelled: true, ..about(key, "1/J") };
+    let modelled = crate::results::summary::MetricInfo { modelled: true, ..metric_info(key, "1/J") };
     result_set
         .results
         .metrics
-        .insert(0, crate::results::summary::About { title: "t, modelled (x)".into(), ..modelled });
+        .insert(0, crate::results::summary::MetricInfo { title: "t, modelled (x)".into(), ..modelled });
     for point in &mut result_set.results.points {
         let spread = point.values["io_per_j_system"].clone();
         point.values.insert(key.into(), spread);
@@ -322,7 +322,7 @@ fn a_limit_applies_to_every_combination() {
     let mut result_set = machine(&knobs, 4, truth);
     for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "x") == "v") {
         let slow: Vec<f64> = point.values["latency_p99_us"].values.iter().map(|value| value * 10.0).collect();
-        point.values.insert("latency_p99_us".into(), Spread::of(&slow).unwrap());
+        point.values.insert("latency_p99_us".into(), Spread::new(&slow).unwrap());
     }
     // p99 of depth 8: 1,920 us with u, ten times that with v
     let question = Question { p99_at_most_us: Some(4_000.0), ..Question::default() };
@@ -363,7 +363,7 @@ fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
     let about_of = result_set.results.metrics.iter_mut().find(|about| about.key == "io_per_j_system").unwrap();
     about_of.key = "io_per_j_system_modelled_x".into();
     (about_of.title, about_of.modelled) = ("I/Os per joule, system, modelled (x)".into(), true);
-    result_set.results.metrics.push(about("io_per_j_ssd", "1/J"));
+    result_set.results.metrics.push(metric_info("io_per_j_ssd", "1/J"));
     for point in &mut result_set.results.points {
         let values = point.values.remove("io_per_j_system").unwrap();
         point.values.insert("io_per_j_system_modelled_x".into(), values.clone());
@@ -448,7 +448,7 @@ fn permuted_measurements_give_recommendations_below_the_level() {
         let mut order = crate::plan::order(seed, 0, all.len()).into_iter();
         for point in &mut result_set.results.points {
             let drawn: Vec<f64> = order.by_ref().take(4).map(|at| all[at]).collect();
-            point.values.insert(key.into(), Spread::of(&drawn).unwrap());
+            point.values.insert(key.into(), Spread::new(&drawn).unwrap());
         }
         result_set
     };

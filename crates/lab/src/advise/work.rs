@@ -29,11 +29,11 @@ pub(super) struct Points<'a> {
 }
 
 /// Kinds of work in the results; one kind if patterns are unknown.
-pub(super) fn works(result_set: &ResultSet) -> Vec<Points<'_>> {
+pub(super) fn kinds_of_work(result_set: &ResultSet) -> Vec<Points<'_>> {
     let Some(family) = displayed::family(&result_set.results) else { return Vec::new() };
     let uncounted = !displayed::is_counted(&result_set.results, family);
     let all: Vec<&PointResult> = result_set.results.points.iter().collect();
-    let pattern = |point: &PointResult| of(result_set, point, PATTERNS);
+    let pattern = |point: &PointResult| parameter(result_set, point, PATTERNS);
     if family != "io" || !all.iter().any(|point| pattern(point).is_some()) {
         return vec![Points {
             kind: Kind::Application,
@@ -43,7 +43,7 @@ pub(super) fn works(result_set: &ResultSet) -> Vec<Points<'_>> {
             points: all,
         }];
     }
-    let size = |point: &PointResult| of(result_set, point, SIZES).and_then(|text| storage_bytes(&text).ok());
+    let size = |point: &PointResult| parameter(result_set, point, SIZES).and_then(|text| storage_bytes(&text).ok());
     let kind = |kind, random: bool, fits: fn(u64) -> bool| {
         let any_size: Vec<&PointResult> = all
             .iter()
@@ -58,7 +58,7 @@ pub(super) fn works(result_set: &ResultSet) -> Vec<Points<'_>> {
 }
 
 /// The value of a knob, or of the key of the experiment if it is not a knob.
-fn of(result_set: &ResultSet, point: &PointResult, names: &[&str]) -> Option<String> {
+fn parameter(result_set: &ResultSet, point: &PointResult, names: &[&str]) -> Option<String> {
     let knob = names.iter().find_map(|name| point.knobs.get(*name)).map(ToString::to_string);
     let workload = result_set.experiment.as_ref().and_then(|table| table.get("workload")?.as_table());
     knob.or_else(|| names.iter().find_map(|name| Some(workload?.get(*name)?.as_str()?.to_owned())))
@@ -66,7 +66,7 @@ fn of(result_set: &ResultSet, point: &PointResult, names: &[&str]) -> Option<Str
 
 impl Points<'_> {
     /// Description.
-    pub(super) fn about(&self) -> String {
+    pub(super) fn description(&self) -> String {
         match self.kind {
             Kind::Iops => "IOPS-driven: random requests of at most 16 KiB".into(),
             Kind::Throughput => "throughput-driven: sequential requests of 128 KiB or more".into(),

@@ -15,7 +15,7 @@ pub(super) fn differ(a: &ResultSet, b: &ResultSet, metric: &str) -> Option<Strin
         let known = !a.parts.is_empty() && !b.parts.is_empty();
         let (first, second) = (parts(a, *group, known), parts(b, *group, known));
         (first != second && !first.is_empty() && !second.is_empty())
-            .then(|| format!("of {} in A and of {} in B", words(&first), words(&second)))
+            .then(|| format!("of {} in A and of {} in B", list(&first), list(&second)))
     })
 }
 
@@ -53,7 +53,7 @@ fn kind(part: &Part) -> &str {
     }
 }
 
-fn words(parts: &BTreeSet<String>) -> String {
+fn list(parts: &BTreeSet<String>) -> String {
     parts.iter().map(String::as_str).collect::<Vec<_>>().join(" and ")
 }
 

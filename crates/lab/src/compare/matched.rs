@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use super::{CompareError, Question};
 use crate::result_set::ResultSet;
-use crate::results::summary::PointResult;
+use crate::results::summary::{PointResult, pairs, point_text};
 
 type Knobs = BTreeMap<String, String>;
 type Matched<'a> = Vec<(String, &'a PointResult, &'a PointResult)>;
-type Wanted = [(String, String)];
+type Selection = [(String, String)];
 
 /// Pairs of points with their common knobs, and warnings about unpaired points.
 pub(super) fn points<'a>(
@@ -26,14 +26,14 @@ pub(super) fn points<'a>(
         a.results.knobs.iter().filter(|knob| b.results.knobs.contains(knob) && !selected(knob)).cloned().collect();
     only_one(&mine, &shared, &question.versus, ("A", "point"))?;
     only_one(&theirs, &shared, &question.versus, ("B", "versus"))?;
-    let of = |knobs: &Knobs| shared.iter().filter_map(|knob| knobs.get_key_value(knob)).map(own).collect::<Knobs>();
     let mut found: Matched<'a> = Vec::new();
     for (point, knobs) in &mine {
-        let other = theirs.iter().find(|(_, other)| of(other) == of(knobs));
-        found.extend(other.map(|(other, _)| (words(&of(knobs), &shared), *point, *other)));
+        let other = theirs.iter().find(|(_, other)| common(other, &shared).eq(common(knobs, &shared)));
+        found.extend(other.map(|(other, _)| (point_text(common(knobs, &shared)), *point, *other)));
     }
     if found.is_empty() {
-        let first = |points: &[(&PointResult, Knobs)]| points.first().map(|point| words(&of(&point.1), &shared));
+        let first =
+            |points: &[(&PointResult, Knobs)]| points.first().map(|point| point_text(common(&point.1, &shared)));
         return Err(CompareError::NothingMatches {
             a: first(&mine).unwrap_or_default(),
             b: first(&theirs).unwrap_or_default(),
@@ -62,8 +62,9 @@ fn versus(question: &Question) -> Vec<(String, String)> {
     question.point.iter().filter(other).chain(&question.versus).cloned().collect()
 }
 
-fn own((name, value): (&String, &String)) -> (String, String) {
-    (name.clone(), value.clone())
+/// The shared knobs, in the order of the experiment.
+fn common<'a>(knobs: &'a Knobs, shared: &[String]) -> impl Iterator<Item = (&'a String, &'a String)> {
+    shared.iter().filter_map(|knob| knobs.get_key_value(knob))
 }
 
 fn knobs(point: &PointResult) -> Knobs {
@@ -72,7 +73,7 @@ fn knobs(point: &PointResult) -> Knobs {
 
 fn chosen<'a>(
     result_set: &'a ResultSet,
-    wanted: &Wanted,
+    wanted: &Selection,
     side: &str,
 ) -> Result<Vec<(&'a PointResult, Knobs)>, CompareError> {
     let all = result_set.results.points.iter().map(|point| (point, knobs(point)));
@@ -108,7 +109,7 @@ fn values(result_set: &ResultSet) -> String {
 fn only_one(
     points: &[(&PointResult, Knobs)],
     shared: &[String],
-    selected: &Wanted,
+    selected: &Selection,
     (side, option): (&str, &'static str),
 ) -> Result<(), CompareError> {
     for (knob, value) in points.first().map(|point| &point.1).into_iter().flatten() {
@@ -122,19 +123,9 @@ fn only_one(
     Ok(())
 }
 
-fn pairs<'a>(knobs: impl Iterator<Item = (&'a String, &'a String)>) -> String {
-    knobs.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
-}
-
-/// Knobs with values in the order of the experiment.
-fn words(knobs: &Knobs, order: &[String]) -> String {
-    let text = pairs(order.iter().filter_map(|name| knobs.get_key_value(name)));
-    if text.is_empty() { "the only point".into() } else { text }
-}
-
 /// Names of A and B.
 pub(super) fn names(a: &ResultSet, b: &ResultSet, question: &Question) -> (String, String) {
-    let name = |result_set: &ResultSet, wanted: &Wanted| {
+    let name = |result_set: &ResultSet, wanted: &Selection| {
         let chosen = pairs(wanted.iter().map(|(name, value)| (name, value)));
         if chosen.is_empty() { result_set.name.clone() } else { format!("{} ({chosen})", result_set.name) }
     };

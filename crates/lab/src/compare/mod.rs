@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::displayed;
 use crate::result_set::{self, ResultSet};
-use crate::results::summary::{About, PointResult};
+use crate::results::summary::{MetricInfo, PointResult};
 
 /// Family-wise error rate.
 pub const LEVEL: f64 = 0.05;
@@ -125,7 +125,7 @@ pub enum Verdict {
 impl Verdict {
     /// Its title.
     #[must_use]
-    pub const fn words(self) -> &'static str {
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Higher => "higher",
             Self::Lower => "lower",
@@ -208,8 +208,8 @@ pub fn compare(a: &ResultSet, b: &ResultSet, question: &Question) -> Result<Comp
     let (metrics, mixed) = metrics(a, b, question)?;
     warnings.extend(mixed);
     let mut pairs: Vec<Pair> = Vec::new();
-    for (words, first, second) in &points {
-        pairs.extend(metrics.iter().filter_map(|both| one(words, (first, second), both, question)));
+    for (point, first, second) in &points {
+        pairs.extend(metrics.iter().filter_map(|both| pair_of(point, (first, second), both, question)));
     }
     warnings.extend(metrics.iter().flat_map(|both| holes(&points, both)));
     correct(&mut pairs);
@@ -224,10 +224,10 @@ pub fn compare(a: &ResultSet, b: &ResultSet, question: &Question) -> Result<Comp
 }
 
 /// A metric with its descriptions in A and B.
-struct Both<'a> {
+struct Common<'a> {
     plain: String,
-    a: &'a About,
-    b: &'a About,
+    a: &'a MetricInfo,
+    b: &'a MetricInfo,
 }
 
 /// Metrics that both have, and warnings about those left out because of different models.
@@ -235,8 +235,8 @@ fn metrics<'a>(
     a: &'a ResultSet,
     b: &'a ResultSet,
     question: &Question,
-) -> Result<(Vec<Both<'a>>, Vec<String>), CompareError> {
-    let wanted = if question.metrics.is_empty() { usual(a, b) } else { question.metrics.clone() };
+) -> Result<(Vec<Common<'a>>, Vec<String>), CompareError> {
+    let wanted = if question.metrics.is_empty() { default_metrics(a, b) } else { question.metrics.clone() };
     let (mut found, mut left_out, mut warnings) = (Vec::new(), Vec::new(), Vec::new());
     for key in wanted {
         let both = a.results.find(&key).zip(b.results.find(&key));
@@ -261,7 +261,7 @@ fn metrics<'a>(
             }
             warnings.push(format!("{key} is {why}"));
         }
-        found.push(Both { plain: first.without_model(), a: first, b: second });
+        found.push(Common { plain: first.without_model(), a: first, b: second });
     }
     match (found.is_empty(), left_out.is_empty()) {
         (false, _) => {
@@ -274,7 +274,7 @@ fn metrics<'a>(
 }
 
 /// Metrics compared by default: the main ones, or all common ones if there are none.
-fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
+fn default_metrics(a: &ResultSet, b: &ResultSet) -> Vec<String> {
     let is_there = |key: &str| a.results.find(key).is_some() && b.results.find(key).is_some();
     let is_counted = |result_set: &ResultSet| {
         displayed::FAMILIES.iter().any(|family| displayed::is_counted(&result_set.results, family))
@@ -289,7 +289,7 @@ fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
     if keys.is_empty() {
         keys = displayed::displayed(&a.results)
             .into_iter()
-            .map(About::without_model)
+            .map(MetricInfo::without_model)
             .filter(|key| is_there(key))
             .collect();
     }
@@ -297,8 +297,8 @@ fn usual(a: &ResultSet, b: &ResultSet) -> Vec<String> {
 }
 
 /// Warnings about points with a value on one side only.
-fn holes(points: &[(String, &PointResult, &PointResult)], both: &Both<'_>) -> Vec<String> {
-    let without = |side: &str, has: fn(&(String, &PointResult, &PointResult), &Both<'_>) -> [bool; 2]| {
+fn holes(points: &[(String, &PointResult, &PointResult)], both: &Common<'_>) -> Vec<String> {
+    let without = |side: &str, has: fn(&(String, &PointResult, &PointResult), &Common<'_>) -> [bool; 2]| {
         let count = points.iter().filter(|point| has(point, both) == [true, false]).count();
         let (key, all) = (&both.plain, points.len());
         (count > 0).then(|| format!("{key} has no value in {side} at {count} of {all} points, which are not compared"))
@@ -308,22 +308,22 @@ fn holes(points: &[(String, &PointResult, &PointResult)], both: &Both<'_>) -> Ve
     in_b.into_iter().chain(in_a).collect()
 }
 
-fn origin(about: &About) -> &str {
+fn origin(about: &MetricInfo) -> &str {
     if about.modelled { &about.key } else { "measured" }
 }
 
 fn unknown(a: &ResultSet, b: &ResultSet, name: &str) -> CompareError {
-    let in_both = |about: &&About| a.results.has(&about.key) && b.results.find(&about.key).is_some();
+    let in_both = |about: &&MetricInfo| a.results.has(&about.key) && b.results.find(&about.key).is_some();
     let known: Vec<&str> = a.results.metrics.iter().filter(in_both).map(|about| about.key.as_str()).collect();
     let nearest = pilotlight_input::file::nearest(name, &known);
     let hint = nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default();
     CompareError::NoMetric { name: name.to_owned(), hint, known: known.join(", ") }
 }
 
-fn one(words: &str, (a, b): (&PointResult, &PointResult), both: &Both<'_>, question: &Question) -> Option<Pair> {
+fn pair_of(point: &str, (a, b): (&PointResult, &PointResult), both: &Common<'_>, question: &Question) -> Option<Pair> {
     let (first, second) = (a.values.get(&both.a.key)?, b.values.get(&both.b.key)?);
     let mut pair = pair::pair(&first.values, &second.values, question.margin)?;
-    words.clone_into(&mut pair.point);
+    point.clone_into(&mut pair.point);
     pair.metric.clone_from(&both.plain);
     pair.title.clone_from(&both.a.title);
     pair.unit.clone_from(&both.a.unit);

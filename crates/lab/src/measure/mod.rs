@@ -188,7 +188,7 @@ impl Measuring<'_> {
         (self.watch)(Event::Baseline(self.options.idle_ns as f64 / 1e9));
         let sampler = Sampler::start(self.sensors.open_idle(self.roots)?)?;
         let from_ns = now_ns();
-        self.rest(self.options.idle_ns)?;
+        self.wait(self.options.idle_ns)?;
         spanned(sampler, Window { from_ns, to_ns: now_ns() })
     }
 
@@ -197,10 +197,10 @@ impl Measuring<'_> {
             return Ok(());
         }
         (self.watch)(Event::Settling(self.options.settle_ns as f64 / 1e9));
-        self.rest(self.options.settle_ns)
+        self.wait(self.options.settle_ns)
     }
 
-    fn rest(&self, ns: u64) -> Result<(), Error> {
+    fn wait(&self, ns: u64) -> Result<(), Error> {
         let until_ns = now_ns() + ns;
         loop {
             if let Some(signal) = self.stop.signal() {
@@ -264,7 +264,7 @@ pub fn title(argv: &[OsString]) -> String {
 
 /// Starts the command; a shell joins the cgroup and executes it.
 fn start(options: &Options, cgroup: Option<&Path>) -> Result<Child, Error> {
-    const INTO: &str = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
+    const JOIN_CGROUP: &str = "echo $$ >\"$0/cgroup.procs\" && exec \"$@\"";
     let (program, arguments) =
         options.argv.split_first().map_or_else(Default::default, |(first, rest)| (first.clone(), rest));
     let mut command = match cgroup {
@@ -272,7 +272,7 @@ fn start(options: &Options, cgroup: Option<&Path>) -> Result<Child, Error> {
         None => Command::new(&program),
     };
     if let Some(cgroup) = cgroup {
-        command.args(["-c", INTO]).arg(cgroup).arg(&program);
+        command.args(["-c", JOIN_CGROUP]).arg(cgroup).arg(&program);
     }
     match options.output {
         Output::Discarded => drop(command.stdout(Stdio::null())),

@@ -8,7 +8,7 @@ use pilotlight_input::ReadError;
 use pilotlight_workloads::{Point, Value};
 
 /// The origin of a setting, for messages.
-const FROM: &str = "--set";
+const ORIGIN: &str = "--set";
 
 /// `section` with these settings. A key is one of `[machine]`, such as `governor` or `cgroup.cpus`, or a path below `/sys`, `/proc/sys` or
 /// `/proc/irq`.
@@ -19,7 +19,7 @@ pub fn add(section: &Machine, settings: &[String]) -> Result<Machine, ReadError>
     let (mut keys, mut files) = (Point::new(), Vec::new());
     for setting in settings {
         let (key, value) = setting.split_once('=').ok_or_else(|| {
-            ReadError::key(FROM, "", format!("{setting:?} is not KEY=VALUE, such as governor=performance"))
+            ReadError::key(ORIGIN, "", format!("{setting:?} is not KEY=VALUE, such as governor=performance"))
         })?;
         if key.starts_with('/') {
             files.push((key.into(), value.parse().map_or_else(|_| Text::Word(value.to_owned()), Text::Number)));
@@ -27,7 +27,7 @@ pub fn add(section: &Machine, settings: &[String]) -> Result<Machine, ReadError>
             keys.insert(format!("machine.{key}"), read(value));
         }
     }
-    let mut machine = machine(section, &keys, FROM)?;
+    let mut machine = machine(section, &keys, ORIGIN)?;
     machine.files.extend(files);
     Ok(machine)
 }
@@ -42,7 +42,7 @@ fn read(value: &str) -> Value {
 mod tests {
     use super::*;
 
-    fn of(settings: &[&str]) -> Result<Machine, String> {
+    fn overridden(settings: &[&str]) -> Result<Machine, String> {
         let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
         let section: Machine = toml::from_str("governor = 'powersave'\nscheduler = 'none'").unwrap();
         add(&section, &settings).map_err(|error| error.to_string())
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_command_line_overrides_the_file() {
-        let machine = of(&[
+        let machine = overridden(&[
             "governor=performance",
             "apst=false",
             "power_state=2",
@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn unknown_keys_are_refused_with_the_nearest_known_one() {
-        assert!(of(&["governer=x"]).unwrap_err().contains("did you mean `governor`?"));
-        assert!(of(&["governor"]).unwrap_err().starts_with("--set: \"governor\" is not KEY=VALUE"));
-        assert!(of(&["power_state=deep"]).unwrap_err().contains("machine.power_state"));
+        assert!(overridden(&["governer=x"]).unwrap_err().contains("did you mean `governor`?"));
+        assert!(overridden(&["governor"]).unwrap_err().starts_with("--set: \"governor\" is not KEY=VALUE"));
+        assert!(overridden(&["power_state=deep"]).unwrap_err().contains("machine.power_state"));
     }
 }

@@ -79,7 +79,7 @@ pub struct EnergyLine {
 impl Summary {
     /// The statistics of these runs.
     #[must_use]
-    pub fn of(options: &Options, sensors: &SensorSet, rounds: &[Round]) -> Self {
+    pub fn new(options: &Options, sensors: &SensorSet, rounds: &[Round]) -> Self {
         let has_measured_power = sensors.has_measured_power();
         Self {
             command: title(&options.argv),
@@ -111,7 +111,7 @@ fn lines(rounds: &[Round]) -> Vec<Line> {
     ];
     let of_command = own.into_iter().filter_map(|(key, title, unit, of)| {
         let values: Vec<f64> = rounds.iter().map(of).collect();
-        let spread = Spread::of(&values)?;
+        let spread = Spread::new(&values)?;
         Some(Line { key: key.into(), title: title.into(), unit: unit.into(), of_machine: false, spread })
     });
     of_command.chain(of_machine(rounds)).collect()
@@ -130,7 +130,7 @@ fn of_machine(rounds: &[Round]) -> Vec<Line> {
         let unit = first.iter().find(|metric| metric.key == key)?.unit.clone();
         let of = |metrics: &Vec<Metric>| metrics.iter().find(|metric| metric.key == key)?.value.clone().ok();
         let values: Vec<f64> = each.iter().filter_map(of).collect();
-        Some(Line { key: key.into(), title: title.into(), unit, of_machine: true, spread: Spread::of(&values)? })
+        Some(Line { key: key.into(), title: title.into(), unit, of_machine: true, spread: Spread::new(&values)? })
     };
     COUNTERS.into_iter().filter_map(line).collect()
 }
@@ -146,7 +146,7 @@ fn energy(rounds: &[Round]) -> Vec<EnergyLine> {
         let modelled = domain.origin != Origin::Measured;
         line(&domain.name, &domain.part.to_string(), modelled, rounds, uj)
     };
-    let power_domains = PowerDomains::of(domains, None);
+    let power_domains = PowerDomains::from_domains(domains, None);
     let of_group = |group: Group| {
         let names = power_domains.names(group);
         if names.len() < 2 {
@@ -182,7 +182,7 @@ fn line(
                 format!("{} of {} runs: {why}", values.len() - known.len(), values.len())
             });
         }
-        Spread::of(&known)
+        Spread::new(&known)
     };
     let paired = |round: &Round| {
         let idle = round.idle.as_ref()?;

@@ -27,7 +27,7 @@ fn meter(folder: &Path) -> SensorSet {
     std::fs::write(&file, "25").unwrap();
     let text = format!("name = 'meter'\nfrom = {{ file = '{}' }}\nunit = 'W'\npart = 'system'", file.display());
     let config = Config::Command(toml::from_str(&text).unwrap());
-    SensorSet::of(&[SensorSpec { config, interval: None, optional: false }], false, &Roots::default()).unwrap()
+    SensorSet::new(&[SensorSpec { config, interval: None, optional: false }], false, &Roots::default()).unwrap()
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn a_failed_command_is_an_error_unless_failures_are_ignored() {
     let (rounds, _) = measured(&ignored, &SensorSet::default(), &StopFlag::default());
     let rounds = rounds.unwrap();
     assert!(rounds.len() == 3 && rounds.iter().all(|round| !round.success));
-    assert_eq!(Summary::of(&ignored, &SensorSet::default(), &rounds).failed, 3);
+    assert_eq!(Summary::new(&ignored, &SensorSet::default(), &rounds).failed, 3);
     let absent = Options { argv: vec!["no-such-program-here".into()], ..ignored };
     let error = measured(&absent, &SensorSet::default(), &StopFlag::default()).0.unwrap_err().to_string();
     assert!(error.starts_with("cannot start no-such-program-here"), "{error}");
@@ -112,7 +112,7 @@ fn a_run_shorter_than_three_updates_has_no_energy() {
     let sensors = meter(folder.path());
     let options = Options { repeats: 1, ..options("exit 0") };
     let rounds = measured(&options, &sensors, &StopFlag::default()).0.unwrap();
-    let summary = Summary::of(&options, &sensors, &rounds);
+    let summary = Summary::new(&options, &sensors, &rounds);
     let [line] = &summary.energy[..] else { panic!("{summary:?}") };
     assert_eq!((&line.energy_j, &line.power_w, line.name.as_str()), (&None, &None, "meter/meter"));
     let why = line.missing.as_deref().unwrap();
@@ -184,7 +184,7 @@ fn values_match_a_manual_calculation() {
         round(4, [84, 40, 20], Some([10, 5, 2])),
         round(5, [110, 50, 25], Some([9, 5, 2])),
     ];
-    let summary = Summary::of(&options("x"), &SensorSet::default(), &rounds);
+    let summary = Summary::new(&options("x"), &SensorSet::default(), &rounds);
     let line = |name: &str| summary.energy.iter().find(|line| line.name == name).unwrap();
     let check = |spread: &Option<crate::results::summary::Spread>, values: [f64; 3]| {
         let spread = spread.as_ref().unwrap();
@@ -211,7 +211,7 @@ fn values_match_a_manual_calculation() {
 fn missing_values_of_some_runs_are_reported() {
     let mut rounds = vec![round(2, [40, 20, 10], None), round(2, [42, 20, 10], None)];
     rounds[1].run.sensed.energies[0].uj = Err("a gap of 3 s".into());
-    let summary = Summary::of(&options("x"), &SensorSet::default(), &rounds);
+    let summary = Summary::new(&options("x"), &SensorSet::default(), &rounds);
     let line = &summary.energy[0];
     assert_eq!(line.energy_j.as_ref().unwrap().values, [40.0]);
     assert_eq!(line.missing.as_deref(), Some("1 of 2 runs: a gap of 3 s"));
@@ -229,9 +229,9 @@ fn text_has_units_and_significant_digits() {
         domains: vec![("rapl".into(), Domain::power("package-0", Part::Package(0)))],
         ..SensorSet::default()
     };
-    let mut summary = Summary::of(&options("x"), &sensors, &rounds);
+    let mut summary = Summary::new(&options("x"), &sensors, &rounds);
     summary.lines.truncate(2);
-    summary.lines[0].spread = crate::results::summary::Spread::of(&[2.001, 2.002, 2.003]).unwrap();
+    summary.lines[0].spread = crate::results::summary::Spread::new(&[2.001, 2.002, 2.003]).unwrap();
     let expected = "
 sh -c x  3 runs
 
@@ -259,19 +259,19 @@ fn without_a_power_sensor_the_text_says_where_remedies_are() {
     let sensors = SensorSet { survey: vec![missing], ..SensorSet::default() };
     let options = Options { repeats: 1, ..options("exit 0") };
     let rounds = measured(&options, &sensors, &StopFlag::default()).0.unwrap();
-    let text = text::render(&Summary::of(&options, &sensors, &rounds), false);
+    let text = text::render(&Summary::new(&options, &sensors, &rounds), false);
     let expected = format!("{}; --sensor modelled adds power from a model\n", text::NO_POWER);
     assert!(text.ends_with(&expected) && !text.contains("powercap"), "one line, not one for each sensor: {text}");
     assert!(text.contains("CPU time, user") && text.contains("a single run has no interval"), "{text}");
     let sensors = SensorSet { unused: vec!["rapl".into()], ..sensors };
-    let text = text::render(&Summary::of(&options, &sensors, &rounds), false);
+    let text = text::render(&Summary::new(&options, &sensors, &rounds), false);
     assert!(text.contains("add --sensor rapl") && !text.contains("can be read"), "{text}");
 }
 
 #[test]
 fn a_small_difference_has_the_unit_of_its_interval() {
     let rounds = [round(2, [40, 20, 10], Some([20, 5, 2])), round(2, [42, 20, 10], Some([20, 5, 2]))];
-    let text = text::render(&Summary::of(&options("x"), &SensorSet::default(), &rounds), false);
+    let text = text::render(&Summary::new(&options("x"), &SensorSet::default(), &rounds), false);
     // 0 and 1 W above idle: 0.5 W with an interval of 12.7 * 0.5 W
     assert!(text.contains(" 0.5 W ± 6.4 W"), "{text}");
 }

@@ -71,7 +71,7 @@ pub fn of_run(run: &Run, power_domains: &PowerDomains, baseline: Option<&Baselin
     let mut metrics = Vec::new();
     let families = families(&run.record);
     for family in &families {
-        metrics.extend(family.work());
+        metrics.extend(family.work_metrics());
     }
     for class in run.record.classes.iter().filter(|class| class.may_have_occurred()) {
         metrics.extend(of_class(class));
@@ -120,7 +120,7 @@ fn completion(run: &Run) -> Vec<Metric> {
 
 /// An additional value of a tool; the unit is the suffix of its key.
 fn of_tool(key: &str, value: f64) -> Metric {
-    Metric::new(key, metric::words(key), Ok(value))
+    Metric::new(key, metric::title(key), Ok(value))
 }
 
 /// Classes with a common sum: I/Os, transactions, or operations of an application.
@@ -158,7 +158,7 @@ impl Family<'_> {
         self.classes.iter().map(|class| Some(per_s(class.bytes?, class.runtime_ns))).sum()
     }
 
-    fn work(&self) -> Vec<Metric> {
+    fn work_metrics(&self) -> Vec<Metric> {
         let Self { name, title, .. } = self;
         let rate = |rate| Metric::new(metric::rate(name), format!("{title} per second"), Ok(rate));
         let mut metrics: Vec<Metric> = self.per_s().map(rate).into_iter().collect();
@@ -171,7 +171,7 @@ impl Family<'_> {
     }
 
     fn efficiency(&self, scope: &Scope) -> Vec<Metric> {
-        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.words());
+        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.title());
         let watts = || scope.watts.clone();
         let per_joule = |per_s: f64| watts().and_then(|watts| efficiency::per_joule(per_s, watts));
         let key = format!("{name}_per_j_{of}");
@@ -188,7 +188,7 @@ impl Family<'_> {
 
     /// Energy-delay and power-delay products.
     fn products(&self, scope: &Scope) -> Vec<Metric> {
-        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.words());
+        let (Self { name, title, .. }, of, words) = (self, scope.key(), scope.title());
         let mut metrics = Vec::new();
         if !self.classes.iter().any(|class| has_latency(class)) {
             return metrics;

@@ -64,7 +64,7 @@ pub struct PowerDomains {
 impl PowerDomains {
     /// Selects from these domains. `drive` is the drive of the target: if its power is known, other drives are ignored.
     #[must_use]
-    pub fn of(domains: &[DomainEnergy], drive: Option<&str>) -> Self {
+    pub fn from_domains(domains: &[DomainEnergy], drive: Option<&str>) -> Self {
         let names = |group| choose(group, domains, drive).into_iter().map(|at| domains[at].name.clone()).collect();
         Self { ssd: names(Group::Ssd), cpu: names(Group::Cpu), system: names(Group::System) }
     }
@@ -169,7 +169,7 @@ mod tests {
             domain("ipmi/system", Part::System),
             modelled("modelled/cpu", Part::Cpu),
         ];
-        let power_domains = PowerDomains::of(&domains, None);
+        let power_domains = PowerDomains::from_domains(&domains, None);
         assert_eq!(power_domains.cpu, ["rapl/package-0", "rapl/dram-0", "rapl/package-1"]);
         assert_eq!(power_domains.system, ["ipmi/system"]);
         assert_eq!(power_domains.ssd, [""; 0]);
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn cores_replace_a_missing_package_and_a_model_is_the_last_choice() {
         let domains = [domain("rapl/core", Part::Core(0)), domain("rapl/uncore", Part::Uncore(0))];
-        assert_eq!(PowerDomains::of(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
+        assert_eq!(PowerDomains::from_domains(&domains, None).cpu, ["rapl/core", "rapl/uncore"]);
         let only = [modelled("modelled/cpu", Part::Cpu)];
-        let power_domains = PowerDomains::of(&only, None);
+        let power_domains = PowerDomains::from_domains(&only, None);
         let sensed = Sensed { energies: only.to_vec(), ..Sensed::default() };
         assert_eq!(join(&sensed, &power_domains, Group::Cpu).unwrap().profiles, ["generic"]);
     }
@@ -191,16 +191,16 @@ mod tests {
     #[test]
     fn only_the_drive_of_the_target_counts() {
         let domains = [domain("a", Part::Drive("nvme0".into())), domain("b", Part::Drive("nvme1".into()))];
-        assert_eq!(PowerDomains::of(&domains, Some("nvme1")).ssd, ["b"]);
-        assert_eq!(PowerDomains::of(&domains, Some("sda")).ssd, ["a", "b"], "its power is unknown");
-        assert_eq!(PowerDomains::of(&domains, None).ssd, ["a", "b"]);
+        assert_eq!(PowerDomains::from_domains(&domains, Some("nvme1")).ssd, ["b"]);
+        assert_eq!(PowerDomains::from_domains(&domains, Some("sda")).ssd, ["a", "b"], "its power is unknown");
+        assert_eq!(PowerDomains::from_domains(&domains, None).ssd, ["a", "b"]);
     }
 
     #[test]
     fn a_failed_sensor_gives_no_sum() {
         let failed = DomainEnergy { uj: Err("no samples".into()), ..domain("ipmi/system", Part::System) };
         let sensed = Sensed { energies: vec![failed.clone()], ..Sensed::default() };
-        let power_domains = PowerDomains::of(&[failed], None);
+        let power_domains = PowerDomains::from_domains(&[failed], None);
         assert_eq!(
             join(&sensed, &power_domains, Group::System),
             Err(NoValue::Recorded("ipmi/system: no samples".into()))

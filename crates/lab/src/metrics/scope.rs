@@ -94,7 +94,7 @@ impl Scope {
 
     /// Name in titles.
     #[must_use]
-    pub fn words(&self) -> String {
+    pub fn title(&self) -> String {
         let name = match self.name {
             "ssd" => "SSD",
             "cpu" => "CPU",
@@ -116,7 +116,7 @@ impl Scope {
     /// Power and energy.
     #[must_use]
     pub fn metrics(&self) -> Vec<Metric> {
-        let (subject, words) = (self.subject(), self.words());
+        let (subject, words) = (self.subject(), self.title());
         let idle = if self.above_idle { "_above_idle" } else { "" };
         let metric = |quantity: &str, suffix: &str, value: &Result<f64, NoValue>| {
             let key = format!("{subject}_{quantity}{idle}_{suffix}");
@@ -139,7 +139,7 @@ pub fn shares(scopes: &[Scope]) -> Vec<Metric> {
         let share = Ok(100.0 * scope.watts.as_ref().ok()? / system_w);
         let metric = Metric::new(
             format!("{}_share_percent", scope.subject()),
-            format!("share of the system's power, {}", scope.words()),
+            format!("share of the system's power, {}", scope.title()),
             share,
         );
         Some(Metric { modelled: scope.is_modelled() || system.is_modelled(), ..metric })

@@ -10,7 +10,7 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
         metrics.extend(value.map(|value| Metric::new(key, title, Ok(value))));
     };
     let spent = |columns: &[&str]| cpu_cores(sensed, columns);
-    add("cpu_busy_cores", "busy CPUs", spent(&BUSY));
+    add("cpu_busy_cores", "busy CPUs", spent(&BUSY_KINDS));
     add("cpu_user_cores", "CPUs busy in user space", spent(&["user", "nice"]));
     add("cpu_system_cores", "CPUs busy in the kernel", spent(&["system", "irq", "softirq"]));
     add("cpu_stolen_cores", "CPU time given to other guests (steal)", spent(&["steal"]));
@@ -33,7 +33,7 @@ pub(super) fn metrics(sensed: &Sensed, operations_per_s: Option<f64>) -> Vec<Met
 
 /// Bytes per second of CPU time of the whole machine, and CPU time per operation.
 pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: Option<f64>) -> Vec<Metric> {
-    let Some(busy) = cpu_cores(sensed, &BUSY).filter(|busy| *busy > 0.0) else { return Vec::new() };
+    let Some(busy) = cpu_cores(sensed, &BUSY_KINDS).filter(|busy| *busy > 0.0) else { return Vec::new() };
     let bytes = Metric::new("bytes_per_cpu_s", "bytes per second of CPU time", Ok(bytes_per_s / busy));
     let each = operations_per_s.filter(|rate| *rate > 0.0).map(|rate| busy * 1e6 / rate);
     let each = each.map(|us| Metric::new("cpu_us_per_operation", "CPU time per operation", Ok(us)));
@@ -41,7 +41,7 @@ pub(super) fn per_cpu_time(sensed: &Sensed, bytes_per_s: f64, operations_per_s: 
 }
 
 /// Kinds of CPU time that are not idle.
-const BUSY: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
+const BUSY_KINDS: [&str; 5] = ["user", "nice", "system", "irq", "softirq"];
 
 /// Metrics of a server (sensor `target`): time of its reactors as a number of cores, and commands of its policy.
 fn target(sensed: &Sensed, add: &mut impl FnMut(&str, &str, Option<f64>)) {
@@ -84,7 +84,7 @@ pub(super) fn busy_cpus(sensed: &Sensed) -> Option<(f64, usize)> {
     let of_server = observed(sensed, "target/scheduled_ns_per_s").map_or(0.0, |ns| ns / 1e9);
     let cpus =
         sensed.observed.keys().filter(|column| column.starts_with("cputime/") && column.ends_with("/user_ns_per_s"));
-    Some((cpu_cores(sensed, &BUSY)? - of_server, cpus.count()))
+    Some((cpu_cores(sensed, &BUSY_KINDS)? - of_server, cpus.count()))
 }
 
 fn mean_of(sensed: &Sensed, prefix: &str, suffix: &str) -> Option<f64> {

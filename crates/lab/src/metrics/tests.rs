@@ -72,7 +72,7 @@ fn baseline() -> Baseline {
 }
 
 fn power_domains(run: &Run) -> PowerDomains {
-    PowerDomains::of(&run.sensed.energies, None)
+    PowerDomains::from_domains(&run.sensed.energies, None)
 }
 
 #[track_caller]
@@ -279,13 +279,13 @@ fn finished(rounds: &[(i64, i64)]) -> (Finished, PowerDomains) {
         finished.add(Entry::Baseline(Box::new(baseline)));
         finished.add(Entry::Run(Box::new(Run { key, window, sensed: cpu(*watts), knobs: Point::new(), ..run() })));
     }
-    (finished, PowerDomains::of(&cpu(0).energies, None))
+    (finished, PowerDomains::from_domains(&cpu(0).energies, None))
 }
 
 fn above_idle(rounds: &[(i64, i64)]) -> Spread {
     let (finished, power_domains) = finished(rounds);
     let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-    Results::of(&plan, &finished, &power_domains, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
+    Results::new(&plan, &finished, &power_domains, Vec::new()).points[0].values["cpu_power_above_idle_w"].clone()
 }
 
 /// The differences of each round by hand: 30, 31, 33; mean 94/3; s^2 = 7/3; t(2) = 4.30265.
@@ -323,7 +323,7 @@ fn intervals_above_idle_have_nominal_coverage() {
             baseline.sensed.energies[0].uj = Ok(idle.round() as i64);
         }
         let plan = Plan { points: vec![Point::new()], ..Plan::default() };
-        let results = Results::of(&plan, &finished, &power_domains, Vec::new());
+        let results = Results::new(&plan, &finished, &power_domains, Vec::new());
         let spread = &results.points[0].values["cpu_power_above_idle_w"];
         holds += usize::from(spread.low.unwrap() <= 30.0 && spread.high.unwrap() >= 30.0);
     }

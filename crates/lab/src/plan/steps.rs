@@ -3,7 +3,7 @@
 //! The runner decides step by step, because points fail, rules stop early and runs are resumed; it uses the same [`Settling`]. Without failures
 //! and rules it runs exactly these steps (`crates/lab/tests/run.rs`).
 
-use super::{Key, Plan, setting};
+use super::{Key, Plan, machine_knobs};
 use pilotlight_workloads::Point;
 
 /// One step.
@@ -74,7 +74,7 @@ impl Plan {
                     steps.push(Step::Prepare);
                     settling.disturb();
                 }
-                let under = setting(&self.points[point]);
+                let under = machine_knobs(&self.points[point]);
                 let baseline = self.baseline_s > 0.0 && !idle.contains(&under);
                 if settling.is_due(baseline) && self.settle_s > 0.0 {
                     steps.push(Step::Settle);

@@ -58,9 +58,8 @@ fn table(map: &Map) -> Table {
         Some((name, _)) => format!("{name} {value}"),
         None => map.knob.clone(),
     };
-    let cell = |row: &String, column: &String| {
-        Cell::text(map.at(row, column).map(crate::study::map::Cell::words).unwrap_or_default())
-    };
+    let cell =
+        |row: &String, column: &String| Cell::text(map.at(row, column).map(ToString::to_string).unwrap_or_default());
     Table {
         title: map.title(),
         columns: [knob].into_iter().chain(across.iter().map(heading)).map(|name| Column::text(&name)).collect(),

@@ -39,7 +39,7 @@ mod tests {
                 ("rw".into(), Value::Integer(1)),
             ]),
             repeats: 3,
-            values: BTreeMap::from([("iops".into(), Spread::of(&[rate(bs, depth); 3]).unwrap())]),
+            values: BTreeMap::from([("iops".into(), Spread::new(&[rate(bs, depth); 3]).unwrap())]),
             ..PointResult::default()
         };
         let points = [(4, 1), (4, 16), (64, 1), (64, 16)].map(|(bs, depth)| point(bs, depth)).to_vec();

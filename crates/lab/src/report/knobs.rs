@@ -3,8 +3,8 @@
 use pilotlight_report::chart::{Axis, Bar, Bars, Heat, Ordered, Scale};
 use pilotlight_report::{Block, Chart, Section};
 
-use super::{drawn, units};
-use crate::results::summary::{About, PointResult, Results, Spread};
+use super::{charted_metrics, units};
+use crate::results::summary::{MetricInfo, PointResult, Results, Spread};
 use pilotlight_workloads::{Point, Value};
 
 /// Maximum number of lines in a chart.
@@ -17,7 +17,7 @@ pub(super) fn sections(results: &Results) -> Vec<Section> {
     let varied = varied(results);
     let over = |(knob, values): &(String, Vec<Value>)| {
         let charts: Vec<Series<'_>> =
-            drawn(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
+            charted_metrics(results).into_iter().map(|about| Series::new(results, about, knob)).collect();
         let note = charts.iter().any(|series| series.left_out > 0).then(|| {
             Block::Text(format!(
                 "Charts show {SERIES} combinations of the other knobs, evenly selected; results.csv has all."
@@ -45,18 +45,18 @@ pub(super) fn varied(results: &Results) -> Vec<(String, Vec<Value>)> {
 
 /// A metric over a knob: a series for each combination of the other varied knobs.
 struct Series<'a> {
-    about: &'a About,
+    about: &'a MetricInfo,
     series: Vec<(String, Vec<&'a PointResult>)>,
     left_out: usize,
 }
 
 impl<'a> Series<'a> {
-    fn new(results: &'a Results, about: &'a About, knob: &str) -> Self {
+    fn new(results: &'a Results, about: &'a MetricInfo, knob: &str) -> Self {
         let others: Vec<String> =
             varied(results).into_iter().map(|(name, _)| name).filter(|name| name != knob).collect();
         let mut series: Vec<(String, Vec<&PointResult>)> = Vec::new();
         for point in &results.points {
-            let name = words(&point.knobs, &others);
+            let name = knob_values(&point.knobs, &others);
             match series.iter_mut().find(|(other, _)| *other == name) {
                 Some((_, points)) => points.push(point),
                 None => series.push((name, vec![point])),
@@ -142,7 +142,7 @@ fn band(spread: &Spread) -> Option<(f64, f64)> {
 }
 
 /// The values of some knobs at a point, as text.
-fn words(point: &Point, knobs: &[String]) -> String {
+fn knob_values(point: &Point, knobs: &[String]) -> String {
     let pairs: Vec<String> =
         knobs.iter().filter_map(|knob| point.get(knob).map(|value| format!("{knob} {value}"))).collect();
     pairs.join(", ")
@@ -174,13 +174,13 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
     by_size.sort_by_key(|(_, values)| std::cmp::Reverse(values.len()));
     let [rows, columns, others @ ..] = by_size.as_slice() else { return None };
     let others: Vec<String> = others.iter().map(|(name, _)| name.clone()).collect();
-    let all = drawn(results);
-    let mut metrics: Vec<&About> = all.iter().copied().filter(|about| about.key.contains("_per_j_")).collect();
+    let all = charted_metrics(results);
+    let mut metrics: Vec<&MetricInfo> = all.iter().copied().filter(|about| about.key.contains("_per_j_")).collect();
     if metrics.is_empty() {
         metrics
             .extend(all.iter().copied().filter(|about| about.key == "iops" || about.key.ends_with("_per_s")).take(1));
     }
-    let mut combinations: Vec<String> = results.points.iter().map(|point| words(&point.knobs, &others)).collect();
+    let mut combinations: Vec<String> = results.points.iter().map(|point| knob_values(&point.knobs, &others)).collect();
     combinations.dedup();
     combinations.sort();
     combinations.dedup();
@@ -188,7 +188,7 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
     for about in metrics {
         for combination in combinations.iter().take(MAPS) {
             let points: Vec<&PointResult> =
-                results.points.iter().filter(|point| words(&point.knobs, &others) == *combination).collect();
+                results.points.iter().filter(|point| knob_values(&point.knobs, &others) == *combination).collect();
             let (unit, _) = units::of_points(about, points.iter().copied());
             let words = format!("{} ({unit})", about.title);
             let title = if others.is_empty() { words } else { format!("{words}, {combination}") };
@@ -200,7 +200,7 @@ fn maps(results: &Results, varied: &[(String, Vec<Value>)]) -> Option<Section> {
 
 fn map(
     points: &[&PointResult],
-    about: &About,
+    about: &MetricInfo,
     title: String,
     (down, rows): &(String, Vec<Value>),
     (across, columns): &(String, Vec<Value>),

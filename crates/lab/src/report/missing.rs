@@ -15,7 +15,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
 }
 
 /// Maximum number of points listed for a reason.
-const NAMED: usize = 12;
+const MAX_LISTED: usize = 12;
 
 /// Number of metrics without any value, by reason.
 fn without_value(read: &Read) -> Option<Table> {
@@ -34,15 +34,15 @@ fn without_value(read: &Read) -> Option<Table> {
 fn failures(read: &Read) -> Option<Table> {
     let mut why: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for point in &read.results.points {
-        let place = || super::place(&point.knobs, &read.results);
+        let place = || super::varied_knobs(&point.knobs, &read.results);
         point.failures.iter().for_each(|failure| why.entry(failure).or_default().push(place()));
     }
     let columns = vec![Column::integer("measurements", ""), Column::text("reason"), Column::text("points")];
     let row = |(why, mut places): (&str, Vec<String>)| {
         let count = places.len();
         places.dedup();
-        let more = places.len().saturating_sub(NAMED);
-        places.truncate(NAMED);
+        let more = places.len().saturating_sub(MAX_LISTED);
+        places.truncate(MAX_LISTED);
         let more = if more > 0 { format!(" and at {more} more points") } else { String::new() };
         vec![Cell::Integer(count as i64), Cell::text(why), Cell::text(places.join(", ") + &more)]
     };

@@ -21,13 +21,13 @@ use pilotlight_report::{Block, Cell, Column, Kind, Report, Section, Table};
 use crate::displayed::{SCOPES, displayed};
 use crate::results::environment::Environment;
 use crate::results::journal::Finished;
-use crate::results::summary::{About, PointResult, Results};
+use crate::results::summary::{MetricInfo, PointResult, Results, point_text};
 use crate::results::{Folder, FolderError, simulated};
 use crate::sensor_set::SensorSet;
 use crate::simulated::experiment::Bench;
 use crate::stored::values;
 
-pub use head::time as time_words;
+pub use head::time as time_text;
 pub use inert::inert;
 
 /// The content of a results folder.
@@ -79,7 +79,7 @@ impl Read {
 
     /// The results of a simulated server, with additional `notes`.
     #[must_use]
-    pub fn of(bench: &Bench, numbers: &values::Results, folder: Folder, notes: Vec<String>) -> Self {
+    pub fn simulated(bench: &Bench, numbers: &values::Results, folder: Folder, notes: Vec<String>) -> Self {
         let mut results = simulated::summary_of(bench, numbers);
         results.notes.extend(figure::unsettled(bench, &results));
         results.notes.extend(notes);
@@ -110,14 +110,14 @@ pub fn write(root: &Path) -> Result<(), FolderError> {
 }
 
 /// Maximum number of rows of a table before the charts; a longer one follows them.
-const SHORT: usize = 16;
+const MAX_ROWS_FIRST: usize = 16;
 
 /// The page.
 #[must_use]
 pub fn report(read: &Read) -> Report {
     let results = &read.results;
     let mut table = Some(Section { title: "Results".into(), blocks: vec![Block::Table(main_table(results))] });
-    let first = table.take_if(|_| results.points.len() <= SHORT);
+    let first = table.take_if(|_| results.points.len() <= MAX_ROWS_FIRST);
     let mut sections = read.drawn.clone();
     sections.extend(first);
     if read.drawn.is_empty() {
@@ -144,24 +144,22 @@ fn fixed(results: &Results) -> Option<String> {
     (!fixed.is_empty()).then(|| fixed.join(", "))
 }
 
-/// The varied knobs of a point, as `bs=4k depth=8`.
-fn place(point: &pilotlight_workloads::Point, results: &Results) -> String {
-    let varied = knobs::varied(results).into_iter().map(|(name, _)| name);
-    let pairs: Vec<String> = varied.filter_map(|knob| Some(format!("{knob}={}", point.get(&knob)?))).collect();
-    if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
+/// The varied knobs of a point.
+fn varied_knobs(point: &pilotlight_workloads::Point, results: &Results) -> String {
+    point_text(knobs::varied(results).iter().filter_map(|(name, _)| point.get_key_value(name)))
 }
 
 /// The metrics in charts: without those that are zero everywhere, without bytes if all requests have one size, and with energy-delay
 /// products of the widest scope only.
-fn drawn(results: &Results) -> Vec<&About> {
+fn charted_metrics(results: &Results) -> Vec<&MetricInfo> {
     let displayed = displayed(results);
     let rest = |key: &str| ["io_edp_mean_js_", "io_edp_p99_js_"].iter().any(|stem| key.starts_with(stem));
     let widest = SCOPES.iter().find(|scope| {
         displayed.iter().any(|about| rest(&about.key) && about.without_model().ends_with(&format!("_js_{scope}")))
     });
-    let is_drawn = |about: &&About| {
+    let is_drawn = |about: &&MetricInfo| {
         let key = about.without_model();
-        let bytes = key.starts_with("bytes_per_") && even(results);
+        let bytes = key.starts_with("bytes_per_") && has_one_size(results);
         let nothing = results.points.iter().filter_map(|point| point.values.get(&about.key)).all(|of| of.mean == 0.0);
         let narrow = key.contains("_edp_") && widest.is_some_and(|scope| !key.ends_with(&format!("_js_{scope}")));
         !bytes && !narrow && !nothing
@@ -170,7 +168,7 @@ fn drawn(results: &Results) -> Vec<&About> {
 }
 
 /// Whether all points have the same number of bytes per I/O.
-fn even(results: &Results) -> bool {
+fn has_one_size(results: &Results) -> bool {
     let size = |point: &PointResult| {
         let mean = |key: &str| Some(point.values.get(key)?.mean);
         Some(mean("bytes_per_s")? / mean("iops")?)
@@ -181,17 +179,17 @@ fn even(results: &Results) -> bool {
 
 fn main_table(results: &Results) -> Table {
     // Energy is first, where a page shows it without scrolling.
-    let (energy, others): (Vec<&About>, Vec<&About>) =
+    let (energy, others): (Vec<&MetricInfo>, Vec<&MetricInfo>) =
         displayed(results).into_iter().partition(|about| is_energy(about));
-    let columns_of: Vec<(&About, String, f64)> = (energy.into_iter().chain(others))
+    let columns_of: Vec<(&MetricInfo, String, f64)> = (energy.into_iter().chain(others))
         .map(|about| {
-            let (unit, factor) = units::everywhere(about, results);
+            let (unit, factor) = units::of_results(about, results);
             (about, unit, factor)
         })
         .collect();
     let varied: Vec<String> = knobs::varied(results).into_iter().map(|(name, _)| name).collect();
     let text = |name: &String| Column { name: name.clone(), unit: String::new(), kind: Kind::Text };
-    let number = |(about, unit, _): &(&About, String, f64)| Column {
+    let number = |(about, unit, _): &(&MetricInfo, String, f64)| Column {
         name: about.title.clone(),
         unit: unit.clone(),
         kind: Kind::Number,
@@ -217,12 +215,12 @@ fn main_table(results: &Results) -> Table {
 }
 
 /// Whether a metric is power, energy or efficiency.
-fn is_energy(about: &About) -> bool {
+fn is_energy(about: &MetricInfo) -> bool {
     ["W", "J", "kWh"].contains(&about.unit.as_str()) || about.key.contains("_per_j_")
 }
 
-fn cell(point: &PointResult, about: &About, factor: f64) -> Cell {
-    point.values.get(&about.key).map_or(Cell::Nothing, |spread| Cell::text(spread.words(factor)))
+fn cell(point: &PointResult, about: &MetricInfo, factor: f64) -> Cell {
+    point.values.get(&about.key).map_or(Cell::Nothing, |spread| Cell::text(spread.text(factor)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use pilotlight_report::chart::Stack;
 use pilotlight_report::{Block, Chart, Section};
 
 use super::knobs::varied;
-use crate::results::summary::{About, PointResult, Results};
+use crate::results::summary::{MetricInfo, PointResult, Results};
 
 /// Maximum number of bars.
 const POINTS: usize = 24;
@@ -16,13 +16,13 @@ pub(super) fn section(results: &Results) -> Option<Section> {
         return None;
     }
     let known: Vec<String> = varied(results).into_iter().map(|(name, _)| name).collect();
-    let watts = |point: &PointResult, about: Option<&About>| Some(point.values.get(&about?.key)?.mean);
+    let watts = |point: &PointResult, about: Option<&MetricInfo>| Some(point.values.get(&about?.key)?.mean);
     let row = |point: &PointResult| {
         let (of_ssd, of_cpu) = (watts(point, ssd), watts(point, cpu));
         let rest = watts(point, system).map(|all| all - of_ssd.unwrap_or(0.0) - of_cpu.unwrap_or(0.0));
         (name(point, &known), vec![of_ssd, of_cpu, rest])
     };
-    let label = |name: &str, about: Option<&About>| match about {
+    let label = |name: &str, about: Option<&MetricInfo>| match about {
         Some(about) if about.modelled => format!("{name} (modelled)"),
         Some(_) => name.to_owned(),
         None => format!("{name} (not measured)"),

@@ -9,7 +9,7 @@ use pilotlight_workloads::Value;
 
 /// Depths 1, 4 and 16, reads and writes: 1,000 I/Os per second times the depth.
 fn results() -> Results {
-    let metric = |key: &str, title: &str, unit: &str, modelled| About {
+    let metric = |key: &str, title: &str, unit: &str, modelled| MetricInfo {
         key: key.into(),
         title: title.into(),
         unit: unit.into(),
@@ -41,7 +41,7 @@ fn results() -> Results {
                 ("rw".into(), Value::Word(rw.into())),
             ]),
             repeats: 3,
-            values: all.map(|(key, values)| (key.to_owned(), Spread::of(&values).unwrap())).into(),
+            values: all.map(|(key, values)| (key.to_owned(), Spread::new(&values).unwrap())).into(),
             ..PointResult::default()
         });
     }
@@ -225,7 +225,7 @@ fn sampled(folder: &Folder, results: &Results) -> (SensorSet, Finished) {
             span: Window { from_ns: 0, to_ns: 6_000 * MS },
             window,
             record: pilotlight_workloads::record::Record::default(),
-            sensed: crate::record::Sensed::of(&recording, window),
+            sensed: crate::record::Sensed::from_recording(&recording, window),
             completion: None,
         };
         finished.runs.insert(key, run);
@@ -296,7 +296,7 @@ fn plain_results(repeats: &[f64]) -> Results {
         let first = 10.0_f64.powi(point.point as i32);
         for key in ["iops", "io_per_j_system", "bytes_per_s"] {
             let values: Vec<f64> = repeats.iter().map(|repeat| first * repeat).collect();
-            point.values.insert(key.into(), Spread::of(&values).unwrap());
+            point.values.insert(key.into(), Spread::new(&values).unwrap());
         }
     }
     results
@@ -333,7 +333,7 @@ fn wide_ranges_have_a_logarithmic_scale_and_intervals_end_at_zero() {
 fn values_of_the_table_have_the_unit_of_the_column() {
     let mut results = plain_results(&[1.0, 3.0]);
     for point in &mut results.points {
-        point.values.insert("bytes_per_s".into(), Spread::of(&[5e6, 7e6]).unwrap());
+        point.values.insert("bytes_per_s".into(), Spread::new(&[5e6, 7e6]).unwrap());
     }
     let table = main_table(&results);
     let column = table.columns.iter().position(|column| column.name == "bytes per s").unwrap();
@@ -354,7 +354,7 @@ fn the_parts_sum_to_the_total() {
 #[test]
 fn metrics_with_values_are_not_missing() {
     let mut results = plain_results(&[1.0, 2.0]);
-    results.metrics.push(fixtures::about("ssd_power_w", "W"));
+    results.metrics.push(fixtures::metric_info("ssd_power_w", "W"));
     results.points[0].missing =
         [("iops", "in one repeat"), ("ssd_power_w", "no sensor")].map(|(k, v)| (k.into(), v.into())).into();
     let section = missing::section(&Read { results, ..plain_read() }).unwrap();

@@ -29,7 +29,7 @@ pub(super) fn section(read: &Read) -> Option<Section> {
         let tracks = samples::read_all(&folder);
         // With the actual mechanism, as in the results, not the requested one.
         let point = read.results.points.iter().find(|point| point.point == run.key.point);
-        let place = super::place(point.map_or(&run.knobs, |point| &point.knobs), &read.results);
+        let place = super::varied_knobs(point.map_or(&run.knobs, |point| &point.knobs), &read.results);
         for (title, y, of) in VIEWS {
             let lines: Vec<Line> = tracks.iter().flat_map(|track| of(read, track)).collect();
             if !lines.is_empty() {

@@ -1,20 +1,20 @@
 //! Display units of metrics that keep numbers short: MB for bytes, milliseconds for long times.
 
 use crate::results::Results;
-use crate::results::summary::{About, PointResult};
+use crate::results::summary::{MetricInfo, PointResult};
 
 /// The display unit and its size in the metric's unit.
-pub(super) fn of_points<'a>(about: &About, points: impl Iterator<Item = &'a PointResult>) -> (String, f64) {
+pub(super) fn of_points<'a>(about: &MetricInfo, points: impl Iterator<Item = &'a PointResult>) -> (String, f64) {
     let means = points.filter_map(|point| point.values.get(&about.key)).map(|spread| spread.mean.abs());
-    of(&about.unit, means.fold(0.0, f64::max))
+    of_maximum(&about.unit, means.fold(0.0, f64::max))
 }
 
 /// As [`of_points`], for all points.
-pub(super) fn everywhere(about: &About, results: &Results) -> (String, f64) {
+pub(super) fn of_results(about: &MetricInfo, results: &Results) -> (String, f64) {
     of_points(about, results.points.iter())
 }
 
-fn of(unit: &str, max: f64) -> (String, f64) {
+fn of_maximum(unit: &str, max: f64) -> (String, f64) {
     let (name, factor) = match unit {
         "B/s" => ("MB/s", 1e6),
         "B/J" => ("MB/J", 1e6),
@@ -46,7 +46,7 @@ mod tests {
             ("J s", 1e-7, "nJ s", 1e-9),
             ("W", 1e9, "W", 1.0),
         ] {
-            assert_eq!(of(unit, max), (expected.to_owned(), factor), "{unit} {max}");
+            assert_eq!(of_maximum(unit, max), (expected.to_owned(), factor), "{unit} {max}");
         }
     }
 }

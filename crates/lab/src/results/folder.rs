@@ -11,7 +11,7 @@ use super::FolderError;
 use crate::plan::{Key, Plan};
 
 /// Files written before the journal, the plan last.
-const BEGUN: [&str; 4] = ["environment.json", "sensors.json", "experiment.toml", "plan.json"];
+const FILES_AT_START: [&str; 4] = ["environment.json", "sensors.json", "experiment.toml", "plan.json"];
 
 /// A results folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl Folder {
             entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
         let is_ours = |name: &String| {
-            BEGUN.contains(&name.strip_suffix(".new").unwrap_or(name)) || replaced.contains(&name.as_str())
+            FILES_AT_START.contains(&name.strip_suffix(".new").unwrap_or(name)) || replaced.contains(&name.as_str())
         };
         match names.into_iter().find(|name| !is_ours(name)) {
             Some(found) => Err(FolderError::NotARun { path: self.root.clone(), found }),

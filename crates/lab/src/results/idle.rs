@@ -3,7 +3,7 @@
 use pilotlight_stats::contrast::contrast;
 use pilotlight_stats::{CONFIDENCE, Estimate};
 
-use super::summary::{About, Results};
+use super::summary::{MetricInfo, Results};
 use crate::metrics::busy_cpus;
 use crate::record::Sensed;
 
@@ -24,7 +24,7 @@ pub fn not_idle<'a>(baselines: impl Iterator<Item = &'a Sensed>) -> Option<Strin
 
 /// The mean power above idle over all points, if its interval includes zero: the load cannot be told from the variation of the baseline.
 #[must_use]
-pub fn indistinct<'a>(results: &'a Results, scope: &str) -> Option<(&'a About, Estimate)> {
+pub fn indistinct<'a>(results: &'a Results, scope: &str) -> Option<(&'a MetricInfo, Estimate)> {
     let about = results.find(&format!("{scope}_power_above_idle_w"))?;
     let values = results.points.iter().filter_map(|point| Some(point.values.get(&about.key)?.values.as_slice()));
     let values: Vec<&[f64]> = values.filter(|values| values.len() > 1).collect();
@@ -65,7 +65,7 @@ mod tests {
                     (Point::new(), Window { from_ns: 0, to_ns: 1 }, sensed(busy, of_server));
                 finished.add(Entry::Baseline(Box::new(Baseline { setting, round: 0, own_programs, window, sensed })));
             }
-            let results = Results::of(&Plan::default(), &finished, &PowerDomains::default(), Vec::new());
+            let results = Results::new(&Plan::default(), &finished, &PowerDomains::default(), Vec::new());
             assert_eq!(results.notes, results.not_idle.iter().cloned().collect::<Vec<_>>());
             results.not_idle
         };

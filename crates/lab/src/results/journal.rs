@@ -7,7 +7,7 @@ use std::path::Path;
 use pilotlight_journal::{Durability, Lock, whole};
 
 use super::FolderError;
-use crate::plan::{Key, setting};
+use crate::plan::{Key, machine_knobs};
 use crate::record::{Baseline, Entry, Run};
 use pilotlight_workloads::Point;
 
@@ -41,7 +41,7 @@ impl Finished {
         match entry {
             Entry::Run(run) => {
                 self.failed.remove(&run.key);
-                let setting = setting(&run.knobs);
+                let setting = machine_knobs(&run.knobs);
                 let idle = self.baselines.iter().rposition(|baseline| baseline.setting == setting);
                 self.paired.extend(idle.map(|at| (run.key, at)));
                 self.runs.insert(run.key, *run);

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use crate::stored::metric::{self, SATURATED};
-use crate::stored::values::{About as Origin, Results as Numbers, Run, RunKey};
+use crate::stored::values::{Provenance, Results as Numbers, Run, RunKey};
 use pilotlight_stats::{Estimate, mean};
 use pilotlight_workloads::{Point, Value};
 
 use super::environment::Environment;
-use super::summary::{About, PointResult, Results, Spread};
+use super::summary::{MetricInfo, PointResult, Results, Spread};
 use crate::metrics::power::PowerDomains;
 use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::ChartKind;
@@ -82,7 +82,7 @@ fn collected<'a>(
         for value in variants[DEFAULT].iter().copied().chain(bounds(&variants)).flat_map(|run| &run.values) {
             let is_tabled = value.metric != SATURATED && !value.metric.contains('@');
             if is_tabled && results.metric(&value.metric).is_none() {
-                results.metrics.push(about(&value.metric, &value.unit));
+                results.metrics.push(metric_info(&value.metric, &value.unit));
             }
         }
         results.points.push(point);
@@ -93,7 +93,7 @@ fn collected<'a>(
 
 /// The environment of these values.
 #[must_use]
-pub fn environment(origin: &Origin) -> Environment {
+pub fn environment(origin: &Provenance) -> Environment {
     let of =
         |pairs: &[(&str, &str)]| pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     if origin.is_measured() {
@@ -108,13 +108,13 @@ pub fn environment(origin: &Origin) -> Environment {
 }
 
 /// The domains of a simulation, which differ from those of any sensor.
-fn power_domains(origin: &Origin) -> PowerDomains {
+fn power_domains(origin: &Provenance) -> PowerDomains {
     let all = if origin.is_measured() { Vec::new() } else { vec![format!("simulated/{}", origin.profile)] };
     PowerDomains { ssd: all.clone(), cpu: all.clone(), system: all }
 }
 
 /// The note of simulated results.
-pub(crate) fn nothing_measured(Origin { profile, hash, .. }: &Origin) -> String {
+pub(crate) fn nothing_measured(Provenance { profile, hash, .. }: &Provenance) -> String {
     format!("all values are simulated with the profile {profile} ({hash}), including power")
 }
 
@@ -146,12 +146,12 @@ pub(crate) fn knobs(point: &str, policy: &str) -> Point {
     knobs
 }
 
-fn about(key: &str, unit: &str) -> About {
+fn metric_info(key: &str, unit: &str) -> MetricInfo {
     let label = key.rsplit_once('.').map(|(label, _)| format!("{label}: ")).unwrap_or_default();
     let title = metric::find(key).filter(|metric| metric.name == metric::bare(key));
-    let title = title.map_or_else(|| metric::words(metric::bare(key)), |metric| metric.meaning.replace('`', ""));
+    let title = title.map_or_else(|| metric::title(metric::bare(key)), |metric| metric.meaning.replace('`', ""));
     let unit = if unit == "1" { "" } else { unit };
-    About { key: key.to_owned(), title: format!("{label}{title}"), unit: unit.to_owned(), modelled: false }
+    MetricInfo { key: key.to_owned(), title: format!("{label}{title}"), unit: unit.to_owned(), modelled: false }
 }
 
 fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointResult {
@@ -173,7 +173,7 @@ fn point_result(point: usize, knobs: Point, variants: &Variants<'_>) -> PointRes
         }
     }
     for value in bounds(variants).flat_map(|run| &run.values).filter(|value| value.metric != SATURATED) {
-        result.values.extend(Spread::of(&[value.value]).map(|spread| (value.metric.clone(), spread)));
+        result.values.extend(Spread::new(&[value.value]).map(|spread| (value.metric.clone(), spread)));
     }
     result
 }
@@ -189,7 +189,7 @@ fn column(runs: &[&Run], metric: &str) -> Vec<f64> {
 
 fn spread(variants: &Variants<'_>, metric: &str) -> Option<Spread> {
     let runs = &variants[DEFAULT];
-    let mut spread = Spread::of(&column(runs, metric))?;
+    let mut spread = Spread::new(&column(runs, metric))?;
     if let Some(Estimate { value, low, high, .. }) = share(runs, metric) {
         (spread.mean, spread.low, spread.high) = (value, Some(low), Some(high));
     }
@@ -229,7 +229,7 @@ mod tests {
 
     fn values_of(rows: &[(&str, &str, &str, u32, f64, f64)]) -> Numbers {
         let mut numbers = Numbers {
-            about: Origin { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..Origin::default() },
+            about: Provenance { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..Default::default() },
             ..Numbers::default()
         };
         for (point, variant, policy, replication, watts, full) in rows {
@@ -284,7 +284,7 @@ mod tests {
         // Two values, 10 and 14: s = 2.828, half-width 12.706 x 2.828 / sqrt(2).
         assert!((power.mean - 12.0).abs() < 1e-9 && (power.high.unwrap() - 37.41).abs() < 0.02, "{power:?}");
         assert_eq!((power.family, power.drawn), (Some((12.0, 20.0)), Some((8.0, 9.0))));
-        assert_eq!(power.words(1.0), "12.00 ± 25.41 [12.00 to 20.00]");
+        assert_eq!(power.text(1.0), "12.00 ± 25.41 [12.00 to 20.00]");
         let columns = results.table().columns;
         for name in ["system_power_w_family_low", "system_power_w_drawn_high", "system_power_w_n"] {
             assert!(columns.iter().any(|column| column.name == name), "{name}");

@@ -1,6 +1,7 @@
 //! Results: statistics of each metric of each point over its repeats, as JSON and as a table.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use crate::stored::values::Schema;
 use pilotlight_report::table::short;
@@ -46,14 +47,14 @@ pub struct Results {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics_first: Vec<String>,
     /// All metrics in order.
-    pub metrics: Vec<About>,
+    pub metrics: Vec<MetricInfo>,
     /// One for each point of the plan.
     pub points: Vec<PointResult>,
 }
 
 /// Description of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct About {
+pub struct MetricInfo {
     /// Its key, which ends in its unit.
     pub key: String,
     /// Its title.
@@ -64,7 +65,7 @@ pub struct About {
     pub modelled: bool,
 }
 
-impl About {
+impl MetricInfo {
     /// The key of a metric without its model: `cpu_power_w` of `cpu_modelled_generic_power_w`.
     #[must_use]
     pub fn without_model(&self) -> String {
@@ -138,7 +139,7 @@ fn is_zero(count: &usize) -> bool {
 impl Spread {
     /// Statistics of these values; `None` without values.
     #[must_use]
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn new(values: &[f64]) -> Option<Self> {
         let estimate = mean::mean(values, CONFIDENCE)?;
         let mut sorted = values.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -158,7 +159,7 @@ impl Spread {
 
     /// As text in units of `factor`: the mean, the half-width of its interval, and the range over the family of machines.
     #[must_use]
-    pub fn words(&self, factor: f64) -> String {
+    pub fn text(&self, factor: f64) -> String {
         let number = |value: f64| short(value / factor);
         let half = self.low.zip(self.high).map(|(low, high)| format!(" ± {}", number((high - low) / 2.0)));
         let family = self.family.filter(|(low, high)| low < high);
@@ -170,7 +171,7 @@ impl Spread {
 /// The suffix of a column and its value.
 type Part = (&'static str, fn(&Spread) -> Option<f64>);
 
-/// The columns of a spread; those from [`OTHERS`] only if they have values.
+/// The columns of a spread; those from [`FIRST_OF_OTHERS`] only if they have values.
 const PARTS: [Part; 9] = [
     ("", |spread| Some(spread.mean)),
     ("_median", |spread| Some(spread.median)),
@@ -183,7 +184,7 @@ const PARTS: [Part; 9] = [
     ("_drawn_high", |spread| Some(spread.drawn?.1)),
 ];
 /// The first of [`PARTS`] for other machines.
-const OTHERS: usize = 5;
+const FIRST_OF_OTHERS: usize = 5;
 
 /// All metrics of a run.
 #[must_use]
@@ -194,7 +195,7 @@ pub fn metrics_of(run: &Run, finished: &Finished, power_domains: &PowerDomains) 
 impl Results {
     /// The results of all finished measurements.
     #[must_use]
-    pub fn of(plan: &Plan, finished: &Finished, power_domains: &PowerDomains, notes: Vec<String>) -> Self {
+    pub fn new(plan: &Plan, finished: &Finished, power_domains: &PowerDomains, notes: Vec<String>) -> Self {
         let mut results = Self {
             title: plan.title.clone(),
             plan_hash: plan.hash.clone(),
@@ -233,7 +234,7 @@ impl Results {
             let mut incomplete = point.values.iter().filter(|(_, spread)| spread.n < point.repeats);
             let (key, spread) = incomplete.next()?;
             let why = point.missing.get(key).map_or("absent in the others", String::as_str);
-            let which = words(&point.knobs);
+            let which = point_text(&point.knobs);
             Some(format!("such as {key} at {which}, {} of {}: {why}", spread.n, point.repeats))
         };
         let found: Vec<String> = self.points.iter().filter_map(fewer).collect();
@@ -271,22 +272,22 @@ impl Results {
                     Ok(value) => values.entry(metric.key.clone()).or_default().push(*value),
                     Err(why) => drop(missing.insert(metric.key.clone(), why.to_string())),
                 }
-                self.about(metric);
+                self.add_metric(metric);
             }
         }
         let failures = finished.failed.iter().filter(|(key, _)| key.point == point).map(|(_, why)| why.clone());
         let values: BTreeMap<String, Spread> =
-            values.into_iter().filter_map(|(key, values)| Some((key, Spread::of(&values)?))).collect();
+            values.into_iter().filter_map(|(key, values)| Some((key, Spread::new(&values)?))).collect();
         missing.retain(|key, _| values.get(key).is_none_or(|spread| spread.n < runs.len()));
         let completion = verdict(&runs);
-        let knobs = named(knobs, completion.as_ref());
+        let knobs = with_actual_mechanism(knobs, completion.as_ref());
         let (repeats, failures) = (runs.len(), failures.collect());
         PointResult { point, knobs, repeats, failures, values, missing, completion, ..PointResult::default() }
     }
 
-    fn about(&mut self, Metric { key, title, unit, modelled, .. }: Metric) {
+    fn add_metric(&mut self, Metric { key, title, unit, modelled, .. }: Metric) {
         if !self.metrics.iter().any(|about| about.key == key) {
-            self.metrics.push(About { key, title, unit, modelled });
+            self.metrics.push(MetricInfo { key, title, unit, modelled });
         }
     }
 
@@ -299,7 +300,8 @@ impl Results {
         for run in finished.runs.values() {
             run.record.warnings.iter().cloned().for_each(&mut note);
             if !run.sensed.jumps.is_empty() {
-                note(format!("a clock jumped or the machine was suspended in a measurement of {}", words(&run.knobs)));
+                let point = point_text(&run.knobs);
+                note(format!("a clock jumped or the machine was suspended in a measurement of {point}"));
             }
         }
         let mut tools: Vec<Tool> = Vec::new();
@@ -310,7 +312,7 @@ impl Results {
         }
         self.tools = tools;
         for row in verify::summary(self.verdicts()).iter().filter(|row| !row.is_as_requested) {
-            self.notes.push(row.words());
+            self.notes.push(row.to_string());
         }
     }
 
@@ -321,14 +323,14 @@ impl Results {
 
     /// The description of a metric.
     #[must_use]
-    pub fn metric(&self, key: &str) -> Option<&About> {
+    pub fn metric(&self, key: &str) -> Option<&MetricInfo> {
         self.metrics.iter().find(|about| about.key == key)
     }
 
     /// The metric with this key, with or without its model; measured before modelled.
     #[must_use]
-    pub fn find(&self, key: &str) -> Option<&About> {
-        let fits = |about: &&About| self.has(&about.key) && (about.key == key || about.without_model() == key);
+    pub fn find(&self, key: &str) -> Option<&MetricInfo> {
+        let fits = |about: &&MetricInfo| self.has(&about.key) && (about.key == key || about.without_model() == key);
         self.metrics.iter().filter(fits).min_by_key(|about| (about.key != key, about.modelled))
     }
 
@@ -341,13 +343,14 @@ impl Results {
     /// A row for each point: knobs, repeats, and at least six columns for each metric with values.
     #[must_use]
     pub fn table(&self) -> Table {
-        let metrics: Vec<&About> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
+        let metrics: Vec<&MetricInfo> = self.metrics.iter().filter(|about| self.has(&about.key)).collect();
         let spreads = || self.points.iter().flat_map(|point| point.values.values());
-        let is_there = |(at, (_, of)): &(usize, Part)| *at < OTHERS || spreads().any(|spread| of(spread).is_some());
+        let is_there =
+            |(at, (_, of)): &(usize, Part)| *at < FIRST_OF_OTHERS || spreads().any(|spread| of(spread).is_some());
         let parts: Vec<Part> = PARTS.into_iter().enumerate().filter(is_there).map(|(_, part)| part).collect();
         let mut columns: Vec<Column> = self.knobs.iter().map(|knob| Column::text(knob)).collect();
         columns.push(column("repeats".into(), Kind::Integer));
-        for About { key, .. } in &metrics {
+        for MetricInfo { key, .. } in &metrics {
             columns.extend(parts.iter().map(|(part, _)| column(format!("{key}{part}"), Kind::Number)));
             columns.push(column(format!("{key}_n"), Kind::Integer));
         }
@@ -356,7 +359,7 @@ impl Results {
                 |name| point.knobs.get(name).map_or(Cell::Nothing, |value: &Value| Cell::text(value.to_string()));
             let mut cells: Vec<Cell> = self.knobs.iter().map(knob).collect();
             cells.push(Cell::Integer(point.repeats as i64));
-            for About { key, .. } in &metrics {
+            for MetricInfo { key, .. } in &metrics {
                 let spread = point.values.get(key);
                 let number = |(_, of): &Part| spread.and_then(of).map_or(Cell::Nothing, Cell::number);
                 cells.extend(parts.iter().map(number));
@@ -371,11 +374,11 @@ impl Results {
 /// The verified completion mechanism.
 fn verdict(runs: &[&Run]) -> Option<Verdict> {
     let repeats = runs.iter().filter_map(|run| Some((run.completion.as_ref()?, count::counted(run))));
-    Verdict::of(&repeats.collect::<Vec<_>>())
+    Verdict::verify(&repeats.collect::<Vec<_>>())
 }
 
 /// The knobs, with the actual mechanism in place of the requested one.
-fn named(knobs: &Point, completion: Option<&Verdict>) -> Point {
+fn with_actual_mechanism(knobs: &Point, completion: Option<&Verdict>) -> Point {
     let mut knobs = knobs.clone();
     if let (Some(knob), Some(verdict)) = (knobs.get_mut(MECHANISM), completion) {
         *knob = Value::Word(verdict.label());
@@ -387,11 +390,14 @@ fn column(name: String, kind: Kind) -> Column {
     Column { name, unit: String::new(), kind }
 }
 
-/// A point as text: `bs=4k depth=8`.
-#[must_use]
-pub fn words(point: &Point) -> String {
-    let pairs: Vec<String> = point.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    if pairs.is_empty() { "the only point".into() } else { pairs.join(" ") }
+/// Knobs as text: `bs=4k depth=8`; empty without any.
+pub(crate) fn pairs<'a, V: Display + 'a>(knobs: impl IntoIterator<Item = (&'a String, &'a V)>) -> String {
+    knobs.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+/// A point as text.
+pub fn point_text<'a, V: Display + 'a>(knobs: impl IntoIterator<Item = (&'a String, &'a V)>) -> String {
+    Some(pairs(knobs)).filter(|text| !text.is_empty()).unwrap_or_else(|| "the only point".into())
 }
 
 #[cfg(test)]

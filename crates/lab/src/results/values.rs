@@ -3,10 +3,7 @@
 //! The mechanism, scheduler or engine is the policy; the other varied knobs are the point. Of a simulated machine only the metrics of the
 //! experiment are kept, without the name of the model. Of a real machine all are kept.
 
-use std::collections::BTreeMap;
-
-use crate::stored::fingerprint::Fingerprint;
-use crate::stored::values::{self, About, Cell, RunKey, Value};
+use crate::stored::values::{self, Cell, Fingerprints, Provenance, RunKey, Value};
 use pilotlight_workloads::Point;
 
 use super::folder::Folder;
@@ -26,8 +23,8 @@ const DEFAULT: &str = "default";
 /// If the file cannot be written.
 pub fn write(
     folder: &Folder,
-    about: &About,
-    cells: BTreeMap<Cell, Fingerprint>,
+    about: &Provenance,
+    cells: Fingerprints,
     (plan, finished, power_domains): (&Plan, &Finished, &PowerDomains),
 ) -> Result<(), FolderError> {
     let mut results = values::Results { about: about.clone(), cells, ..values::Results::default() };
@@ -37,19 +34,19 @@ pub fn write(
         let values = numbers(plan, &summary::metrics_of(run, finished, power_domains), about);
         results.runs.insert(key, values::Run { seed: plan.seed_of(run.key), values });
     }
-    Ok(values::put(&folder.values(), &results)?)
+    Ok(values::write(&folder.values(), &results)?)
 }
 
 /// The cell of a point.
 #[must_use]
-pub fn cell(plan: &Plan, knobs: &Point, about: &About) -> Cell {
+pub fn cell(plan: &Plan, knobs: &Point, about: &Provenance) -> Cell {
     let knob = POLICIES.iter().copied().find(|knob| varies(plan, knob));
     let otherwise = || if about.is_measured() { "measured".to_owned() } else { about.profile.clone() };
     let policy = knob.and_then(|knob| knobs.get(knob)).map_or_else(otherwise, |value| plain(&value.to_string()));
     Cell { point: point(plan, knobs, knob), variant: DEFAULT.to_owned(), policy }
 }
 
-fn numbers(plan: &Plan, metrics: &[Metric], about: &About) -> Vec<Value> {
+fn numbers(plan: &Plan, metrics: &[Metric], about: &Provenance) -> Vec<Value> {
     let model = format!("_modelled_{}", tidy(&about.profile));
     let number = |metric: &Metric| {
         let name = if about.is_measured() { plain(&metric.key) } else { metric.key.replace(&model, "") };
@@ -89,6 +86,8 @@ fn plain(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     #[test]
@@ -100,7 +99,7 @@ mod tests {
             modelled: false,
             value: Ok(value),
         };
-        let about = About { experiment: "e".into(), host: "h".into(), ..About::default() };
+        let about = Provenance { experiment: "e".into(), host: "h".into(), ..Provenance::default() };
         // Metrics of a command can have any name.
         let metrics = [metric("bytes_per_s", 1.0), metric("iops", 2.0), metric("a,b_count", 3.0), metric("iops", 4.0)];
         let cell = Cell { point: "-".into(), variant: DEFAULT.into(), policy: "measured".into() };
@@ -110,7 +109,7 @@ mod tests {
         let results = values::Results { about, runs: BTreeMap::from([(key, run)]), ..values::Results::default() };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(values::FILE);
-        values::put(&path, &results).unwrap();
+        values::write(&path, &results).unwrap();
         let again = values::read_whole(&path).unwrap().unwrap();
         assert_eq!(again, results);
         let run = again.runs.values().next().unwrap();

@@ -5,11 +5,10 @@
 
 pub mod host;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::stored::fingerprint::Fingerprint;
-use crate::stored::values::{self, About, Cell};
+use crate::stored::values::{self, Fingerprints, Provenance};
 use pilotlight_actuators::Machine;
 use pilotlight_sensors::energy::Window;
 use pilotlight_sensors::{Domain, Recording};
@@ -18,7 +17,7 @@ use super::{Event, RunError, StopFlag};
 use crate::experiment::Loaded;
 use crate::experiment::machine::machine;
 use crate::metrics::power::PowerDomains;
-use crate::plan::{Key, Plan, own, setting};
+use crate::plan::{Key, Plan, machine_knobs, workload_knobs};
 use crate::record::{Baseline, Entry, Run, Sensed};
 use crate::result_set::{self, differing};
 use crate::results::environment::Environment;
@@ -36,7 +35,7 @@ use pilotlight_workloads::{Point, Problem, RunContext, Target};
 /// A simulated machine.
 pub trait Computed {
     /// Provenance of its results.
-    fn about(&self) -> About;
+    fn provenance(&self) -> Provenance;
 
     /// Fingerprint of the inputs of a measurement.
     ///
@@ -116,14 +115,14 @@ pub fn run(
     }
     let (journal, power_domains) = (Journal::open(&folder.journal())?, super::power_domains(&sensors, None));
     let mut runner = Runner { loaded, plan, computed, folder, format, journal };
-    let outcome = runner.everything(stop, watch);
+    let outcome = runner.measure_all(stop, watch);
     let results = runner.results(&power_domains, outcome.is_ok());
     folder.save(&folder.results(), &results)?;
     folder.write(&folder.table(), &results.table().csv())?;
     let cells = cells(loaded, plan, runner.computed);
     crate::results::values::write(
         folder,
-        &runner.computed.about(),
+        &runner.computed.provenance(),
         cells?,
         (plan, &runner.journal.finished, &power_domains),
     )?;
@@ -132,7 +131,7 @@ pub fn run(
 }
 
 fn environment(computed: &dyn Computed) -> Environment {
-    Environment { pilotlight: env!("CARGO_PKG_VERSION").into(), ..simulated::environment(&computed.about()) }
+    Environment { pilotlight: env!("CARGO_PKG_VERSION").into(), ..simulated::environment(&computed.provenance()) }
 }
 
 /// Checks that earlier measurements are of this machine.
@@ -148,8 +147,8 @@ fn expect_same(folder: &Folder, now: &Environment) -> Result<(), FolderError> {
 ///
 /// # Errors
 /// As [`each_request`].
-pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<BTreeMap<Cell, Fingerprint>, RunError> {
-    let about = computed.about();
+pub fn cells(loaded: &Loaded, plan: &Plan, computed: &dyn Computed) -> Result<Fingerprints, RunError> {
+    let about = computed.provenance();
     let one = |point: &Point, request: &Request<'_>| {
         Ok((crate::results::values::cell(plan, point, &about), computed.fingerprint(request)?))
     };
@@ -167,9 +166,9 @@ pub fn each_request<T>(
 ) -> Result<Vec<T>, RunError> {
     let mut all = Vec::new();
     for (at, point) in plan.points.iter().enumerate() {
-        let machine = machine(&loaded.experiment.machine, &setting(point), &loaded.file)?;
+        let machine = machine(&loaded.experiment.machine, &machine_knobs(point), &loaded.file)?;
         let stage = stage(loaded, plan, Key { point: at, repeat: 0 }, Path::new(""));
-        all.push(visit(point, &request(loaded, &own(point), &stage, &machine))?);
+        all.push(visit(point, &request(loaded, &workload_knobs(point), &stage, &machine))?);
     }
     Ok(all)
 }
@@ -202,7 +201,7 @@ struct Runner<'a> {
 
 impl Runner<'_> {
     /// Stop rules are ignored: every point is repeated up to the maximum.
-    fn everything(&mut self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<(), RunError> {
+    fn measure_all(&mut self, stop: &StopFlag, watch: &mut dyn FnMut(Event)) -> Result<(), RunError> {
         let of = self.plan.points.len() * self.plan.repeats.1 as usize;
         for repeat in 0..self.plan.repeats.1 {
             for point in self.plan.round(repeat, |_| true) {
@@ -213,18 +212,18 @@ impl Runner<'_> {
                 if !self.journal.finished.runs.contains_key(&key) {
                     let finished = self.journal.finished.runs.len();
                     watch(Event::Measuring { key, finished, of, left_s: 0.0 });
-                    self.one(key)?;
+                    self.measure_point(key)?;
                 }
             }
         }
         Ok(())
     }
 
-    fn one(&mut self, key: Key) -> Result<(), RunError> {
+    fn measure_point(&mut self, key: Key) -> Result<(), RunError> {
         let point = &self.plan.points[key.point];
-        let machine = machine(&self.loaded.experiment.machine, &setting(point), &self.loaded.file)?;
-        self.baseline(&setting(point), &machine)?;
-        let (stage, own) = (stage(self.loaded, self.plan, key, self.folder.root()), own(point));
+        let machine = machine(&self.loaded.experiment.machine, &machine_knobs(point), &self.loaded.file)?;
+        self.baseline(&machine_knobs(point), &machine)?;
+        let (stage, own) = (stage(self.loaded, self.plan, key, self.folder.root()), workload_knobs(point));
         let Measurement { record, recording, end_ns, window } =
             self.computed.measure(&request(self.loaded, &own, &stage, &machine))?;
         if key.repeat == 0 {
@@ -237,7 +236,7 @@ impl Runner<'_> {
             span: Window { from_ns: 0, to_ns: end_ns },
             window,
             record,
-            sensed: Sensed::of(&recording, window),
+            sensed: Sensed::from_recording(&recording, window),
             completion: None,
         };
         Ok(self.journal.add(Entry::Run(Box::new(run)))?)
@@ -251,17 +250,17 @@ impl Runner<'_> {
         }
         let recording = self.computed.idle(machine, length_ns)?;
         let window = Window { from_ns: 0, to_ns: length_ns };
-        let (setting, sensed) = (setting.clone(), Sensed::of(&recording, window));
+        let (setting, sensed) = (setting.clone(), Sensed::from_recording(&recording, window));
         let baseline = Baseline { setting, round: 0, own_programs: true, window, sensed };
         Ok(self.journal.add(Entry::Baseline(Box::new(baseline)))?)
     }
 
     fn results(&self, power_domains: &PowerDomains, complete: bool) -> Results {
-        let results = Results::of(
+        let results = Results::new(
             self.plan,
             &self.journal.finished,
             power_domains,
-            vec![simulated::nothing_measured(&self.computed.about())],
+            vec![simulated::nothing_measured(&self.computed.provenance())],
         );
         Results { complete, ..results }
     }

@@ -10,7 +10,7 @@ use pilotlight_sensors::Recording;
 
 use super::{RunError, Runner};
 use crate::experiment::machine::machine;
-use crate::plan::{own, setting};
+use crate::plan::{machine_knobs, workload_knobs};
 use crate::study::verify::AppliedSetting;
 use crate::study::{Completion, count, device};
 use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, problem};
@@ -19,7 +19,7 @@ use pilotlight_workloads::{Mechanism, Point, RunContext, Step, Target, problem};
 const PROCESSES: &str = "cgroup.procs";
 
 /// The step in the cgroup of the run: a shell joins it and executes the program.
-pub(super) fn within(step: Step, cgroup: Option<&Path>) -> Step {
+pub(super) fn in_cgroup(step: Step, cgroup: Option<&Path>) -> Step {
     let Some(cgroup) = cgroup else { return step };
     let join = r#"echo $$ > "$0" && exec "$@""#;
     let shell = ["sh".into(), "-c".into(), join.into(), cgroup.join(PROCESSES).into_os_string()];
@@ -48,7 +48,7 @@ fn device_of(place: &Target) -> Option<&Path> {
 impl Runner<'_> {
     /// Applies the settings of a point. Nothing changes if they are those of the previous point.
     pub(super) fn set_machine(&mut self, point: &Point) -> Result<(), RunError> {
-        let wanted = (setting(point), self.loaded.workload.mechanism(&own(point)));
+        let wanted = (machine_knobs(point), self.loaded.workload.mechanism(&workload_knobs(point)));
         if self.setting.as_ref() == Some(&wanted) {
             return Ok(());
         }
@@ -205,10 +205,10 @@ mod tests {
     #[test]
     fn a_shell_joins_the_cgroup_and_executes_the_program() {
         let step = Step { argv: ["fio".into(), "a b".into()].to_vec(), ..Step::default() };
-        assert_eq!(within(step.clone(), None), step);
+        assert_eq!(in_cgroup(step.clone(), None), step);
         let folder = tempfile::tempdir().unwrap();
         let step = Step { argv: ["echo".into(), "a  b".into()].to_vec(), ..Step::default() };
-        let mut running = super::super::Running::start(&within(step, Some(folder.path())), folder.path()).unwrap();
+        let mut running = super::super::Running::start(&in_cgroup(step, Some(folder.path())), folder.path()).unwrap();
         running.wait(|| None::<()>).unwrap();
         assert_eq!(running.outcome().stdout, b"a  b\n");
         let joined = std::fs::read_to_string(folder.path().join("cgroup.procs")).unwrap();

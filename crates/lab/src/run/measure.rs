@@ -7,7 +7,7 @@ use pilotlight_sensors::{Recording, Sampler};
 
 use super::process::{self, Running};
 use super::{Event, RunError, Runner};
-use crate::plan::{Key, own, setting};
+use crate::plan::{Key, machine_knobs, workload_knobs};
 use crate::record::{Baseline, Entry, Run, Sensed};
 use crate::results::folder::name_of;
 use crate::results::{FolderError, samples};
@@ -19,8 +19,8 @@ impl Runner<'_> {
     pub(super) fn measure(&mut self, key: Key) -> Result<(), RunError> {
         let point = self.plan.points[key.point].clone();
         self.set_machine(&point)?;
-        self.baseline(&setting(&point), key.repeat)?;
-        let (own, stage) = (own(&point), self.stage(key));
+        self.baseline(&machine_knobs(&point), key.repeat)?;
+        let (own, stage) = (workload_knobs(&point), self.stage(key));
         let mut beside = Vec::new();
         for step in self.loaded.workload.before(&own, &stage)? {
             beside.extend(self.step(&step)?);
@@ -52,7 +52,7 @@ impl Runner<'_> {
             self.loaded.workload.mechanism(own).map(|mechanism| self.completion(mechanism, &recording, stage));
         let window = window(&record, stage, outcome.span_ns);
         record.warnings.extend(within_ramp(&record, stage, outcome.span_ns));
-        mark(&mut recording, outcome.span_ns, window);
+        mark_phases(&mut recording, outcome.span_ns, window);
         let folder = self.settings.folder.samples(&name_of(key));
         samples::write(&recording, outcome.span_ns.0, &folder, self.settings.format)?;
         let run = Run {
@@ -75,7 +75,7 @@ impl Runner<'_> {
         }
         (self.watch)(Event::Settling(settle.seconds()));
         self.waited_ns += settle.0;
-        self.rest(settle.0)
+        self.wait(settle.0)
     }
 
     fn keep_raw(&self, key: Key, outcome: &Outcome) -> Result<(), FolderError> {
@@ -103,7 +103,7 @@ impl Runner<'_> {
         (self.watch)(Event::Baseline);
         let sampler = Sampler::start(self.sensors.open_idle(&self.settings.roots)?)?;
         let from_ns = sampler.mark("idle");
-        let rested = self.rest(length_ns);
+        let rested = self.wait(length_ns);
         let to_ns = sampler.mark("end");
         let (recording, failure) = sampler.stop();
         rested?;
@@ -143,7 +143,7 @@ fn within_ramp(record: &Record, stage: &RunContext, (from_ns, to_ns): (u64, u64)
 }
 
 /// Marks phases, for charts over time.
-fn mark(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window) {
+fn mark_phases(recording: &mut Recording, (from_ns, to_ns): (u64, u64), window: Window) {
     let phases = [("start", from_ns), ("measure", window.from_ns), ("measured", window.to_ns), ("end", to_ns)];
     recording.markers.extend(phases.map(|(name, at_ns)| Marker { at_ns, name: name.into() }));
     recording.markers.sort_by_key(|marker| marker.at_ns);
@@ -158,7 +158,7 @@ mod tests {
         RunContext { scratch: "/tmp".into(), target: Target::None, ramp_s, duration_s, seed: 1 }
     }
 
-    fn of(window_ns: Option<(u64, u64)>, stage: &RunContext) -> (u64, u64) {
+    fn window_ms(window_ns: Option<(u64, u64)>, stage: &RunContext) -> (u64, u64) {
         const S: u64 = 1_000_000_000;
         let record = Record { window_ns, ..Record::default() };
         let window = window(&record, stage, (100 * S, 110 * S));
@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn the_window_is_of_the_tool_and_within_the_command() {
         let s = |seconds: u64| seconds * 1_000_000_000;
-        assert_eq!(of(Some((s(2), s(7))), &stage(1.0, 3.0)), (2_000, 7_000));
-        assert_eq!(of(Some((s(2), s(17))), &stage(1.0, 3.0)), (2_000, 10_000));
-        assert_eq!(of(None, &stage(1.0, 3.0)), (1_000, 4_000));
-        assert_eq!(of(None, &stage(1.0, 30.0)), (1_000, 10_000));
-        assert_eq!(of(None, &stage(1.5, 0.0)), (1_500, 10_000));
-        assert_eq!(of(None, &stage(20.0, 5.0)), (0, 10_000));
+        assert_eq!(window_ms(Some((s(2), s(7))), &stage(1.0, 3.0)), (2_000, 7_000));
+        assert_eq!(window_ms(Some((s(2), s(17))), &stage(1.0, 3.0)), (2_000, 10_000));
+        assert_eq!(window_ms(None, &stage(1.0, 3.0)), (1_000, 4_000));
+        assert_eq!(window_ms(None, &stage(1.0, 30.0)), (1_000, 10_000));
+        assert_eq!(window_ms(None, &stage(1.5, 0.0)), (1_500, 10_000));
+        assert_eq!(window_ms(None, &stage(20.0, 5.0)), (0, 10_000));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::result_set::{differing, machine};
 use crate::results::environment::Environment;
 use crate::results::folder::name_of;
 use crate::results::journal::{self, Journal};
-use crate::results::summary::words;
+use crate::results::summary::point_text;
 use crate::results::{Folder, FolderError, Results};
 use crate::sensor_set::SensorSet;
 
@@ -137,7 +137,7 @@ pub fn merge(folders: &[&Path], out: &Path, by_host: bool) -> Result<Results, Me
     if out.open(&plan)? {
         return Err(MergeError::NotEmpty(out.root().display().to_string()));
     }
-    Ok(put(&parts, &plan, (entries, &hosts.join("+")), out)?)
+    Ok(join(&parts, &plan, entries, &hosts.join("+"), out)?)
 }
 
 /// Compares each part with those before it.
@@ -186,11 +186,11 @@ fn moved(entry: Entry, offset: usize, host: Option<&str>) -> Entry {
 
 /// A measurement as text.
 fn name(plan: &Plan, key: Key) -> String {
-    format!("point {}, repeat {}", plan.points.get(key.point).map(words).unwrap_or_default(), key.repeat)
+    format!("point {}, repeat {}", plan.points.get(key.point).map(point_text).unwrap_or_default(), key.repeat)
 }
 
 /// Writes the joined folder; the plan is last of the files that describe a run. `host` names all hosts.
-fn put(parts: &[Part], plan: &Plan, (entries, host): (Vec<Entry>, &str), out: &Folder) -> Result<Results, FolderError> {
+fn join(parts: &[Part], plan: &Plan, entries: Vec<Entry>, host: &str, out: &Folder) -> Result<Results, FolderError> {
     let first = &parts[0];
     out.save(&out.environment(), &Environment { host: host.to_owned(), ..first.environment.clone() })?;
     out.save(&out.sensors(), &first.sensors)?;
@@ -206,7 +206,7 @@ fn put(parts: &[Part], plan: &Plan, (entries, host): (Vec<Entry>, &str), out: &F
     entries.into_iter().try_for_each(|entry| journal.add(entry))?;
     let domains = power_domains(&first.sensors, first.environment.drive.as_deref());
     let notes = vec![format!("joined from {} shares measured on {host}", parts.len())];
-    let results = Results { complete: true, ..Results::of(plan, &journal.finished, &domains, notes) };
+    let results = Results { complete: true, ..Results::new(plan, &journal.finished, &domains, notes) };
     write(out, plan, &results, &journal.finished)?;
     Ok(results)
 }

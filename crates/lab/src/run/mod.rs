@@ -23,7 +23,7 @@ pub mod target;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use crate::stored::values::About;
+use crate::stored::values::Provenance;
 use pilotlight_actuators::Changes;
 use pilotlight_sensors::Roots;
 use pilotlight_sensors::clock::now_ns;
@@ -103,8 +103,8 @@ pub fn run(
     watch: &mut dyn FnMut(Event),
 ) -> Result<Results, RunError> {
     let mut runner = Runner::new(loaded, plan, sensors, settings, stop, watch)?;
-    let outcome = runner.everything();
-    let left = runner.leave();
+    let outcome = runner.measure_all();
+    let left = runner.clean_up();
     let outcome = outcome.and(left);
     let results = runner.results(outcome.is_ok());
     write(&settings.folder, plan, &results, &runner.journal.finished)?;
@@ -115,7 +115,7 @@ pub fn run(
 fn write(folder: &Folder, plan: &Plan, results: &Results, finished: &Finished) -> Result<(), FolderError> {
     folder.save(&folder.results(), results)?;
     folder.write(&folder.table(), &results.table().csv())?;
-    let about = about(plan, &folder.load::<Environment>(&folder.environment())?.host);
+    let about = provenance(plan, &folder.load::<Environment>(&folder.environment())?.host);
     values::write(folder, &about, BTreeMap::new(), (plan, finished, &results.power_domains))?;
     crate::report::write(folder.root())
 }
@@ -130,7 +130,7 @@ pub fn power_domains(sensors: &SensorSet, drive: Option<&str>) -> PowerDomains {
         uj: Err(String::new()),
     };
     let with_energy = sensors.domains.iter().filter(|(_, domain)| crate::observed::is_energy(domain));
-    PowerDomains::of(&with_energy.map(stub).collect::<Vec<_>>(), drive)
+    PowerDomains::from_domains(&with_energy.map(stub).collect::<Vec<_>>(), drive)
 }
 
 /// A run in progress.
@@ -229,7 +229,7 @@ impl<'a> Runner<'a> {
         Ok(runner)
     }
 
-    fn everything(&mut self) -> Result<(), RunError> {
+    fn measure_all(&mut self) -> Result<(), RunError> {
         let Some(first) = self.next_round(0) else { return Ok(()) };
         self.precondition()?;
         // Background programs start in the cgroup of the first point.
@@ -237,7 +237,7 @@ impl<'a> Runner<'a> {
         self.prepare()?;
         for round in 0..self.plan.repeats.1 {
             while let Some(key) = self.next_round(round) {
-                self.one(key)?;
+                self.measure_point(key)?;
             }
         }
         Ok(())
@@ -265,8 +265,8 @@ impl<'a> Runner<'a> {
         plan::enough(&values, rule.within.0, rule.at_least, rule.at_most)
     }
 
-    fn one(&mut self, key: Key) -> Result<(), RunError> {
-        let (finished, left) = (self.journal.finished.runs.len() + self.failed.len(), self.left());
+    fn measure_point(&mut self, key: Key) -> Result<(), RunError> {
+        let (finished, left) = (self.journal.finished.runs.len() + self.failed.len(), self.missing_count());
         let left_s = self.left_s(left);
         (self.watch)(Event::Measuring { key, finished, of: finished + left, left_s });
         // Waits and idle baselines are estimated separately.
@@ -286,7 +286,7 @@ impl<'a> Runner<'a> {
             Err(error) => return Err(error),
         }
         let more = self.next_round(0).is_some();
-        if more { self.rest(self.loaded.experiment.cool_down.0) } else { Ok(()) }
+        if more { self.wait(self.loaded.experiment.cool_down.0) } else { Ok(()) }
     }
 
     /// Only errors of the workload can be skipped.
@@ -296,7 +296,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Number of missing measurements, if rules stop as early as possible.
-    fn left(&self) -> usize {
+    fn missing_count(&self) -> usize {
         let is_missing = |key: Key| {
             self.plan.has(key) && !self.journal.finished.runs.contains_key(&key) && !self.failed.contains(&key)
         };
@@ -372,16 +372,16 @@ impl<'a> Runner<'a> {
         }
         notes.extend(resumed::notes(&self.settings.folder).unwrap_or_default());
         let complete = complete && self.failed.is_empty();
-        Results { complete, ..Results::of(self.plan, &self.journal.finished, &self.power_domains, notes) }
+        Results { complete, ..Results::new(self.plan, &self.journal.finished, &self.power_domains, notes) }
     }
 }
 
 /// Provenance of measured results.
-fn about(plan: &Plan, host: &str) -> About {
+fn provenance(plan: &Plan, host: &str) -> Provenance {
     let word = |text: &str| text.replace(|c: char| c.is_whitespace() || c == ',', "-");
     let host = if host.is_empty() { "unknown".to_owned() } else { word(host) };
     let hash = plan.hash.chars().take(10).collect();
-    About { experiment: word(&plan.title), host, hash, ..About::default() }
+    Provenance { experiment: word(&plan.title), host, hash, ..Provenance::default() }
 }
 
 /// Writes the environment, sensors, experiment and plan.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::experiment::Loaded;
 use crate::experiment::schema::OnFailure;
-use crate::plan::{Key, Plan, own};
+use crate::plan::{Key, Plan, workload_knobs};
 use pilotlight_workloads::{Point, Problem, RunContext, Step, Target};
 
 use super::{bind, process};
@@ -42,7 +42,7 @@ pub fn preview(loaded: &Loaded, plan: &Plan, folder: &Path) -> Result<Preview, P
     // Not bound to CPUs: the measurement is over.
     let clean_up = loaded.workload.clean_up(&stage(first)).iter().map(process::title).collect();
     let of_point = |(point, knobs): (usize, &Point)| {
-        let (stage, own) = (stage(Key { point, repeat: 0 }), own(knobs));
+        let (stage, own) = (stage(Key { point, repeat: 0 }), workload_knobs(knobs));
         let before = loaded.workload.before(&own, &stage)?;
         match loaded.workload.command(&own, &stage) {
             Err(problem) if loaded.experiment.on_failure == OnFailure::Continue => {

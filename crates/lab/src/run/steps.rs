@@ -25,7 +25,7 @@ impl Runner<'_> {
     }
 
     pub(super) fn bound(&self, step: Step) -> Step {
-        machine::within(bind::bound(step, &self.loaded.experiment.bind), self.changes.cgroup())
+        machine::in_cgroup(bind::bound(step, &self.loaded.experiment.bind), self.changes.cgroup())
     }
 
     /// Runs a step. A background program is returned once it is ready.
@@ -64,7 +64,7 @@ impl Runner<'_> {
     }
 
     /// Waits, or fails on a signal.
-    pub(super) fn rest(&self, ns: u64) -> Result<(), RunError> {
+    pub(super) fn wait(&self, ns: u64) -> Result<(), RunError> {
         let until_ns = now_ns() + ns;
         loop {
             if let Some(signal) = self.stop.signal() {
@@ -79,7 +79,7 @@ impl Runner<'_> {
     }
 
     /// Ends background programs, cleans up and restores the machine.
-    pub(super) fn leave(&mut self) -> Result<(), RunError> {
+    pub(super) fn clean_up(&mut self) -> Result<(), RunError> {
         let mut events = Vec::new();
         let left = self.restore(&mut |event| events.push(event));
         events.into_iter().for_each(|event| (self.watch)(event));

@@ -81,7 +81,7 @@ impl Auditor {
 }
 
 /// A message about violations.
-pub(crate) fn words(violations: &[Violation]) -> String {
+pub(crate) fn violations_message(violations: &[Violation]) -> String {
     let listed: Vec<String> = violations.iter().take(MAX_LISTED).map(ToString::to_string).collect();
     format!("the run violates {} laws: {}", violations.len(), listed.join("; "))
 }

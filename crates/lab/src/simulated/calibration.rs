@@ -171,7 +171,7 @@ impl Calibration {
     pub fn moved(&self, key: &str, percent: i32) -> Result<Value, CalibrationError> {
         let constant = self.constant(key).filter(|constant| constant.is_number());
         let constant = constant.ok_or_else(|| CalibrationError::Unknown(key.to_owned()))?;
-        Ok(constant.of(constant.number() * (1.0 + f64::from(percent) / 100.0)))
+        Ok(constant.typed(constant.number() * (1.0 + f64::from(percent) / 100.0)))
     }
 
     /// Claims and files that constants were fitted on or choices were made on.
@@ -237,7 +237,7 @@ impl Calibration {
         let drawn =
             latin::hypercube(&ranges, draws, seed).map_err(|error| CalibrationError::Range(error.to_string()))?;
         let set =
-            |values: Vec<f64>| free.iter().zip(values).map(|((c, _), value)| (c.key.clone(), c.of(value))).collect();
+            |values: Vec<f64>| free.iter().zip(values).map(|((c, _), value)| (c.key.clone(), c.typed(value))).collect();
         Ok(drawn.into_iter().map(set).collect())
     }
 }
@@ -267,7 +267,7 @@ impl Constant {
     #[must_use]
     pub fn middle(&self) -> Option<Value> {
         let Range { low, high, .. } = self.range().filter(|_| self.is_number())?;
-        Some(self.of(if self.scale == Scale::Log { (low * high).sqrt() } else { f64::midpoint(low, high) }))
+        Some(self.typed(if self.scale == Scale::Log { (low * high).sqrt() } else { f64::midpoint(low, high) }))
     }
 
     fn number(&self) -> f64 {
@@ -275,7 +275,7 @@ impl Constant {
     }
 
     /// Converts a number to this constant's type.
-    fn of(&self, value: f64) -> Value {
+    fn typed(&self, value: f64) -> Value {
         match self.value {
             Value::Integer(_) => Value::Integer(value.round() as i64),
             Value::Boolean(_) => Value::Boolean(value >= 0.5),

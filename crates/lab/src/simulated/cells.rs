@@ -11,11 +11,11 @@ use crate::simulated::experiment::Bench;
 use crate::simulated::experiment::schema::PolicySpec;
 use crate::simulated::fingerprint::{self, Fingerprint, scenario};
 use crate::simulated::variant::{self, Variant};
-use crate::stored::values::{Cell, Results, RunKey};
+use crate::stored::values::{Cell, Fingerprints, Results, RunKey};
 
 /// Current cells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cells(BTreeMap<Cell, Fingerprint>);
+pub struct Cells(Fingerprints);
 
 /// Results, separated into current and stale ones.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ type Machines = BTreeMap<String, Option<Fingerprint>>;
 impl Cells {
     /// The cells of an experiment under these variants, without those that cannot be run.
     #[must_use]
-    pub fn of(bench: &Bench, variants: &[Variant]) -> Self {
+    pub fn new(bench: &Bench, variants: &[Variant]) -> Self {
         let (mut cells, mut machines) = (BTreeMap::new(), Machines::new());
         for point in &bench.points {
             for policy in &point.experiment.policies {
@@ -42,7 +42,7 @@ impl Cells {
                 for variant in variants {
                     let changes = variant.with(&point.changes, policy);
                     let Some(machine) = machine(bench, &changes, &mut machines) else { continue };
-                    let fingerprint = fingerprint::of(&(machine, inputs));
+                    let fingerprint = fingerprint::digest(&(machine, inputs));
                     let cell = |variant: &str| Cell {
                         point: point.name.clone(),
                         variant: variant.to_owned(),
@@ -60,7 +60,7 @@ impl Cells {
 
     /// Cells with known fingerprints.
     #[must_use]
-    pub fn known(cells: BTreeMap<Cell, Fingerprint>) -> Self {
+    pub fn known(cells: Fingerprints) -> Self {
         Self(cells)
     }
 
@@ -71,7 +71,7 @@ impl Cells {
     }
 
     /// The current name of a cell of results; `None` if it is stale. `all` are the cells of these results.
-    fn name_of(&self, cell: &Cell, all: &BTreeMap<Cell, Fingerprint>) -> Option<Cell> {
+    fn name_of(&self, cell: &Cell, all: &Fingerprints) -> Option<Cell> {
         let fingerprint = all.get(cell)?;
         if let Some(current) = self.0.get(cell) {
             return (current == fingerprint).then(|| cell.clone());
@@ -88,7 +88,7 @@ impl Cells {
 
     /// The cells of results that are stale, by name.
     #[must_use]
-    pub fn stale<'a>(&self, all: &'a BTreeMap<Cell, Fingerprint>) -> Vec<&'a Cell> {
+    pub fn stale<'a>(&self, all: &'a Fingerprints) -> Vec<&'a Cell> {
         all.keys().filter(|cell| self.name_of(cell, all).is_none()).collect()
     }
 
@@ -139,7 +139,7 @@ fn kind(variant: &str) -> &str {
 fn machine(bench: &Bench, changes: &[(String, Value)], known: &mut Machines) -> Option<Fingerprint> {
     *known.entry(format!("{changes:?}")).or_insert_with(|| {
         let machine = bench.machine.machine(changes).ok()?;
-        Some(fingerprint::of(&machine))
+        Some(fingerprint::digest(&machine))
     })
 }
 

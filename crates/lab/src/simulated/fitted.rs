@@ -44,7 +44,7 @@ pub fn name(seed: &str, place: &str) -> String {
 }
 
 /// Figures with the keys of constants fitted on them. `rows`: id, paper and place of each claim.
-pub fn of<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibration: &Calibration) -> Fitted {
+pub fn by_figure<'a>(rows: impl Iterator<Item = (&'a str, &'a str, &'a str)>, calibration: &Calibration) -> Fitted {
     let figures: BTreeMap<&str, String> = rows.map(|(id, seed, place)| (id, name(seed, place))).collect();
     let mut fitted = Fitted::new();
     for constant in &calibration.constants {
@@ -67,5 +67,5 @@ pub fn fitted(home: &Path, calibration: &Calibration) -> Result<Fitted, ReadErro
     let text = std::fs::read_to_string(&path).map_err(|error| ReadError::key(&name, "", error.to_string()))?;
     let read = |text: &str| -> Result<Rows, ReadError> { read::table(read::parse(&name, text)?, &name) };
     let rows = read(&text)?.claim;
-    Ok(of(rows.iter().map(|row| (row.id.as_str(), row.seed.as_str(), row.place.as_str())), calibration))
+    Ok(by_figure(rows.iter().map(|row| (row.id.as_str(), row.seed.as_str(), row.place.as_str())), calibration))
 }

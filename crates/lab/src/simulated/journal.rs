@@ -12,7 +12,7 @@ use pilotlight_report::output;
 
 use crate::simulated::cells::{Cells, Sorted};
 use crate::simulated::machine;
-use crate::stored::values::{About, Results, ResultsError, Run, RunKey, put, read, rows};
+use crate::stored::values::{Provenance, Results, ResultsError, Run, RunKey, read, rows, write};
 
 /// The results of an experiment.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ impl Journal {
     ///
     /// # Errors
     /// If it cannot be read or written, or is locked by another process.
-    pub fn open(path: &Path, about: &About, current: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
+    pub fn open(path: &Path, about: &Provenance, current: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
         let lock = lock(path)?;
         let there = read(path)?.unwrap_or_default();
         let cells = current(&there);
@@ -42,7 +42,7 @@ impl Journal {
         sorted.current.about = about.clone();
         if !there.runs.is_empty() && (!sorted.stale.runs.is_empty() || renamed(&sorted)) {
             set_aside(path, &sorted.stale)?;
-            put(path, &sorted.current)?;
+            write(path, &sorted.current)?;
         }
         Ok(Self { path: path.to_owned(), _lock: lock, lines: None, cells, results: sorted.current })
     }
@@ -93,7 +93,7 @@ impl Journal {
     /// If it cannot be written.
     pub fn finish(self) -> Result<Results, ResultsError> {
         if self.path.exists() {
-            put(&self.path, &self.results)?;
+            write(&self.path, &self.results)?;
         }
         Ok(self.results)
     }
@@ -116,7 +116,7 @@ fn set_aside(place: &Path, stale: &Results) -> Result<(), ResultsError> {
     }
     let text = stale.text();
     let hash = machine::hash([text.as_str()]);
-    put(&place.with_extension(format!("stale-{hash}.csv")), stale)
+    write(&place.with_extension(format!("stale-{hash}.csv")), stale)
 }
 
 fn replace(path: &Path, bytes: &[u8]) -> Result<(), ResultsError> {

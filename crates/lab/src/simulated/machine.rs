@@ -70,7 +70,7 @@ pub struct Fact {
 
 /// The descriptive part of a profile.
 #[derive(Deserialize)]
-struct About {
+struct Description {
     name: String,
     #[serde(default)]
     sources: BTreeMap<String, String>,
@@ -167,7 +167,7 @@ impl MachineFiles {
     pub fn read(profile: &str, calibration: &str) -> Result<Self, MachineError> {
         let hash = hash([profile, calibration]);
         let mut table = read::parse("profile", profile)?;
-        let about: About = read::table(table.clone(), "profile")?;
+        let about: Description = read::table(table.clone(), "profile")?;
         ABOUT.iter().for_each(|key| drop(table.remove(*key)));
         let calibration = Calibration::parse(calibration)?;
         let files =

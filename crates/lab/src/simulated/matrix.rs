@@ -136,7 +136,7 @@ impl Pass {
     fn files(&self, folder: &Path) -> Result<Vec<PathBuf>, MatrixError> {
         let mut files: Vec<PathBuf> = Vec::new();
         for path in self.experiments.iter().map(|path| folder.join(path)) {
-            let more = if path.is_dir() { inside(&path)? } else { vec![path] };
+            let more = if path.is_dir() { experiments_in(&path)? } else { vec![path] };
             for file in more {
                 if !files.contains(&file) {
                     files.push(file);
@@ -181,7 +181,7 @@ fn text(path: &Path) -> Result<String, MatrixError> {
 }
 
 /// The experiments in a folder, by name.
-fn inside(folder: &Path) -> Result<Vec<PathBuf>, MatrixError> {
+fn experiments_in(folder: &Path) -> Result<Vec<PathBuf>, MatrixError> {
     let entries = std::fs::read_dir(folder).map_err(failed(folder))?;
     let files = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>();
     let mut files = files.map_err(failed(folder))?;

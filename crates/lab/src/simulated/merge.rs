@@ -172,7 +172,7 @@ pub fn join(parts: &[Part]) -> Result<Results, MergeError> {
                 values::read(&other.folder.join(values::FILE)).ok().flatten().is_some_and(|r| r.runs.contains_key(run))
             };
             let first = parts[..at].iter().find(has).map(name).unwrap_or_default();
-            return Err(MergeError::Conflict { first, second: name(part), run: words(run) });
+            return Err(MergeError::Conflict { first, second: name(part), run: run.to_string() });
         }
         all.add(results);
     }
@@ -188,11 +188,4 @@ fn conflict<'a>(all: &Results, more: &'a Results) -> Option<&'a RunKey> {
         known.is_some_and(|known| known != *run) || fingerprints.is_some_and(|(a, b)| a != b)
     };
     more.runs.iter().find(differs).map(|(key, _)| key)
-}
-
-/// A run as text.
-#[must_use]
-pub fn words(key: &RunKey) -> String {
-    let RunKey { point, variant, policy, replication } = key;
-    format!("point {point}, {policy}, {variant}, replication {replication}")
 }

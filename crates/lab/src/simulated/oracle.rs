@@ -55,7 +55,7 @@ pub fn add(
     workers: NonZeroUsize,
     watcher: &(dyn Fn(usize, usize) + Sync),
 ) -> Result<(Results, Vec<Unbounded>), ResultsError> {
-    let mut journal = Journal::open(path, &sweep.about(), &|there| sweep.cells(there))?;
+    let mut journal = Journal::open(path, &sweep.provenance(), &|there| sweep.cells(there))?;
     let results = journal.results.clone();
     let (questions, mut unbounded) = questions(sweep, &results, most_requests);
     let scenarios: Vec<&(Scenario, States)> = questions.iter().flat_map(|question| &question.scenarios).collect();
@@ -96,7 +96,7 @@ fn questions<'a>(sweep: &Sweep<'_>, results: &'a Results, most_requests: f64) ->
     let firsts = sweep.list().filter(|(_, key, _)| key.replication == 0 && key.variant == variant::DEFAULT);
     for (job, key, _) in firsts {
         let Some(run) = results.runs.get(&key) else { continue };
-        let (experiment, policy) = sweep.asked(job);
+        let (experiment, policy) = sweep.experiment_of(job);
         let RunKey { point, policy: label, .. } = key.clone();
         let name = RunKey { variant: variant::ORACLE.to_owned(), ..key };
         let reason = refusal(experiment, policy, run, most_requests);
@@ -132,7 +132,7 @@ fn refusal(experiment: &Experiment, policy: &PolicySpec, run: &Run, most_request
 }
 
 fn question<'a>(sweep: &Sweep<'_>, job: usize, key: &RunKey, run: &'a Run) -> Result<Question<'a>, SimulationError> {
-    let (_, policy) = sweep.asked(job);
+    let (_, policy) = sweep.experiment_of(job);
     let warm_up_ns = (run.get("warm_up_ms").unwrap_or(0.0) * 1e6).round() as u64;
     let mut own = sweep.scenario_of(job, warm_up_ns)?;
     own.family.clear();
@@ -182,7 +182,7 @@ impl Question<'_> {
 
 /// A line for each reason with its cells.
 #[must_use]
-pub fn words(unbounded: &[Unbounded]) -> Vec<String> {
+pub fn unbounded_lines(unbounded: &[Unbounded]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for Unbounded { point, policy, reason } in unbounded {
         let who = if point == "-" { policy.clone() } else { format!("{policy} at {point}") };
@@ -206,7 +206,7 @@ mod tests {
             reason: reason.into(),
         };
         let all = [of("rate=1", "a", "x"), of("-", "b", "y"), of("rate=2", "a", "x")];
-        assert_eq!(words(&all), ["not bounded: a at rate=1, a at rate=2 (x)", "not bounded: b (y)"]);
+        assert_eq!(unbounded_lines(&all), ["not bounded: a at rate=1, a at rate=2 (x)", "not bounded: b (y)"]);
     }
 
     #[test]

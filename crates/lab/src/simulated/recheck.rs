@@ -117,7 +117,7 @@ pub fn compare(
     engine: &Engine<'_>,
 ) -> Result<Result<usize, Difference>, SweepError> {
     let mut equal = 0;
-    for (key, now) in sweep.again(job, engine)? {
+    for (key, now) in sweep.recompute(job, engine)? {
         let Some(then) = results.runs.get(&key) else { continue };
         if let Some((metric, then, now)) = differs(then, &now) {
             let experiment = results.about.experiment.clone();

@@ -136,7 +136,7 @@ impl Watched {
     ///
     /// # Errors
     /// If the run fails, or a sentinel has an unknown point, policy or metric.
-    pub fn look(&self, engine: &Engine<'_>) -> Result<Vec<Finding>, SentinelError> {
+    pub fn run(&self, engine: &Engine<'_>) -> Result<Vec<Finding>, SentinelError> {
         let variants = variant::variants(&self.bench.machine.calibration, &Choice::default())
             .map_err(|error| SentinelError::Unknown(error.to_string()))?;
         let sweep = Sweep::new(&self.bench, &variants);
@@ -144,7 +144,7 @@ impl Watched {
         let unknown = |what: &str| SentinelError::Unknown(format!("{}: there is no {what}", self.bench.file));
         let RunKey { point, policy, .. } = &self.run;
         let (job, ..) = found.ok_or_else(|| unknown(&format!("point {point} with a policy {policy}")))?;
-        let (_, run) = sweep.again(job, engine)?.into_iter().next().ok_or_else(|| unknown("run"))?;
+        let (_, run) = sweep.recompute(job, engine)?.into_iter().next().ok_or_else(|| unknown("run"))?;
         let finding = |sentinel: &Sentinel| {
             let now =
                 Run::get(&run, &sentinel.metric).ok_or_else(|| unknown(&format!("metric {}", sentinel.metric)))?;

@@ -5,14 +5,13 @@ use std::path::{Path, PathBuf};
 
 use crate::simulated::cells::Cells;
 use crate::simulated::experiment::{self, Bench, LoadError, Request};
-use crate::simulated::fingerprint::Fingerprint;
 use crate::simulated::host;
 use crate::simulated::variant::{self, Choice, Variant};
 use crate::stored::folders;
-use crate::stored::values::{About, Cell};
+use crate::stored::values::{Cell, Fingerprints, Provenance};
 
 /// Maximum number of cells in a message.
-const NAMED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// Results have no current cells.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +29,7 @@ pub enum NotCurrent {
 ///
 /// # Errors
 /// If it cannot be loaded.
-pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadError> {
+pub fn current_experiment(about: &Provenance, home: &Path) -> Result<Option<Bench>, LoadError> {
     if about.file.is_empty() {
         return Ok(None);
     }
@@ -40,13 +39,13 @@ pub fn asked_again(about: &About, home: &Path) -> Result<Option<Bench>, LoadErro
 
 /// The current file of the experiment of results: that in the results, or one of its name if it moved.
 #[must_use]
-pub fn file_of(about: &About, home: &Path) -> PathBuf {
+pub fn file_of(about: &Provenance, home: &Path) -> PathBuf {
     let path = home.join(&about.file);
     if path.is_file() { path } else { moved(about, home).unwrap_or(path) }
 }
 
 /// The file of an experiment of this name, or of the name of its file in its folder.
-fn moved(about: &About, home: &Path) -> Option<PathBuf> {
+fn moved(about: &Provenance, home: &Path) -> Option<PathBuf> {
     let below = |folder: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -99,16 +98,12 @@ pub fn variants_of<'n>(bench: &Bench, names: impl Iterator<Item = &'n str>) -> V
 
 /// The constants of the random draws in results, by variant; none if there are none or the experiment is unknown.
 #[must_use]
-pub fn draws(
-    about: &About,
-    there: &BTreeMap<Cell, Fingerprint>,
-    home: &Path,
-) -> BTreeMap<String, BTreeMap<String, f64>> {
+pub fn draws(about: &Provenance, there: &Fingerprints, home: &Path) -> BTreeMap<String, BTreeMap<String, f64>> {
     let draws = choice_of(there.keys().map(|cell| cell.variant.as_str())).0.draws;
     if draws == 0 {
         return BTreeMap::new();
     }
-    let bench = asked_again(about, home).ok().flatten();
+    let bench = current_experiment(about, home).ok().flatten();
     let choice = Choice { draws, ..Choice::default() };
     let variants = bench.and_then(|bench| variant::variants(&bench.machine.calibration, &choice).ok());
     variant::drawn_constants(&variants.unwrap_or_default())
@@ -118,12 +113,12 @@ pub fn draws(
 ///
 /// # Errors
 /// If it cannot be loaded.
-pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &Path) -> Result<Cells, NotCurrent> {
-    match asked_again(about, home) {
+pub fn current_cells(about: &Provenance, there: &Fingerprints, home: &Path) -> Result<Cells, NotCurrent> {
+    match current_experiment(about, home) {
         Ok(None) => Err(NotCurrent::NoExperiment),
         Ok(Some(bench)) => {
             let variants = variants_of(&bench, there.keys().map(|cell| cell.variant.as_str()));
-            Ok(Cells::of(&bench, &variants))
+            Ok(Cells::new(&bench, &variants))
         }
         Err(error) => Err(NotCurrent::Simulated(about.file.clone(), Box::new(error))),
     }
@@ -131,7 +126,7 @@ pub fn current_cells(about: &About, there: &BTreeMap<Cell, Fingerprint>, home: &
 
 /// The reason why results are stale, or the stale cells; `None` if none are. `there` are their cells, `current` the current ones.
 #[must_use]
-pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, NotCurrent>) -> Option<String> {
+pub fn reason(there: &Fingerprints, current: &Result<Cells, NotCurrent>) -> Option<String> {
     if there.is_empty() {
         return Some("all of it is stale: it has no input values, as results of earlier versions".to_owned());
     }
@@ -141,14 +136,14 @@ pub fn reason(there: &BTreeMap<Cell, Fingerprint>, current: &Result<Cells, NotCu
             let stale = current.stale(there);
             (!stale.is_empty()).then(|| {
                 let (count, of) = (stale.len(), there.len());
-                format!("{count} of {of} cells are stale, computed from other values: {}", words(&stale))
+                format!("{count} of {of} cells are stale, computed from other values: {}", cell_list(&stale))
             })
         }
     }
 }
 
 /// Cells by policy and point, with the number of variants.
-fn words(stale: &[&Cell]) -> String {
+fn cell_list(stale: &[&Cell]) -> String {
     let mut places: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for Cell { point, variant, policy } in stale {
         places.entry((policy, point)).or_default().push(variant);
@@ -160,9 +155,9 @@ fn words(stale: &[&Cell]) -> String {
             more => format!("{policy}{point} ({} variants)", more.len()),
         }
     };
-    let mut words: Vec<String> = places.iter().take(NAMED).map(place).collect();
-    if places.len() > NAMED {
-        words.push(format!("and {} more", places.len() - NAMED));
+    let mut words: Vec<String> = places.iter().take(MAX_LISTED).map(place).collect();
+    if places.len() > MAX_LISTED {
+        words.push(format!("and {} more", places.len() - MAX_LISTED));
     }
     words.join(", ")
 }

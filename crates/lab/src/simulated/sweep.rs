@@ -39,7 +39,7 @@ use crate::simulated::machine::MachineError;
 use crate::simulated::metrics::{self, Context};
 use crate::simulated::stale;
 use crate::simulated::variant::{self, Variant};
-use crate::stored::values::{self, About, Results, ResultsError, Run, RunKey, Value};
+use crate::stored::values::{self, Provenance, Results, ResultsError, Run, RunKey, Value};
 
 /// Runs a scenario under a policy, with the requests of a trace if any.
 pub type Engine<'e> =
@@ -86,7 +86,7 @@ pub enum SimulationError {
     Run(#[from] RunError),
     #[error(transparent)]
     Estimate(#[from] Unmeasured),
-    #[error("{}", audit::words(.0))]
+    #[error("{}", audit::violations_message(.0))]
     Laws(Vec<Violation>),
     #[error(transparent)]
     Results(#[from] ResultsError),
@@ -289,7 +289,7 @@ impl<'a> Sweep<'a> {
 
     /// The experiment at its point and the policy of a run.
     #[must_use]
-    pub fn asked(&self, job: usize) -> (&Experiment, &PolicySpec) {
+    pub fn experiment_of(&self, job: usize) -> (&Experiment, &PolicySpec) {
         (&self.point(&self.jobs[job]).experiment, self.policy(&self.jobs[job]))
     }
 
@@ -303,8 +303,8 @@ impl<'a> Sweep<'a> {
 
     /// Provenance of its results.
     #[must_use]
-    pub fn about(&self) -> About {
-        self.bench.about()
+    pub fn provenance(&self) -> Provenance {
+        self.bench.provenance()
     }
 
     /// Current cells of this sweep's variants and of others in the results.
@@ -313,14 +313,14 @@ impl<'a> Sweep<'a> {
         let mut variants = stale::variants_of(self.bench, there.cells.keys().map(|cell| cell.variant.as_str()));
         variants.retain(|variant| !self.variants.iter().any(|own| own.name == variant.name));
         variants.extend(self.variants.iter().cloned());
-        Cells::of(self.bench, &variants)
+        Cells::new(self.bench, &variants)
     }
 
     /// Stored results that are not stale.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn known(&self, path: &Path) -> Result<Results, ResultsError> {
+    pub fn read_current(&self, path: &Path) -> Result<Results, ResultsError> {
         let there = values::read(path)?.unwrap_or_default();
         Ok(self.cells(&there).sort(there).current)
     }
@@ -329,8 +329,8 @@ impl<'a> Sweep<'a> {
     ///
     /// # Errors
     /// If it fails.
-    pub fn again(&self, job: usize, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
-        self.one(&self.jobs[job], engine)
+    pub fn recompute(&self, job: usize, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
+        self.run_job(&self.jobs[job], engine)
     }
 
     /// Runs missing runs and returns all results.
@@ -344,7 +344,7 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let journal = Journal::open(path, &self.about(), &|there| self.cells(there))?;
+        let journal = Journal::open(path, &self.provenance(), &|there| self.cells(there))?;
         let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),
@@ -355,7 +355,7 @@ impl<'a> Sweep<'a> {
         };
         std::thread::scope(|scope| {
             for _ in 0..workers.get().min(missing.len()) {
-                scope.spawn(|| self.work(&missing, &shared, engine, watcher));
+                scope.spawn(|| self.run_worker(&missing, &shared, engine, watcher));
             }
         });
         let journal = shared.journal.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -366,12 +366,12 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn work(&self, missing: &[&Job], shared: &Shared, engine: &Engine<'_>, watcher: &Watcher<'_>) {
+    fn run_worker(&self, missing: &[&Job], shared: &Shared, engine: &Engine<'_>, watcher: &Watcher<'_>) {
         while !shared.stop.load(Ordering::Relaxed) {
             let at = shared.next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = missing.get(at) else { return };
             let key = self.key(job, &self.variants[job.variant]);
-            let added = self.one(job, engine).and_then(|runs| shared.add(runs));
+            let added = self.run_job(job, engine).and_then(|runs| shared.add(runs));
             match added {
                 Ok(()) => watcher(&Progress {
                     run: &key,
@@ -384,7 +384,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    fn one(&self, job: &Job, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
+    fn run_job(&self, job: &Job, engine: &Engine<'_>) -> Result<Vec<(RunKey, Run)>, SweepError> {
         let variant = &self.variants[job.variant];
         let warm_up = self.warm_ups[job.cell].get_or_init(|| Ok(self.warm_up(job, engine)?));
         let warm_up = warm_up.clone().map_err(|reason| self.failed(job, reason))?;

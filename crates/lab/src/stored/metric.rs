@@ -202,7 +202,7 @@ pub fn unit(name: &str) -> &'static str {
 
 /// The name without its unit: `pause time` of `pause_time_ms`.
 #[must_use]
-pub fn words(name: &str) -> String {
+pub fn title(name: &str) -> String {
     let unit = end(name).filter(|(end, _)| !end.starts_with("_per"));
     unit.and_then(|(end, _)| name.strip_suffix(end)).unwrap_or(name).replace('_', " ")
 }

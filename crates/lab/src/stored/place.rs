@@ -85,7 +85,7 @@ pub fn packed_path(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn put(path: &Path, results: &Results) -> Result<(), ResultsError> {
+pub fn write(path: &Path, results: &Results) -> Result<(), ResultsError> {
     if results.runs.is_empty() {
         return remove_all(path);
     }
@@ -154,7 +154,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path_of = folder.path().join("e").join(FILE);
         fs::create_dir(folder.path().join("e")).unwrap();
-        put(&path_of, &results()).unwrap();
+        write(&path_of, &results()).unwrap();
         assert_eq!(read(&path_of).unwrap(), Some(results()));
         assert_eq!(files(folder.path()).unwrap(), [packed_path(&path_of)]);
         assert_eq!(files(&folder.path().join("e")).unwrap(), [packed_path(&path_of)], "the experiment's own folder");
@@ -162,7 +162,7 @@ mod tests {
         fs::rename(folder.path().join("e"), folder.path().join("short/e")).unwrap();
         assert!(files(folder.path()).unwrap().is_empty(), "a subfolder is another set of results");
         assert_eq!(files_below(folder.path()).unwrap().len(), 1);
-        put(&folder.path().join("short/e").join(FILE), &Results::default()).unwrap();
+        write(&folder.path().join("short/e").join(FILE), &Results::default()).unwrap();
         assert_eq!(read(&folder.path().join("short/e").join(FILE)).unwrap(), None, "no file without runs");
     }
 
@@ -170,7 +170,7 @@ mod tests {
     fn a_plain_file_extends_the_compressed_one() {
         let folder = tempfile::tempdir().unwrap();
         let path_of = folder.path().join(FILE);
-        put(&path_of, &results()).unwrap();
+        write(&path_of, &results()).unwrap();
         let mut since = results();
         since.runs = since.runs.into_iter().map(|(key, run)| (RunKey { replication: 1, ..key }, run)).collect();
         fs::write(&path_of, since.text()).unwrap();

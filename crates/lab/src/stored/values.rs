@@ -7,7 +7,7 @@
 //! without that row was interrupted and is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::stored::fingerprint::Fingerprint;
 use crate::stored::metric::SATURATED;
-pub use crate::stored::place::{FILE, files, files_below, is_results, packed_path, put, read, read_whole, remove_all};
+pub use crate::stored::place::{
+    FILE, files, files_below, is_results, packed_path, read, read_whole, remove_all, write,
+};
 
 /// Version of the format and of the names of metrics. Other versions are refused.
 pub const SCHEMA: u32 = 2;
@@ -36,7 +38,7 @@ impl TryFrom<u32> for Schema {
     type Error = String;
 
     fn try_from(found: u32) -> Result<Self, String> {
-        if found == SCHEMA { Ok(Self(found)) } else { Err(schema_words(Some(found))) }
+        if found == SCHEMA { Ok(Self(found)) } else { Err(schema_message(Some(found))) }
     }
 }
 
@@ -52,6 +54,9 @@ const LEVEL: i32 = 19;
 /// The header line.
 pub const HEADER: &str = "experiment,point,variant,policy,replication,seed,metric,unit,value";
 
+/// Fingerprints of cells.
+pub type Fingerprints = BTreeMap<Cell, Fingerprint>;
+
 /// Identifies a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RunKey {
@@ -63,6 +68,13 @@ pub struct RunKey {
     pub policy: String,
     /// The replication, from 0.
     pub replication: u32,
+}
+
+impl fmt::Display for RunKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { point, variant, policy, replication } = self;
+        write!(f, "point {point}, {policy}, {variant}, replication {replication}")
+    }
 }
 
 impl RunKey {
@@ -140,7 +152,7 @@ impl Run {
 
 /// The content of the comment lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
+pub struct Provenance {
     /// The experiment's name.
     pub experiment: String,
     /// The host of measurements; empty if simulated.
@@ -168,9 +180,9 @@ pub struct Overrides {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
     /// Their provenance.
-    pub about: About,
+    pub about: Provenance,
     /// Fingerprints of cells with runs.
-    pub cells: BTreeMap<Cell, Fingerprint>,
+    pub cells: Fingerprints,
     /// The finished runs.
     pub runs: BTreeMap<RunKey, Run>,
 }
@@ -197,7 +209,7 @@ pub enum ResultsError {
         reason: &'static str,
     },
     /// The file has another version.
-    #[error("{path}: {}", schema_words(*.found))]
+    #[error("{path}: {}", schema_message(*.found))]
     Schema {
         /// The file.
         path: String,
@@ -222,10 +234,10 @@ impl ResultsError {
     }
 }
 
-impl About {
+impl Provenance {
     /// Parses the comment lines of a text.
     #[must_use]
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         let mut about = Self::default();
         text.lines().map_while(|line| line.strip_prefix('#')).for_each(|comment| about.parse_comment(comment));
         about
@@ -274,7 +286,7 @@ impl About {
 
 /// The cells in the comment lines of a text, with their fingerprints.
 #[must_use]
-pub fn cells(text: &str) -> BTreeMap<Cell, Fingerprint> {
+pub fn cells(text: &str) -> Fingerprints {
     text.lines().filter_map(|line| Cell::parse(line.strip_prefix('#')?)).collect()
 }
 
@@ -341,7 +353,7 @@ fn check_schema(path: &Path, text: &str) -> Result<(), ResultsError> {
     Err(ResultsError::Schema { path: path.display().to_string(), found })
 }
 
-fn schema_words(found: Option<u32>) -> String {
+fn schema_message(found: Option<u32>) -> String {
     let found = found.map_or_else(|| "no schema version".to_owned(), |found| format!("schema version {found}"));
     format!("the file has {found}, this program reads {SCHEMA}: remove it and run the experiment again")
 }
@@ -489,7 +501,7 @@ pub(crate) mod tests {
         let key = RunKey { point: "-".into(), variant: "default".into(), policy: "static".into(), replication: 0 };
         let value = |metric: &str, value| Value { metric: metric.into(), unit: "1".into(), value };
         Results {
-            about: About { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..About::default() },
+            about: Provenance { experiment: "e".into(), profile: "p".into(), hash: "h".into(), ..Default::default() },
             cells: BTreeMap::from([(cell, Fingerprint::new(7))]),
             runs: BTreeMap::from([(key, Run { seed: 1, values: vec![value("iops", 2.5), value(SATURATED, 0.0)] })]),
         }
@@ -507,7 +519,7 @@ pub(crate) mod tests {
             fs::write(&path, bytes).unwrap();
             assert_eq!(Results::read(&path).unwrap(), results());
             let text = super::text(&path).unwrap();
-            assert_eq!((About::of(&text), cells(&text)), (results().about, results().cells));
+            assert_eq!((Provenance::parse(&text), cells(&text)), (results().about, results().cells));
         }
     }
 

@@ -5,6 +5,8 @@
 //! a cell with p above 0.05 is a tie. Cells are tested individually; the number of winners after Holm's correction is reported too. Points whose
 //! actual mechanism differs from the requested one are left out. Values with a single measurement are not tested.
 
+use std::fmt;
+
 use pilotlight_stats::compare::{holm, welch};
 use pilotlight_stats::{CONFIDENCE, mean::average};
 use serde::Serialize;
@@ -208,18 +210,18 @@ fn energy(results: &Results, scope: Option<&str>) -> Option<Metric> {
 fn of_metric(results: &Results, knob: &str, metric: &Metric, others: &[Knob]) -> Vec<Map> {
     let (down, across) = (others.first(), others.get(1));
     let rest: Vec<&Knob> = others.iter().skip(2).collect();
-    let words = |point: &PointResult| {
+    let others = |point: &PointResult| {
         let pairs = rest.iter().filter_map(|(name, _)| Some(format!("{name}={}", value_of(point, name)?)));
         pairs.collect::<Vec<_>>().join(" ")
     };
     let mut combinations: Vec<String> = Vec::new();
-    for combination in results.points.iter().map(words) {
+    for combination in results.points.iter().map(others) {
         if !combinations.contains(&combination) {
             combinations.push(combination);
         }
     }
     let map = |rest: String| {
-        let points: Vec<&PointResult> = results.points.iter().filter(|point| words(point) == rest).collect();
+        let points: Vec<&PointResult> = results.points.iter().filter(|point| others(point) == rest).collect();
         Map {
             knob: knob.to_owned(),
             by: metric.by,
@@ -308,18 +310,17 @@ fn correct(cells: &mut [Cell]) {
     tested.zip(holm(&p)).for_each(|(cell, corrected)| cell.p_holm = Some(corrected));
 }
 
-impl Cell {
-    /// As text in a table: the winner and its margin, or the outcome.
-    #[must_use]
-    pub fn words(&self) -> String {
+/// The winner and its margin, or the outcome.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let best = self.best.as_deref().unwrap_or_default();
         let percent = self.margin_percent.map(|percent| format!("{percent:.1} %")).unwrap_or_default();
         match self.outcome {
-            Outcome::Wins => format!("{best} {percent}"),
-            Outcome::Tie => "tie".to_owned(),
-            Outcome::Untested => format!("{best}? {percent}"),
-            Outcome::Alone => format!("only {best}"),
-            Outcome::Nothing => "-".to_owned(),
+            Outcome::Wins => write!(f, "{best} {percent}"),
+            Outcome::Tie => f.write_str("tie"),
+            Outcome::Untested => write!(f, "{best}? {percent}"),
+            Outcome::Alone => write!(f, "only {best}"),
+            Outcome::Nothing => f.write_str("-"),
         }
     }
 }

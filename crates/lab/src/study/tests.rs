@@ -1,6 +1,6 @@
 //! Maps of synthetic results, compared with known winners and a reference implementation.
 
-use super::map::{Cell, Map, Measure, NoMap, Outcome, Question, maps};
+use super::map::{Map, Measure, NoMap, Outcome, Question, maps};
 use super::verify::{Verdict, summary};
 use crate::fixtures::{Noise, at, knob, results};
 use crate::result_set::ResultSet;
@@ -56,8 +56,8 @@ fn one(result_set: &ResultSet) -> Map {
     all.remove(0)
 }
 
-fn words(map: &Map, down: &str, across: &str) -> String {
-    map.at(down, across).map(Cell::words).unwrap()
+fn text(map: &Map, down: &str, across: &str) -> String {
+    map.at(down, across).map(ToString::to_string).unwrap()
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn the_winner_of_each_cell_is_found_with_its_margin() {
     assert!((small.margin_percent.unwrap() - 20.0).abs() < 2.0 && small.outcome == Outcome::Wins, "{small:?}");
     assert!((small.margin.unwrap() - 2e5).abs() < 2e4);
     assert_eq!(large.best.as_deref(), Some("interrupt"));
-    assert!(words(&map, "1k", "1").starts_with("classic 2") || words(&map, "1k", "1").starts_with("classic 19"));
+    assert!(text(&map, "1k", "1").starts_with("classic 2") || text(&map, "1k", "1").starts_with("classic 19"));
     assert_eq!(map.winners().1, 2, "two significant winners: {}", map.tally());
 }
 
@@ -101,7 +101,7 @@ fn points_with_another_actual_mechanism_are_left_out() {
     for point in result_set.results.points.iter_mut().filter(|point| at(&point.knobs, "mechanism") == "hybrid") {
         point.completion = Some(verdict("hybrid", "interrupt"));
     }
-    assert_eq!(words(&one(&result_set), "1k", "8"), "only interrupt");
+    assert_eq!(text(&one(&result_set), "1k", "8"), "only interrupt");
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn single_measurements_are_not_tested() {
         vec![if at(point, "mechanism") == "hybrid" { 9.0 } else { 10.0 }]
     });
     let map = one(&result_set);
-    assert_eq!(words(&map, "1k", ""), "hybrid? 10.0 %");
+    assert_eq!(text(&map, "1k", ""), "hybrid? 10.0 %");
     assert!(map.tally().contains("not testable"), "{}", map.tally());
 }
 
@@ -221,12 +221,12 @@ fn winners_are_sorted_by_count() {
 fn a_measured_narrow_scope_precedes_a_modelled_wide_one() {
     let mut result_set = paper(9);
     let about = &mut result_set.results.metrics[0];
-    *about = crate::results::summary::About {
+    *about = crate::results::summary::MetricInfo {
         modelled: true,
-        ..crate::fixtures::about("bytes_per_j_system_modelled_x", "B/J")
+        ..crate::fixtures::metric_info("bytes_per_j_system_modelled_x", "B/J")
     };
     about.title = "bytes per joule, system, modelled (x)".into();
-    result_set.results.metrics.push(crate::fixtures::about("bytes_per_j_cpu", "B/J"));
+    result_set.results.metrics.push(crate::fixtures::metric_info("bytes_per_j_cpu", "B/J"));
     for point in &mut result_set.results.points {
         let values = point.values.remove("bytes_per_j_system").unwrap();
         point.values.insert("bytes_per_j_system_modelled_x".into(), values.clone());

@@ -6,6 +6,8 @@
 //! switches, those count, because a poller that shares its CPU is preempted too. Settings are read back. *Properties.* A mechanism is verified only
 //! if all evidence fits; otherwise it is unknown, with the reason.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use pilotlight_workloads::mechanism::{Api, Kind, Mechanism, Sleep};
@@ -80,7 +82,7 @@ pub struct Verdict {
 impl Verdict {
     /// Verifies the repeats of a point; `None` without repeats.
     #[must_use]
-    pub fn of(repeats: &[(&Completion, Counted)]) -> Option<Self> {
+    pub fn verify(repeats: &[(&Completion, Counted)]) -> Option<Self> {
         let (first, _) = repeats.first()?;
         let judged: Vec<Judged> = repeats.iter().map(|(completion, counted)| judge(completion, *counted)).collect();
         let agreed = judged.iter().all(|other| other.actual == judged[0].actual);
@@ -94,7 +96,7 @@ impl Verdict {
         let result =
             actual.as_ref().map_or_else(|| "actual mechanism unknown".to_owned(), |actual| format!("actual {actual}"));
         let mut whys = if agreed { judged[0].whys.clone() } else { vec!["the repeats differ".to_owned()] };
-        whys.insert(0, counted.words());
+        whys.insert(0, counted.to_string());
         Some(Self {
             why: format!("requested {}, {result}: {}", first.requested, whys.join("; ")),
             requested: first.requested.clone(),
@@ -123,11 +125,11 @@ impl Verdict {
     }
 }
 
-impl Counted {
-    fn words(self) -> String {
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = |value: Option<f64>| value.map_or_else(|| "an unknown number of".to_owned(), |v| format!("{v:.2}"));
         let waits = self.waits.map_or_else(String::new, |waits| format!(", {waits:.2} of them voluntary"));
-        format!("{} interrupts and {} context switches per I/O{waits}", word(self.interrupts), word(self.switches))
+        write!(f, "{} interrupts and {} context switches per I/O{waits}", word(self.interrupts), word(self.switches))
     }
 }
 
@@ -254,11 +256,9 @@ pub struct Row {
     pub why: String,
 }
 
-impl Row {
-    /// As text.
-    #[must_use]
-    pub fn words(&self) -> String {
-        format!("completion mechanism, {} of {} points: {}", self.points, self.of, self.why)
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "completion mechanism, {} of {} points: {}", self.points, self.of, self.why)
     }
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Figures {
 
 impl Figures {
     /// Figures of a run, compared with one without a budget.
-    pub(crate) fn of(rack: &Rack, run: &RackRun, free: &RackRun, budget_uw: u64) -> Self {
+    pub(crate) fn new(rack: &Rack, run: &RackRun, free: &RackRun, budget_uw: u64) -> Self {
         let mut figures = Self::default();
         for ((server, outcome), free) in rack.servers.iter().zip(&run.outcomes).zip(&free.outcomes) {
             let priority = usize::from(server.priority);
@@ -123,7 +123,7 @@ pub(crate) fn check(run: &RackRun, figures: &Figures, budget_uw: u64) -> Result<
 pub(crate) fn measure(rack: &Rack, method: Method, percent: u64, free: &RackRun) -> Figures {
     let budget_uw = rack.budget_uw(percent);
     let run = rack.run(method, budget_uw, Change::LowerFirst, &free.histories);
-    let figures = Figures::of(rack, &run, free, budget_uw);
+    let figures = Figures::new(rack, &run, free, budget_uw);
     if let Err(error) = check(&run, &figures, budget_uw) {
         panic!("{method:?} at {percent} % with {} servers: {error}", rack.servers.len());
     }

@@ -233,7 +233,7 @@ impl Leader<'_> {
         let Remote { history, power_uw, .. } = &self.remotes[at];
         let server = &self.rack.servers[at];
         let last = history.0.last().map_or(&[][..], std::slice::from_ref);
-        let sum = Sums::of(last, &self.rack.profiles[server.size]);
+        let sum = Sums::new(last, &self.rack.profiles[server.size]);
         let in_progress = sum.in_progress_ns as f64 / sum.elapsed_ns.max(1) as f64;
         sum.work(server, sum.requests, is_held_back(*power_uw, in_progress, server.size().cores.into()))
     }
@@ -242,7 +242,7 @@ impl Leader<'_> {
     fn to_do(&self, at: usize, round: usize) -> Work {
         let until = (round + 1).min(ROUNDS);
         let server = &self.rack.servers[at];
-        let sum = |reports: &[Report]| Sums::of(reports, &self.rack.profiles[server.size]);
+        let sum = |reports: &[Report]| Sums::new(reports, &self.rack.profiles[server.size]);
         let (asked, next) = (sum(&self.demand[at].0[..until]), sum(&self.demand[at].0[round..until]));
         let served: u64 = self.remotes[at].history.0.iter().map(|report| report.requests).sum();
         next.work(server, asked.requests.saturating_sub(served), false)
@@ -260,7 +260,7 @@ struct Sums {
 }
 
 impl Sums {
-    fn of(reports: &[Report], profile: &Profile) -> Self {
+    fn new(reports: &[Report], profile: &Profile) -> Self {
         reports.iter().fold(Self::default(), |sum, report| Self {
             requests: sum.requests + report.requests,
             full_speed_ns: sum.full_speed_ns + report.busy_ns as f64 * speed(profile, report.cpu_uw),

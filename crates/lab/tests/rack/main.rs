@@ -44,7 +44,7 @@ fn shares_that_change_all_at_once_exceed_the_budget_and_are_found() {
     let checked = |change: Change| {
         let budget_uw = rack.budget_uw(60);
         let run = rack.run(Method::Divide, budget_uw, change, &free.histories);
-        check(&run, &Figures::of(&rack, &run, &free, budget_uw), budget_uw)
+        check(&run, &Figures::new(&rack, &run, &free, budget_uw), budget_uw)
     };
     assert_eq!(checked(Change::LowerFirst), Ok(()));
     let error = checked(Change::AtOnce).unwrap_err();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use pilotlight_lab::result_set::ResultSet;
 use pilotlight_lab::results::Results;
-use pilotlight_lab::study::map::{Cell, Map, Measure, Question, maps};
+use pilotlight_lab::study::map::{Map, Measure, Question, maps};
 use pilotlight_lab::study::verify::summary;
 use pilotlight_report::table::short;
 use serde_json::json;
@@ -66,7 +66,7 @@ fn text(map: &Map) -> String {
     let headings: Vec<String> = [first].into_iter().chain(across.iter().map(|value| format!("<{value}"))).collect();
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for row in &down {
-        let cell = |column: &String| map.at(row, column).map(Cell::words).unwrap_or_default();
+        let cell = |column: &String| map.at(row, column).map(ToString::to_string).unwrap_or_default();
         table.row([row.clone()].into_iter().chain(across.iter().map(cell)));
     }
     let (wins, significant) = map.winners();

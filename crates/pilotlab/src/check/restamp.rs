@@ -18,7 +18,7 @@ use pilotlight_lab::simulated::sweep::{self, Sweep};
 use pilotlight_lab::simulated::{parallel, stale as lab_stale};
 use pilotlight_lab::stored::values::{self, Results};
 
-use super::{Committed, ResultsArgs, below};
+use super::{Committed, ResultsArgs, results_files};
 use crate::console;
 use crate::exit::Exit;
 use crate::run::home;
@@ -34,7 +34,7 @@ struct Doubtful {
 pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<ExitCode> {
     let home = &home()?;
     let mut doubtful = Vec::new();
-    for path in below(args.folder.as_deref(), home)? {
+    for path in results_files(args.folder.as_deref(), home)? {
         let results = Results::read(&path)?;
         if results.about.is_measured() || stale::is_of_host(&results.about, home) {
             continue;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
     for Doubtful { file, stamped } in &doubtful {
         let path = file.path.display().to_string();
         let place = path.strip_suffix(values::PACKED).unwrap_or(&path);
-        values::put(Path::new(place), stamped)?;
+        values::write(Path::new(place), stamped)?;
         console::println(format_args!(
             "{path}: {} results restamped; {} cells in all",
             file.results.runs.len(),
@@ -64,11 +64,11 @@ pub(super) fn run(args: &ResultsArgs, workers: NonZeroUsize) -> anyhow::Result<E
 
 /// Changes of a file; `None` if nothing changes.
 fn changed(path: &Path, results: &Results, home: &Path) -> anyhow::Result<Option<Doubtful>> {
-    let bench = lab_stale::asked_again(&results.about, home)?.context("its comment lines name no experiment")?;
+    let bench = lab_stale::current_experiment(&results.about, home)?.context("its comment lines name no experiment")?;
     let variants = lab_stale::variants_of(&bench, results.runs.keys().map(|key| key.variant.as_str()));
     let mut stamped =
-        Cells::of(&bench, &variants).stamp(results).context("it has cells that are gone: run it again")?;
-    stamped.about = bench.about();
+        Cells::new(&bench, &variants).stamp(results).context("it has cells that are gone: run it again")?;
+    stamped.about = bench.provenance();
     if stamped == *results {
         return Ok(None);
     }

@@ -24,7 +24,7 @@ pub(super) fn file(root: &Path) -> Option<PathBuf> {
 }
 
 /// Its content.
-pub(super) fn sentence(root: &Path) -> anyhow::Result<String> {
+pub(super) fn text(root: &Path) -> anyhow::Result<String> {
     let results = values::read(&root.join(EXPERIMENT).join(values::FILE))?;
     let results = results.with_context(|| format!("{EXPERIMENT} has no results"))?;
     let of = |policy: &str, metric: &str| -> anyhow::Result<f64> {

@@ -14,7 +14,7 @@ pub(super) fn sentences(paths: &[PathBuf], home: &Path) -> anyhow::Result<Vec<St
         let bench = if stale::is_of_host(&results.about, home) {
             None
         } else {
-            lab_stale::asked_again(&results.about, home).ok().flatten()
+            lab_stale::current_experiment(&results.about, home).ok().flatten()
         };
         let found = inert::of_results(&results, bench.as_ref().map(|bench| &bench.experiment));
         sentences.extend(found.iter().map(|inert| format!("{}: {inert}", results.about.experiment)));

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use pilotlight_claims::Report;
 use pilotlight_claims::claim::Printed;
-use pilotlight_claims::html::{TIER_HEADS, robust_words, short, tier_cells, verdict_words};
+use pilotlight_claims::html::{TIER_HEADS, robust_text, short, spread_cells, tier_cells, verdict_text};
 use pilotlight_claims::lab::Assessment;
 use pilotlight_claims::leave_out::LeftOut;
 use pilotlight_claims::perturb::Sensitivity;
@@ -78,7 +78,7 @@ pub(super) fn write(root: &Path, material: &Material<'_>) -> anyhow::Result<Stri
         let _ = writeln!(list, "{file}: {}", if is_same { "unchanged" } else { "written" });
     }
     if let Some(path) = demo::file(root) {
-        files::write(&path, demo::sentence(root)?)?;
+        files::write(&path, demo::text(root)?)?;
     }
     Ok(list)
 }
@@ -129,7 +129,7 @@ fn verdicts(report: &Report) -> String {
             text += &counts(title, seeds, verdicts, fitted);
         }
     }
-    let fitted = report.fitted_misses_words().map(str::to_owned);
+    let fitted = report.fitted_misses_note().map(str::to_owned);
     let words = fitted.into_iter().chain(report.overruled_line());
     text + &words.collect::<Vec<_>>().join(" ") + "\n"
 }
@@ -140,8 +140,8 @@ fn counts(
     verdicts: &[Verdict],
     fitted: &BTreeMap<String, usize>,
 ) -> String {
-    let verdicts = super::text::there(seeds, verdicts);
-    let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.words()).collect();
+    let verdicts = super::text::occurring(seeds, verdicts);
+    let heads: Vec<&str> = verdicts.iter().map(|verdict| verdict.label()).collect();
     let mut text = format!("| {title} | rows | {} |\n|---|{}\n", heads.join(" | "), "---:|".repeat(heads.len() + 1));
     for (seed, counts) in seeds {
         let row = super::text::count_row(seed, counts, &verdicts, fitted.get(seed));
@@ -157,7 +157,8 @@ fn headlines(report: &Report) -> String {
             .to_owned();
     text += "|---|---|---|---|---|---|\n";
     for row in report.headlines() {
-        let cells = [row.id.clone(), paper(row), here(row), verdict_words(row), robust_words(row), alternative(row)];
+        let cells =
+            [row.id.clone(), paper(row), value_text(row), verdict_text(row), robust_text(row), alternative(row)];
         let _ = writeln!(text, "| {} |", cells.map(|cell| cell.replace('|', "\\|")).join(" | "));
     }
     text
@@ -178,8 +179,8 @@ fn rows(report: &Report, seed: Option<&str>) -> String {
     };
     let mut text = line(heads) + &"|---".repeat(heads.len() - usize::from(!has_alternative)) + "|\n";
     for (_, figure, row) in all {
-        let (paper, here, verdict, cause) = (paper(row), here(row), verdict_words(row), cause(row));
-        text += &line([&row.id, figure, &paper, &here, &verdict, &robust_words(row), &alternative(row), &cause]);
+        let (paper, here, verdict, cause) = (paper(row), value_text(row), verdict_text(row), cause(row));
+        text += &line([&row.id, figure, &paper, &here, &verdict, &robust_text(row), &alternative(row), &cause]);
     }
     text
 }
@@ -191,7 +192,7 @@ fn alternative(row: &Assessment) -> String {
     };
     let value = alternative.ours.filter(|ours| ours.value.is_finite()).map(estimate);
     let statements = || Some(alternative.note.clone()).filter(|_| alternative.ours.is_none());
-    let parts = [value.or_else(statements), Some(alternative.verdict.words().to_owned())];
+    let parts = [value.or_else(statements), Some(alternative.verdict.label().to_owned())];
     parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
 }
 
@@ -200,14 +201,13 @@ fn estimate(ours: Estimate) -> String {
 }
 
 fn paper(row: &Assessment) -> String {
-    let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
     match &row.paper {
-        Printed::Number(number) => format!("{relation} {number} {}", row.unit).trim().to_owned(),
+        Printed::Number(_) => super::text::paper(row),
         Printed::Text(text) => text.clone(),
     }
 }
 
-fn here(row: &Assessment) -> String {
+fn value_text(row: &Assessment) -> String {
     let value = match (&row.ours, &row.given) {
         (Some(ours), _) if ours.value.is_finite() => estimate(*ours),
         (Some(_), _) => "no value".to_owned(),
@@ -253,7 +253,7 @@ fn left_out(material: &Material<'_>) -> String {
         let LeftOut { seed, figure, rows, reproduced, fitted, .. } = row;
         let fitted = if fitted.is_empty() { "none".to_owned() } else { fitted.join(", ") };
         let without = row.without.map_or_else(|| "not run".to_owned(), |count| count.to_string());
-        let elsewhere = elsewhere(row);
+        let elsewhere = changes_elsewhere(row);
         let _ = writeln!(text, "| {seed}, {figure} | {rows} | {reproduced} | {fitted} | {without} | {elsewhere} |");
     }
     text
@@ -267,7 +267,7 @@ fn perturbed(moved: &[Sensitivity]) -> String {
     let mut text = "| constant | rows compared | verdicts that change | |\n|---|---:|---|---|\n".to_owned();
     for one in moved.iter().filter(|one| !one.changes.is_empty()) {
         let each = one.changes.iter().map(|c| {
-            let (from, to) = (c.from.words(), c.to.words());
+            let (from, to) = (c.from.label(), c.to.label());
             format!("{} {} ({}): {from} becomes {to}", c.id, c.by, c.figure)
         });
         let changes = each.collect::<Vec<_>>().join("; ");
@@ -285,23 +285,18 @@ fn uncertain(spreads: &[Spread]) -> String {
     let mut text = "| row | paper | draws | middle 95 % | reproduced in | most influential constant |\n".to_owned();
     text += "|---|---|---:|---|---:|---|\n";
     for spread in spreads {
-        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(ToString::to_string);
-        let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
-        let share = format!("{:.0} %", 100.0 * spread.reproduced);
-        let [paper, middle, most] = [paper, middle, most].map(Option::unwrap_or_default);
-        let _ = writeln!(text, "| {} | {paper} | {} | {middle} | {share} | {most} |", spread.id, spread.draws);
+        let _ = writeln!(text, "| {} |", spread_cells(spread).join(" | "));
     }
     text
 }
 
-fn elsewhere(row: &LeftOut) -> String {
+fn changes_elsewhere(row: &LeftOut) -> String {
     match &row.elsewhere {
         _ if !row.fitted.is_empty() && !row.moves => "none: at the middle of their ranges as they are".to_owned(),
         None => "not run".to_owned(),
         Some(changes) if changes.is_empty() => "none".to_owned(),
         Some(changes) => {
-            let each = changes.iter().map(|c| format!("{}: {} becomes {}", c.id, c.from.words(), c.to.words()));
+            let each = changes.iter().map(|c| format!("{}: {} becomes {}", c.id, c.from.label(), c.to.label()));
             each.collect::<Vec<_>>().join("; ")
         }
     }

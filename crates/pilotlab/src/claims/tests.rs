@@ -68,7 +68,7 @@ fn ask(folder: &Path, more: &[&str]) -> anyhow::Result<String> {
     let Command::Claims(args) = Cli::parse_from(args.iter().chain(more)).command else { panic!("not claims") };
     let (root, claims) = claims(&args)?;
     let files = Files::read(&args, root, claims)?;
-    files.judged(None, |lab| told(&args, &files, None, lab))
+    files.judged(None, |lab| render(&args, &files, None, lab))
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use pilotlight_claims::Report;
 use pilotlight_claims::claim::Printed;
 use pilotlight_claims::html::{
-    TIER_HEADS, apart_words, finding_words, fitted_words, robust_words, saturated_words, short, tier_cells,
-    verdict_words,
+    TIER_HEADS, apart_text, finding_text, fitted_text, robust_text, saturated_text, short, spread_cells, tier_cells,
+    verdict_text,
 };
 use pilotlight_claims::lab::{Assessment, Robust};
 use pilotlight_claims::perturb::Sensitivity;
@@ -16,7 +16,7 @@ use pilotlight_claims::uncertainty::Spread;
 use pilotlight_claims::verdict::{Holds, Verdict};
 
 use super::Output;
-use crate::table::Table;
+use crate::table::{self, Table};
 
 /// Maximum width of a line.
 const WIDTH: usize = 120;
@@ -30,7 +30,7 @@ pub(super) struct Style {
 
 impl Style {
     fn verdict(self, row: &Assessment) -> String {
-        let words = verdict_words(row);
+        let words = verdict_text(row);
         let code = match row.verdict {
             _ if !self.colour => return words,
             Verdict::Reproduced | Verdict::Agrees => "32",
@@ -48,7 +48,7 @@ impl Style {
 }
 
 /// The whole report; with `unmapped` including rows without a mapping.
-pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
+pub(super) fn render(output: &Output, unmapped: bool, style: Style) -> String {
     let report = &output.report;
     let mut text = counted(report, style);
     for ((seed, figure), rows) in report.by_figure() {
@@ -59,7 +59,7 @@ pub(super) fn all(output: &Output, unmapped: bool, style: Style) -> String {
             text += &figure_rows(&rows, style);
         }
     }
-    text += &given(report, unmapped, style);
+    text += &given_rows(report, unmapped, style);
     if let Some(moved) = &output.perturbed {
         text += &perturbed(moved, style);
     }
@@ -90,8 +90,8 @@ fn counted(report: &Report, style: Style) -> String {
             text += &count_table(seeds, verdicts, fitted).to_string();
         }
     }
-    text.extend(report.fitted_misses_words().map(|words| wrapped(words, "")));
-    for line in report.overruled_words() {
+    text.extend(report.fitted_misses_note().map(|words| wrapped(words, "")));
+    for line in report.overruled_lines() {
         text += &wrapped(&format!("verdicts before overriding: {line}"), "");
     }
     for (member, experiments) in &report.missing_members {
@@ -101,16 +101,16 @@ fn counted(report: &Report, style: Style) -> String {
 }
 
 /// The verdicts that at least one row has.
-pub(super) fn there(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Vec<Verdict> {
+pub(super) fn occurring(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Vec<Verdict> {
     let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
     verdicts.iter().filter(there).copied().collect()
 }
 
 /// Verdicts without rows are left out to save width.
 fn count_table(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict], fitted: &BTreeMap<String, usize>) -> Table {
-    let verdicts: &[Verdict] = &there(seeds, verdicts);
+    let verdicts: &[Verdict] = &occurring(seeds, verdicts);
     let heads: Vec<&str> =
-        ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.words())).collect();
+        ["<paper", "rows"].into_iter().chain(verdicts.iter().map(|verdict| verdict.label())).collect();
     let mut table = Table::new(&heads);
     for (seed, counts) in seeds {
         table.row(count_row(seed, counts, verdicts, fitted.get(seed)));
@@ -135,7 +135,7 @@ pub(super) fn count_row(seed: &str, counts: &Counts, verdicts: &[Verdict], fitte
 fn figure_rows(rows: &[&Assessment], style: Style) -> String {
     let mut table = Table::new(&["<  row", "<paper", "here", "<95 % interval", "<verdict"]);
     for row in rows {
-        let (here, interval) = ours(row);
+        let (here, interval) = value_and_interval(row);
         table.row([format!("  {}", name(row)), paper(row), here, interval, style.verdict(row)]);
     }
     let table = table.to_string();
@@ -155,7 +155,8 @@ fn name(row: &Assessment) -> &str {
     row.id.strip_prefix(row.seed.as_str()).map_or(&row.id, |rest| rest.trim_start_matches('-'))
 }
 
-fn paper(row: &Assessment) -> String {
+/// The printed number with its unit; of a text, its relation.
+pub(super) fn paper(row: &Assessment) -> String {
     let relation = row.relation.map(|relation| relation.to_string()).unwrap_or_default();
     match &row.paper {
         Printed::Number(number) => format!("{relation} {number} {}", row.unit).trim().to_owned(),
@@ -163,7 +164,7 @@ fn paper(row: &Assessment) -> String {
     }
 }
 
-fn ours(row: &Assessment) -> (String, String) {
+fn value_and_interval(row: &Assessment) -> (String, String) {
     match (&row.ours, &row.given) {
         (Some(ours), _) if !ours.value.is_finite() => ("saturated".to_owned(), String::new()),
         (Some(ours), _) => (short(ours.value), format!("{} to {}", short(ours.low), short(ours.high))),
@@ -181,25 +182,25 @@ fn remarks(row: &Assessment) -> Vec<String> {
     remarks.push(row.note.clone());
     let robust = row.robust.as_ref().map(|robust| {
         let Robust { family, draws, .. } = robust;
-        format!("over {family} other points and power models, and {draws} draws of constants: {}", robust_words(row))
+        format!("over {family} other points and power models, and {draws} draws of constants: {}", robust_text(row))
     });
     remarks.extend(robust);
-    remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_words));
-    remarks.extend(apart_words(row));
-    remarks.extend(saturated_words(row));
+    remarks.extend(row.findings.iter().filter(|finding| finding.holds != Holds::Yes).take(3).map(finding_text));
+    remarks.extend(apart_text(row));
+    remarks.extend(saturated_text(row));
     remarks.extend(row.reading.as_ref().map(|reading| format!("reading: {reading}")));
-    remarks.extend(fitted_words(row));
+    remarks.extend(fitted_text(row));
     remarks.extend(row.contradiction.clone());
-    remarks.extend(row.cause.as_ref().filter(|_| not_out(row)).map(|cause| format!("cause: {cause}")));
+    remarks.extend(row.cause.as_ref().filter(|_| is_not_reproduced(row)).map(|cause| format!("cause: {cause}")));
     remarks.retain(|remark| !remark.trim().is_empty());
     remarks
 }
 
-fn not_out(row: &Assessment) -> bool {
+fn is_not_reproduced(row: &Assessment) -> bool {
     !matches!(row.otherwise.unwrap_or(row.verdict), Verdict::Reproduced | Verdict::Agrees)
 }
 
-fn given(report: &Report, unmapped: bool, style: Style) -> String {
+fn given_rows(report: &Report, unmapped: bool, style: Style) -> String {
     let shown = |row: &&Assessment| match row.verdict {
         Verdict::Agrees | Verdict::Unread => false,
         Verdict::NotMapped => unmapped,
@@ -226,7 +227,7 @@ fn perturbed(moved: &[Sensitivity], style: Style) -> String {
     }
     let _ = write!(text, "{table}");
     for change in moved.iter().filter(|constant| constant.suspect).flat_map(|constant| &constant.changes) {
-        let (from, to) = (change.from.words(), change.to.words());
+        let (from, to) = (change.from.label(), change.to.label());
         text += &wrapped(&format!("{} {}: {from} becomes {to} ({})", change.id, change.by, change.figure), "      ");
     }
     text
@@ -240,17 +241,9 @@ fn uncertain(spreads: &[Spread], style: Style) -> String {
     let mut table =
         Table::new(&["<  row", "<paper", "draws", "<middle 95 %", "reproduced", "<most influential constant"]);
     for spread in spreads {
-        let middle = spread.low.zip(spread.high).map(|(low, high)| format!("{} to {}", short(low), short(high)));
-        let most = spread.most.as_ref().map(ToString::to_string);
-        let paper = spread.paper.number().map(|number| format!("{number} {}", spread.unit));
-        table.row([
-            format!("  {}", spread.id),
-            paper.unwrap_or_default(),
-            spread.draws.to_string(),
-            middle.unwrap_or_default(),
-            format!("{:.0} %", 100.0 * spread.reproduced),
-            most.unwrap_or_default(),
-        ]);
+        let mut cells = spread_cells(spread);
+        cells[0].insert_str(0, "  ");
+        table.row(cells);
     }
     let _ = write!(text, "{table}");
     text
@@ -281,22 +274,8 @@ fn closing(report: &Report) -> String {
     format!("\n{text}")
 }
 
-/// Wraps text to [`WIDTH`] columns, with an indent.
 fn wrapped(text: &str, indent: &str) -> String {
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() && indent.len() + line.chars().count() + 1 + word.chars().count() > WIDTH {
-            let _ = writeln!(lines, "{indent}{line}");
-            line.clear();
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
-    }
-    let _ = writeln!(lines, "{indent}{line}");
-    lines
+    table::wrapped(text, indent, WIDTH)
 }
 
 #[cfg(test)]
@@ -332,12 +311,12 @@ pub(super) mod tests {
         let (report, perturbed, uncertainty) = (report(), Some(Vec::new()), Some(Vec::new()));
         let (stale, inert, leave_one_out) = (Vec::new(), Vec::new(), Vec::new());
         let output = Output { report, stale, inert, leave_one_out, perturbed, uncertainty };
-        let text = all(&output, true, Style { colour: false });
+        let text = render(&output, true, Style { colour: false });
         for line in text.lines() {
             assert!(line.chars().count() <= WIDTH, "{}: {line}", line.chars().count());
         }
         assert!(!text.contains('\x1b'));
-        assert!(all(&output, false, Style { colour: true }).contains("\x1b[1msandman, Fig 3\x1b[0m"));
+        assert!(render(&output, false, Style { colour: true }).contains("\x1b[1msandman, Fig 3\x1b[0m"));
     }
 
     #[test]

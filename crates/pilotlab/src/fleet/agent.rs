@@ -39,9 +39,9 @@ Exit codes:
 /// Time of a lease; etcd's least is 2 s.
 const LEASES: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(3600);
 /// Longest wait for an answer of the server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause before another connection to the server.
-const PAUSE: Duration = Duration::from_secs(1);
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Options of the agent.
 #[derive(Args, Clone, Debug)]
@@ -106,7 +106,7 @@ pub(super) fn run(fleet: &FleetArgs, args: &AgentArgs) -> anyhow::Result<ExitCod
                 }
             }
         }
-        match agent.events.1.recv_timeout(PAUSE) {
+        match agent.events.1.recv_timeout(RECONNECT_PAUSE) {
             Ok(Event::Stop) => return Ok(Exit::Clean.into()),
             Ok(Event::Lost(_)) | Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
@@ -139,8 +139,8 @@ impl Agent {
 
     /// A member of the rack for as long as the server answers.
     fn serve(&mut self) -> anyhow::Result<Event> {
-        let patience = (self.member.lease / 2).min(PATIENCE);
-        let mut connection = Connection::open(&self.socket, patience)?;
+        let timeout = (self.member.lease / 2).min(ANSWER_TIMEOUT);
+        let mut connection = Connection::open(&self.socket, timeout)?;
         let limit = connection.counters(false)?.limit;
         let limit = limit.context("the server has no floor: add `floor = \"120W\"` to its [goals], and restart it")?;
         let floor_uw = limit.floor_uw;
@@ -155,7 +155,7 @@ impl Agent {
         let server = Server::new(control.shared(), &member, self.profile.clone());
         let fleet = Fleet::start(member, Box::new(server), || ()).context("cannot start a thread for the rack")?;
         let event = loop {
-            match self.events.1.recv_timeout(PAUSE) {
+            match self.events.1.recv_timeout(RECONNECT_PAUSE) {
                 Ok(event) => break event,
                 Err(_) if fleet.has_ended() => break Event::Lost("a fault of the agent (see above)".to_owned()),
                 Err(_) => {}

@@ -253,11 +253,11 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     /// Waits for counters that were read after the server has answered a limit.
     fn wait_until(shared: &Shared, is_met: impl Fn(&State) -> bool) -> u64 {
-        let waited = shared.0.1.wait_timeout_while(shared.state(), PATIENCE, |state| !is_met(state));
+        let waited = shared.0.1.wait_timeout_while(shared.state(), TIMEOUT, |state| !is_met(state));
         let (state, timeout) = waited.unwrap();
         assert!(!timeout.timed_out());
         state.taken
@@ -280,7 +280,7 @@ mod tests {
             }
             powers
         });
-        let mut connection = Connection::open(&path, PATIENCE).unwrap();
+        let mut connection = Connection::open(&path, TIMEOUT).unwrap();
         let setting = |ahead_s: u64| Setting {
             power_uw: 300_000_000,
             until_ns: pilotlight_fleet::now_ns() + ahead_s * 1_000_000_000,
@@ -321,7 +321,7 @@ mod tests {
         });
         let (lose, lost) = channel();
         let control =
-            Control::start(Connection::open(&path, PATIENCE).unwrap(), move |why| lose.send(why).unwrap()).unwrap();
+            Control::start(Connection::open(&path, TIMEOUT).unwrap(), move |why| lose.send(why).unwrap()).unwrap();
         let shared = control.shared();
         wait_until(&shared, |state| state.counters.is_some());
         let before_ns = shared.latest(false).unwrap().1.now_ns;
@@ -331,7 +331,7 @@ mod tests {
         shared.set(2, Setting { power_uw: 300_100_000, until_ns: 2, then_uw: 1_000_000 });
         assert_eq!(wait_until(&shared, |state| state.taken != 0), 2);
         ended.send(()).unwrap();
-        assert!(lost.recv_timeout(PATIENCE).unwrap().starts_with("the server "));
+        assert!(lost.recv_timeout(TIMEOUT).unwrap().starts_with("the server "));
         assert_eq!(shared.latest(false), None);
         drop(control);
         server.join().unwrap();

@@ -17,7 +17,7 @@ const WINDOW_NS: u64 = 1_000_000_000;
 /// How often the policy is asked for the bottleneck, in nanoseconds: that wakes the main core.
 const ASK_NS: u64 = 10_000_000_000;
 /// A need that is too high falls by this part of the difference in each window.
-const FALL: u64 = 5;
+const FALL_DIVISOR: u64 = 5;
 /// What a microjoule delivers where no profile says it: about as the machine of PASS.
 const BYTES_PER_UJ: u64 = 10;
 /// Power within the share for so long is confirmed, in nanoseconds: policies first oscillate about a lower budget.
@@ -94,7 +94,7 @@ impl Need {
     fn update(&mut self, (measured_uw, share_uw): (u64, u64), is_held_back: bool, full_uw: u64) {
         let below_uw = (measured_uw / 10 * 11).min(share_uw.max(measured_uw));
         let wanted_uw = if is_held_back { share_uw / 2 * 3 } else { below_uw }.min(full_uw);
-        self.uw = wanted_uw.max(self.uw - self.uw.saturating_sub(wanted_uw).div_ceil(FALL));
+        self.uw = wanted_uw.max(self.uw - self.uw.saturating_sub(wanted_uw).div_ceil(FALL_DIVISOR));
     }
 }
 

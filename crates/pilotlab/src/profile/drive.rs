@@ -22,7 +22,7 @@ const BYTES: u64 = 128 << 10;
 /// Alignment of direct I/O.
 const ALIGN: usize = 4096;
 /// Polling interval for signals, and length of a power window.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Power in a drive's specification, in microwatts.
@@ -142,7 +142,7 @@ impl Drive {
             if let Some(signal) = self.stop.signal() {
                 return Err(Stopped::Signal(signal));
             }
-            let part = time.min(LOOK);
+            let part = time.min(POLL_INTERVAL);
             std::thread::sleep(part);
             time -= part;
         }
@@ -211,7 +211,7 @@ fn wait_until(due: Instant, end: &AtomicBool) {
         if left.is_zero() {
             return;
         }
-        std::thread::sleep(left.min(LOOK));
+        std::thread::sleep(left.min(POLL_INTERVAL));
     }
 }
 

@@ -35,7 +35,7 @@ impl From<Fit<2>> for Line {
 /// Resolution of the clock that intervals are measured with, in nanoseconds.
 const CLOCK_NS: f64 = 1.0;
 /// Under an effective limit, power differs from the least and the greatest measured power by at least this share.
-const BINDS: f64 = 0.02;
+const MIN_LIMIT_EFFECT: f64 = 0.02;
 
 impl CpuFit {
     /// Fits a CPU with this number of I/O threads, by a sensor with a resolution of `step_w`.
@@ -60,7 +60,7 @@ impl CpuFit {
         let rows: Vec<&Measured> = measured.iter().filter(all).collect();
         let watts = || rows.iter().map(|one| one.mean_w());
         let (least, most) = (watts().fold(f64::INFINITY, f64::min), watts().fold(0.0, f64::max));
-        let inner = (least * (1.0 + BINDS))..(most * (1.0 - BINDS));
+        let inner = (least * (1.0 + MIN_LIMIT_EFFECT))..(most * (1.0 - MIN_LIMIT_EFFECT));
         let binds = rows.iter().filter(|one| inner.contains(&one.mean_w()));
         binds.map(|one| ([1.0, one.configuration.limit_uw as f64 / 1e6], one.mean_w())).collect()
     }

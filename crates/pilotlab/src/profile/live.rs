@@ -23,7 +23,7 @@ use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, St
 use pilotlight_lab::simulated::hold::Hold;
 
 /// Polling interval for signals.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Length of a power window.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -159,7 +159,7 @@ impl Live {
             if let Some(signal) = self.stop.signal() {
                 return Err(Stopped::Signal(signal));
             }
-            let part = time.min(LOOK);
+            let part = time.min(POLL_INTERVAL);
             std::thread::sleep(part);
             time -= part;
         }

@@ -7,7 +7,7 @@ use pilotlight_sensors::{Config, Domain, Kind, Origin, Part, Roots, Sensor, cloc
 use pilotlight_sim::rng::{Purpose, Stream};
 
 /// Default sensors, in order of preference.
-const FOUND: [&str; 4] = ["rapl", "rapl-perf", "ipmi", "hwmon"];
+const DEFAULT_SENSORS: [&str; 4] = ["rapl", "rapl-perf", "ipmi", "hwmon"];
 /// Default power profile of `pilotlight serve --sensor modelled`.
 const PROFILE: &str = include_str!("../../../../profiles/sandman-epyc-9454p.toml");
 /// Maximum relative deviation of a modelled sensor from that of the server.
@@ -67,14 +67,14 @@ impl Meter {
     ) -> anyhow::Result<Self> {
         if let Some(name) = name {
             let sensor = config(name, seed)?.open(roots)?;
-            return Self::of(sensor, rank).with_context(|| format!("sensor {name} does not measure {what}"));
+            return Self::from_sensor(sensor, rank).with_context(|| format!("sensor {name} does not measure {what}"));
         }
         let mut missing = Vec::new();
-        for name in FOUND {
+        for name in DEFAULT_SENSORS {
             let Some(config) = Config::by_name(name) else { continue };
             match config.open(roots) {
                 Ok(sensor) if !sensor.failed().is_empty() => missing.push(format!("{name}: a part cannot be read")),
-                Ok(sensor) => match Self::of(sensor, rank) {
+                Ok(sensor) => match Self::from_sensor(sensor, rank) {
                     Some(meter) => return Ok(meter),
                     None => missing.push(format!("{name}: it does not measure {what}")),
                 },
@@ -88,7 +88,7 @@ impl Meter {
         )
     }
 
-    fn of(sensor: Box<dyn Sensor>, rank: &dyn Fn(&Part) -> Option<(u32, Scope)>) -> Option<Self> {
+    fn from_sensor(sensor: Box<dyn Sensor>, rank: &dyn Fn(&Part) -> Option<(u32, Scope)>) -> Option<Self> {
         let is_power = |domain: &Domain| matches!(domain.kind, Kind::Power | Kind::EnergyCounter(_));
         let domains = sensor.domains().iter().enumerate().filter(|(_, domain)| is_power(domain));
         let ranked: Vec<(usize, (u32, Scope))> =
@@ -126,12 +126,12 @@ fn config(name: &str, seed: u64) -> anyhow::Result<Config> {
         });
     }
     let profile = PowerProfile::parse(PROFILE).context("the power profile that is built in")?;
-    Ok(Config::Modelled(off(&profile, seed)))
+    Ok(Config::Modelled(inexact_model(&profile, seed)))
 }
 
 /// The constants of the server's modelled sensor with deviations of up to 20 %, because a profile of identical constants would be exact by
 /// construction.
-fn off(profile: &PowerProfile, seed: u64) -> modelled::Options {
+fn inexact_model(profile: &PowerProfile, seed: u64) -> modelled::Options {
     let stream = Stream::new(seed, Purpose::Sensors, 0);
     let times = |index: u64, uw: u64| {
         let share = stream.at(index) as f64 / u64::MAX as f64; // 0 to 1
@@ -154,10 +154,10 @@ mod tests {
     fn constants_deviate_by_at_most_20_percent_by_seed() {
         let profile = PowerProfile::parse(PROFILE).unwrap();
         let exact = profile.cpu_uw.deep as f64;
-        let offs: Vec<f64> = (0..50).map(|seed| off(&profile, seed).base_uw as f64 / exact).collect();
+        let offs: Vec<f64> = (0..50).map(|seed| inexact_model(&profile, seed).base_uw as f64 / exact).collect();
         assert!(offs.iter().all(|off| (0.799..=1.2).contains(off)), "{offs:?}");
         assert!(offs.iter().any(|off| *off < 0.9) && offs.iter().any(|off| *off > 1.1), "{offs:?}");
-        assert_eq!(off(&profile, 7), off(&profile, 7));
+        assert_eq!(inexact_model(&profile, 7), inexact_model(&profile, 7));
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) fn cpu(out: &Path, profile: &ProfileFile, fit: &CpuFit, all: &[Measur
     text += &line("power under a limit that is kept", fit.limit_w.as_ref(), ("W", "W for each watt of the limit"));
     text += &notes(cpu.map(|cpu| &cpu.notes[..]).unwrap_or_default());
     let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-    Printed { text, value, end: end(out, profile) }
+    Printed { text, value, end: next_step(out, profile) }
 }
 
 /// The drives.
@@ -80,7 +80,7 @@ pub(super) fn ssd(out: &Path, profile: &ProfileFile, fit: &DriveFit, all: &[Driv
     text += &format!(", R2 {:.4}\n", fit.r2);
     text += &notes(profile.ssd.as_ref().map(|ssd| &ssd.notes[..]).unwrap_or_default());
     let value = json!({ "profile": profile, "fit": fit, "measured": all, "file": out });
-    Printed { text, value, end: end(out, profile) }
+    Printed { text, value, end: next_step(out, profile) }
 }
 
 /// A value with the half-width of its 95 % interval.
@@ -96,7 +96,7 @@ fn notes(notes: &[String]) -> String {
     notes.iter().map(|note| format!("note: {note}\n")).collect()
 }
 
-fn end(out: &Path, profile: &ProfileFile) -> String {
+fn next_step(out: &Path, profile: &ProfileFile) -> String {
     let shown = out.display();
     profile.missing().map_or_else(
         || format!("{shown}: a profile for policy pass\n"),

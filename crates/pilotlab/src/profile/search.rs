@@ -1,6 +1,5 @@
 //! Runs all measurements of a profile with journal, progress and estimated time.
 
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
@@ -43,7 +42,7 @@ pub(super) fn cpu(
     loop {
         let next = search.next(&record.all);
         let Some(&configuration) = next.first() else { return Ok(()) };
-        progress.begin(record.all.len(), next.len(), &words(configuration, axes.limit.is_some()));
+        progress.begin(record.all.len(), next.len(), &configuration_text(configuration, axes.limit.is_some()));
         keep(record, subject.measure(configuration)?)?;
     }
 }
@@ -84,7 +83,7 @@ fn keep<T: Serialize + DeserializeOwned>(record: &mut Record<T>, one: T) -> Resu
 }
 
 /// A configuration as text.
-pub(super) fn words(configuration: Configuration, has_limit: bool) -> String {
+pub(super) fn configuration_text(configuration: Configuration, has_limit: bool) -> String {
     let Configuration { cores, quota_ppm, limit_uw } = configuration;
     let percent = quota_ppm as f64 / (CORE_PPM / 100) as f64;
     let limit = if has_limit { format!(", limit {} W", limit_uw as f64 / 1e6) } else { String::new() };
@@ -103,9 +102,8 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(each: Duration, quiet: bool) -> Self {
-        let terminal = std::io::stderr().is_terminal();
-        let bar = if terminal && !quiet { bar() } else { ProgressBar::hidden() };
-        Self { bar, lines: !terminal && !quiet, each, begun: None }
+        let (bar, lines) = bar(quiet);
+        Self { bar, lines, each, begun: None }
     }
 
     fn begin(&mut self, finished: usize, left: usize, what: &str) {

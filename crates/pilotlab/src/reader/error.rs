@@ -48,7 +48,7 @@ pub(crate) enum Error {
 impl Error {
     /// Whether the specification must change; a retry cannot succeed.
     #[must_use]
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self, Self::Invalid(_))
     }
 

@@ -51,7 +51,7 @@ where
     let parts = parts.into_iter().collect::<Result<Vec<Part>, Failed>>().map_err(failed)?;
     let all =
         parts.into_iter().reduce(|all, part| all.with(&part)).ok_or_else(|| Error::Invalid("no thread read".into()))?;
-    Ok(report::of(spec, place, &all))
+    Ok(report::build(spec, place, &all))
 }
 
 /// Starts all threads together and waits for them.
@@ -75,7 +75,7 @@ where
             let (gate, failed, is_over) = (&gate, &failed, &is_over);
             let work = move || {
                 drop(gate.read());
-                job.work(is_over).inspect_err(|_| failed.store(true, Ordering::Relaxed))
+                job.run(is_over).inspect_err(|_| failed.store(true, Ordering::Relaxed))
             };
             let started = thread::Builder::new().name(format!("read-{number}")).spawn_scoped(scope, work);
             // Threads already started end when the gate opens.
@@ -101,7 +101,7 @@ struct Job<'a, S> {
 }
 
 impl<S: Fn(u64, &[u8])> Job<'_, S> {
-    fn work(mut self, is_over: &impl Fn() -> bool) -> Result<Part, Failed> {
+    fn run(mut self, is_over: &impl Fn() -> bool) -> Result<Part, Failed> {
         let (ramp, runtime) = (Duration::from_nanos(self.spec.ramp_ns), Duration::from_nanos(self.spec.runtime_ns));
         let began = Instant::now();
         while began.elapsed() < ramp && !is_over() {

@@ -119,7 +119,7 @@ impl Switches {
 }
 
 /// Builds the report of all threads.
-pub(crate) fn of(spec: &Spec, place: Place, all: &Part) -> Report {
+pub(crate) fn build(spec: &Spec, place: Place, all: &Part) -> Report {
     let elapsed = all.to - all.from;
     let (ios, seconds) = (all.latencies.len(), elapsed.as_secs_f64().max(1e-9));
     let data_bytes = ios * spec.bytes;

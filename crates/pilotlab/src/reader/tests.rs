@@ -170,7 +170,7 @@ fn errors_have_remedies() {
     ] {
         match refused(&wrong) {
             error if error.to_string().contains("no direct I/O") => eprintln!("SKIPPED: {error}"),
-            error => assert!(error.to_string().contains(message) && error.is_asked(), "{error}"),
+            error => assert!(error.to_string().contains(message) && error.is_invalid_request(), "{error}"),
         }
     }
 }

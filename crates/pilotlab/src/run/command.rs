@@ -9,7 +9,7 @@ use super::RunArgs;
 
 /// The arguments that determine the results of a simulated experiment, with an absolute path of the file.
 pub(super) fn of_results(args: &RunArgs) -> anyhow::Result<Vec<String>> {
-    let mut words = args.simulated.replay.words();
+    let mut words = args.simulated.replay.arguments();
     if words.is_empty() {
         let file = args.file().context("name an experiment")?;
         let absolute = file.canonicalize().with_context(|| format!("cannot read {}", file.display()))?;
@@ -21,7 +21,7 @@ pub(super) fn of_results(args: &RunArgs) -> anyhow::Result<Vec<String>> {
     let simulated = &args.simulated;
     simulated.at.iter().for_each(|(name, value)| add("--at", format!("{name}={value}")));
     simulated.oracle.iter().for_each(|most| words.push(format!("--oracle={most}")));
-    words.extend(simulated.variants.words());
+    words.extend(simulated.variants.arguments());
     let flags = [("--smoke", simulated.smoke), ("--parquet", args.output.parquet)];
     words.extend(flags.into_iter().filter(|(_, set)| *set).map(|(name, _)| name.to_owned()));
     Ok(words)

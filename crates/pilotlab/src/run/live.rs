@@ -217,9 +217,9 @@ fn measured(args: &RunArgs, prepared: &Prepared) -> anyhow::Result<ExitCode> {
         console::print(output::sensors(sensors))?;
     }
     let mut progress = Progress::new(plan, args.output.json);
-    let outcome = run::run(loaded, plan, sensors, settings, &stop, &mut |event| progress.tell(&event));
+    let outcome = run::run(loaded, plan, sensors, settings, &stop, &mut |event| progress.update(&event));
     progress.finish();
-    concluded(args, &settings.folder, outcome, &how_to_go_on(settings))
+    concluded(args, &settings.folder, outcome, &resume_command(settings))
 }
 
 /// Prints the results, or the error and how to continue.
@@ -227,7 +227,7 @@ fn concluded(
     args: &RunArgs,
     folder: &Folder,
     outcome: Result<Results, RunError>,
-    how_to_go_on: &str,
+    resume_command: &str,
 ) -> anyhow::Result<ExitCode> {
     match outcome {
         Ok(results) => {
@@ -238,7 +238,7 @@ fn concluded(
             }
             Ok(if results.complete { Exit::Clean } else { Exit::Failed }.into())
         }
-        Err(RunError::Stopped(signal)) => Ok(stopped(signal, how_to_go_on)),
+        Err(RunError::Stopped(signal)) => Ok(stopped(signal, resume_command)),
         // The folder was refused; nothing was written.
         Err(RunError::Folder(error)) if error.is_refusal() => {
             crate::exit::report_error(&error.into());
@@ -247,7 +247,7 @@ fn concluded(
         Err(error) => {
             let code = crate::exit::report_error(&error.into());
             if folder.plan().exists() {
-                console::eprintln(how_to_go_on);
+                console::eprintln(resume_command);
             }
             Ok(code.into())
         }
@@ -255,13 +255,13 @@ fn concluded(
 }
 
 /// Reports the signal; the exit code is 128 plus its number.
-pub(crate) fn stopped(signal: i32, how_to_go_on: &str) -> ExitCode {
+pub(crate) fn stopped(signal: i32, resume_command: &str) -> ExitCode {
     let name = match signal {
         SIGINT => "Ctrl-C",
         SIGHUP => "the end of the terminal (SIGHUP)",
         _ => "SIGTERM",
     };
-    console::eprintln(format_args!("ended by {name}; {how_to_go_on}"));
+    console::eprintln(format_args!("ended by {name}; {resume_command}"));
     ExitCode::from(128 + u8::try_from(signal).unwrap_or(0))
 }
 
@@ -288,9 +288,9 @@ fn on_simulated(args: &RunArgs, profile: &Path, file: &Path) -> anyhow::Result<E
     let mut progress = Progress::new(&plan, args.output.json);
     let format = if args.output.csv { Format::Csv } else { Format::Parquet };
     let outcome =
-        run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.tell(&event));
+        run::computed::run(&loaded, &plan, &mut machine, &folder, format, &stop, &mut |event| progress.update(&event));
     progress.finish();
-    concluded(args, &folder, outcome, &goes_on_there(&folder))
+    concluded(args, &folder, outcome, &resume_with_out(&folder))
 }
 
 /// A flag set by SIGINT, SIGTERM and SIGHUP.
@@ -314,11 +314,11 @@ fn outlives(status: &str) -> bool {
     mask.is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
 }
 
-fn goes_on_there(folder: &Folder) -> String {
+fn resume_with_out(folder: &Folder) -> String {
     format!("to continue: the same with --out {}", folder.root().display())
 }
 
-fn how_to_go_on(settings: &Settings) -> String {
+fn resume_command(settings: &Settings) -> String {
     let folder = settings.folder.root().display();
     let device = settings.may_overwrite.as_ref().map(|device| format!(" --i-may-overwrite {}", device.display()));
     format!("to continue: pilotlab run --resume {folder}{}", device.unwrap_or_default())

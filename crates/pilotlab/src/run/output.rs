@@ -7,7 +7,7 @@ use pilotlight_lab::displayed;
 use pilotlight_lab::measure::text::NO_POWER;
 use pilotlight_lab::metrics::power::Group;
 use pilotlight_lab::results::Results;
-use pilotlight_lab::results::summary::About;
+use pilotlight_lab::results::summary::MetricInfo;
 use pilotlight_lab::sensor_set::SensorSet;
 
 use crate::table::Table;
@@ -48,7 +48,7 @@ pub(super) fn summary_text(results: &Results, folder: &Path) -> String {
     let mut table = Table::new(&headings.iter().map(String::as_str).collect::<Vec<_>>());
     for point in &results.points {
         let place = knobs.iter().map(|knob| point.knobs.get(*knob).map(ToString::to_string).unwrap_or_default());
-        let value = |about: &&About| point.values.get(&about.key).map_or("-".to_owned(), |spread| spread.words(1.0));
+        let value = |info: &&MetricInfo| point.values.get(&info.key).map_or("-".to_owned(), |spread| spread.text(1.0));
         let values = shown.iter().map(value);
         table.row(place.chain([point.repeats.to_string()]).chain(values));
     }
@@ -66,7 +66,7 @@ pub(super) fn summary_text(results: &Results, folder: &Path) -> String {
     let percent: Vec<f64> = points.flat_map(|spread| &spread.values).copied().collect();
     text += &sampling(&percent).unwrap_or_default();
     for point in results.points.iter().filter(|point| !point.failures.is_empty()) {
-        let place = pilotlight_lab::results::summary::words(&point.knobs);
+        let place = pilotlight_lab::results::summary::point_text(&point.knobs);
         let _ = writeln!(text, "failed: {place}: {}", counted(&point.failures));
     }
     text += &crate::advise::map::ran(results);

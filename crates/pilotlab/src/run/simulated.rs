@@ -113,7 +113,7 @@ impl SimulatedArgs {
 
 impl VariantArgs {
     /// As arguments.
-    pub(crate) fn words(&self) -> Vec<String> {
+    pub(crate) fn arguments(&self) -> Vec<String> {
         let flag = |set: bool, name: &str| set.then(|| name.to_owned());
         let words = [
             flag(self.family, "--family"),
@@ -135,7 +135,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         return replay::run(args, source);
     }
     match prepare(args) {
-        Ok(Prepared::One(bench, variants, points)) => one(args, &bench, &variants, &points),
+        Ok(Prepared::One(bench, variants, points)) => run_one(args, &bench, &variants, &points),
         Ok(Prepared::List(entries)) => all::run(args, &entries),
         Err(error) => {
             crate::exit::report_error(&error);
@@ -206,7 +206,7 @@ pub(crate) fn found(name: &str) -> anyhow::Result<PathBuf> {
     found.with_context(|| format!("there is no {name} here or above: run it in the repository"))
 }
 
-fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
+fn run_one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<usize>) -> anyhow::Result<ExitCode> {
     if let Some(share) = args.shard {
         return shard::run(args, bench, variants, points, share);
     }
@@ -221,17 +221,12 @@ fn one(args: &RunArgs, bench: &Bench, variants: &[Variant], points: &BTreeSet<us
 fn swept(args: &RunArgs, sweep: &Sweep<'_>, bench: &Bench) -> anyhow::Result<(Done, Audited)> {
     let place = place(&args.out(bench), bench);
     make_room(args, &place)?;
-    let there = there(sweep, &place)?;
-    let progress = Progress::new(there, workers(args.simulated.workers), args.output.json);
+    let missing_s = sweep.missing_s(&sweep.read_current(&place)?);
+    let progress = Progress::new(missing_s, workers(args.simulated.workers), args.output.json);
     let auditor = Auditor::new(bench.experiment.seed);
     let done = sweep_into(args, sweep, &place, &auditor, args.simulated.oracle, &progress);
     progress.finish();
     Ok((done?, auditor.audited()))
-}
-
-/// Estimated CPU time of missing runs, in seconds.
-fn there(sweep: &Sweep<'_>, place: &Path) -> anyhow::Result<f64> {
-    Ok(sweep.missing_s(&sweep.known(place)?))
 }
 
 /// Creates the results folder; with `fresh` discards earlier results.
@@ -275,7 +270,7 @@ fn sweep_into(
     let Some(most) = oracle else { return Ok(Done { results, unbounded: Vec::new() }) };
     let (results, unbounded) =
         oracle::add(sweep, place, most, workers(args.simulated.workers), &|at, of| progress.bracket(at, of))?;
-    Ok(Done { results, unbounded: oracle::words(&unbounded) })
+    Ok(Done { results, unbounded: oracle::unbounded_lines(&unbounded) })
 }
 
 fn tell_audited(args: &RunArgs, Audited { runs, records, requests }: Audited) -> anyhow::Result<()> {

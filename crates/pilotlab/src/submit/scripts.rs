@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Number of times that a task ended by a signal is requeued.
-const RESTARTS: u32 = 3;
+const MAX_RESTARTS: u32 = 3;
 
 /// An experiment as jobs of Slurm. Paths are absolute.
 #[derive(Clone, Debug)]
@@ -58,8 +58,8 @@ impl Job {
         let _ = write!(
             text,
             "# Slurm requeues what was preempted or lost its node. A task ended by a signal (137: out of memory, kill -9) is\n\
-             # requeued here, at most {RESTARTS} times.\n\
-             if ((status > 128 && ${{SLURM_RESTART_COUNT:-0}} < {RESTARTS})); then\n  \
+             # requeued here, at most {MAX_RESTARTS} times.\n\
+             if ((status > 128 && ${{SLURM_RESTART_COUNT:-0}} < {MAX_RESTARTS})); then\n  \
              scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID\"\nfi\nexit \"$status\"\n"
         );
         text

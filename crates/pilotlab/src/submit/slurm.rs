@@ -86,7 +86,7 @@ pub(super) struct SlurmArgs {
 
 impl SlurmArgs {
     /// Arguments of `pilotlab run`.
-    fn words(&self) -> anyhow::Result<Vec<String>> {
+    fn arguments(&self) -> anyhow::Result<Vec<String>> {
         let file = self.file.canonicalize().with_context(|| format!("cannot read {}", self.file.display()))?;
         let mut words = vec![utf8(&file)?];
         let pairs = |option: &str, values: &[String]| {
@@ -95,7 +95,7 @@ impl SlurmArgs {
         words.extend(pairs("--set", &self.set));
         words.extend(self.repeats.into_iter().flat_map(|count| ["--repeats".to_owned(), count.to_string()]));
         words.extend(pairs("--at", &self.at));
-        words.extend(self.variants.words());
+        words.extend(self.variants.arguments());
         words.extend(self.smoke.then(|| "--smoke".to_owned()));
         Ok(words)
     }
@@ -106,7 +106,7 @@ impl SlurmArgs {
         if let Some(option) = self.sbatch.iter().find(reserved) {
             anyhow::bail!("{option}: the scripts set this option of sbatch; omit it");
         }
-        let words = self.words()?;
+        let words = self.arguments()?;
         let runs = run::count(&run::command::parse(&words)?)?;
         let live = runs.is_none();
         anyhow::ensure!(

@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::files;
 
 /// Requests between two reads of the clock.
-const LOOK_EVERY: u64 = 1 << 16;
+const REQUESTS_PER_UPDATE: u64 = 1 << 16;
 /// Time until a progress bar is displayed.
 const PROGRESS_AFTER: Duration = Duration::from_secs(2);
 
@@ -53,14 +53,14 @@ pub(super) fn run(args: &TraceArgs, file: &Path) -> anyhow::Result<ExitCode> {
         late_requests: reader.late(),
         volume_names: (0..NAMES).map_while(|volume| reader.volume_name(volume)).collect(),
         statistics,
-        segments: segments.map(|segments| SegmentsReport::of(args, segments)).transpose()?,
+        segments: segments.map(|segments| SegmentsReport::new(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
-    Ok(ended(faults))
+    Ok(exit_code(faults))
 }
 
 /// The exit code: failure if the trace was not read to its end.
-fn ended(faults: &Faults) -> ExitCode {
+fn exit_code(faults: &Faults) -> ExitCode {
     let Some(malformed) = &faults.ended else { return Exit::Clean.into() };
     let why = if malformed.is_fatal() { "" } else { " (--strict)" };
     console::eprintln(format_args!("error: reading ended before the end of the trace{why}: {malformed}"));
@@ -90,8 +90,8 @@ impl Pass {
         if let Some((writer, path)) = &mut self.output {
             writer.write(request).map_err(|error| files::failed(path, error))?;
         }
-        if self.stats.requests().is_multiple_of(LOOK_EVERY) {
-            self.bar.tell(self.stats.requests(), request.at_ns);
+        if self.stats.requests().is_multiple_of(REQUESTS_PER_UPDATE) {
+            self.bar.update(self.stats.requests(), request.at_ns);
         }
         Ok(())
     }
@@ -111,7 +111,7 @@ fn create(path: &Path) -> anyhow::Result<(Writer<Packed>, PathBuf)> {
     Ok((writer.map_err(|error| files::failed(path, error))?, path.to_owned()))
 }
 
-/// Progress, displayed on a terminal after [`PATIENCE`].
+/// Progress, displayed on a terminal after [`PROGRESS_AFTER`].
 pub(super) struct Bar {
     bar: ProgressBar,
     started: Instant,
@@ -142,7 +142,7 @@ impl Bar {
         Self { bar: bar.with_style(style), started: Instant::now(), of }
     }
 
-    fn tell(&mut self, requests: u64, at_ns: u64) {
+    fn update(&mut self, requests: u64, at_ns: u64) {
         let elapsed = self.started.elapsed();
         if elapsed < PROGRESS_AFTER || !std::io::stderr().is_terminal() {
             return;

@@ -42,11 +42,11 @@ pub(super) fn run(args: &TraceArgs, vendor: Vendor) -> anyhow::Result<ExitCode> 
         late_requests: 0,
         volume_names: Vec::new(),
         statistics,
-        segments: segments.map(|segments| SegmentsReport::of(args, segments)).transpose()?,
+        segments: segments.map(|segments| SegmentsReport::new(args, segments)).transpose()?,
     };
     print(&report, args.json)?;
     if !args.json {
-        let drawn = told(&member);
+        let drawn = drawn_parameters(&member);
         console::println(format_args!("\nseed {}, drawn from what is not published: {drawn}", wanted.seed))?;
     }
     Ok(Exit::Clean.into())
@@ -63,7 +63,7 @@ fn member(args: &TraceArgs, vendor: Vendor) -> Member {
     Member { mean_iops: wanted.rate_iops, volumes: wanted.volumes, volume_bytes, ..drawn }
 }
 
-fn told(member: &Member) -> String {
+fn drawn_parameters(member: &Member) -> String {
     format!(
         "volume skew {:.2}, Hurst {:.2}, modulation {:.2}, diurnal {:.2}, bursts {:.1} times as high for {:.1} s over {:.0} % \
          of the volumes, batches of {:.1}, {:.0} % of 4 KiB, tail {:.1}, {:.0} % of requests to {:.0} % of a volume",

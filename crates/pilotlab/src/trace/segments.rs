@@ -31,7 +31,7 @@ struct Row {
 
 impl SegmentsReport {
     /// Measures the pressure of the segments, if requested.
-    pub(super) fn of(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
+    pub(super) fn new(args: &TraceArgs, segments: Vec<Segment>) -> anyhow::Result<Self> {
         let Some(path) = &args.pressure else {
             let one = |segment| Row { segment, max_iops: None, pressure_percent: None };
             return Ok(Self { segments: segments.into_iter().map(one).collect(), pressure_percent: None });

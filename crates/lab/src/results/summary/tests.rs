@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn a_spread_matches_a_manual_calculation() {
     // mean 3, s = sqrt(2.5), t(4) = 2.7764: half width 1.9633
-    let spread = Spread::of(&[5.0, 1.0, 2.0, 4.0, 3.0]).unwrap();
+    let spread = Spread::new(&[5.0, 1.0, 2.0, 4.0, 3.0]).unwrap();
     assert_eq!((spread.n, spread.mean, spread.median), (5, 3.0, 3.0));
     assert!((spread.deviation.unwrap() - 2.5_f64.sqrt()).abs() < 1e-12);
     assert!((spread.high.unwrap() - 4.9633).abs() < 1e-3 && (spread.low.unwrap() - 1.0367).abs() < 1e-3);
-    assert_eq!(Spread::of(&[2.0, 4.0]).unwrap().median, 3.0);
+    assert_eq!(Spread::new(&[2.0, 4.0]).unwrap().median, 3.0);
 }
 
 /// Two repeats of a point; the second has no value of the SSD.
@@ -36,7 +36,7 @@ fn half_measured() -> Results {
     };
     let runs = [run(0, Ok(5_000_000)), run(1, Err("a gap of 3 s".into()))];
     let finished = Finished { runs: runs.map(|run| (run.key, run)).into(), ..Finished::default() };
-    let power_domains = PowerDomains::of(&[domain(Ok(0))], None);
+    let power_domains = PowerDomains::from_domains(&[domain(Ok(0))], None);
     let metrics_first = vec!["ssd_power_w".to_owned(), "ssd_power".to_owned()];
     let plan = Plan {
         title: "t".into(),
@@ -47,7 +47,7 @@ fn half_measured() -> Results {
         metrics_first,
         ..Plan::default()
     };
-    Results::of(&plan, &finished, &power_domains, Vec::new())
+    Results::new(&plan, &finished, &power_domains, Vec::new())
 }
 
 #[test]
@@ -80,9 +80,9 @@ fn results_of_another_version_are_refused() {
 
 #[test]
 fn one_repeat_has_no_interval() {
-    let spread = Spread::of(&[7.0]).unwrap();
+    let spread = Spread::new(&[7.0]).unwrap();
     assert_eq!((spread.deviation, spread.low, spread.high), (None, None, None));
-    assert_eq!(Spread::of(&[]), None);
+    assert_eq!(Spread::new(&[]), None);
 }
 
 /// One run of each of two points; in the second a clock jumped and a repeat failed.
@@ -113,7 +113,7 @@ fn errors_and_clock_jumps_name_their_point() {
     };
     let (knobs, points) = (vec!["a".to_owned()], vec![point(0), point(1)]);
     let plan = Plan { knobs, points, repeats: (2, 2), ..Plan::default() };
-    let results = Results::of(&plan, &finished, &PowerDomains::default(), Vec::new());
+    let results = Results::new(&plan, &finished, &PowerDomains::default(), Vec::new());
     let failures: Vec<usize> = results.points.iter().map(|point| point.failures.len()).collect();
     assert_eq!(failures, [0, 1]);
     let jumped: Vec<&String> = results.notes.iter().filter(|note| note.contains("jumped")).collect();
@@ -122,7 +122,7 @@ fn errors_and_clock_jumps_name_their_point() {
 
 #[test]
 fn the_model_is_removed_from_the_key() {
-    let about = |key: &str, title: &str, modelled| About {
+    let about = |key: &str, title: &str, modelled| MetricInfo {
         key: key.into(),
         title: title.into(),
         unit: String::new(),

@@ -14,7 +14,7 @@ use crate::simulated::cells::Cells;
 use crate::simulated::fingerprint::{self, Fingerprint};
 use crate::simulated::host::{self, Host, HostError, Load};
 use crate::simulated::stale;
-use crate::stored::values::{self, About};
+use crate::stored::values::{self, Provenance};
 use pilotlight_actuators::Machine;
 use pilotlight_sensors::{Domain, Recording};
 use pilotlight_sim::audit::TraceAuditor;
@@ -27,7 +27,7 @@ use pilotlight_workloads::Problem;
 #[derive(Debug)]
 pub struct Simulated {
     host: Host,
-    about: About,
+    about: Provenance,
     /// Loads that were audited; their repeats run the same code.
     audited: Vec<Load>,
 }
@@ -41,13 +41,13 @@ impl Simulated {
         let host = host::load(profile)?;
         let absolute = file.canonicalize().unwrap_or_else(|_| file.to_owned());
         let home = crate::simulated::experiment::home(&absolute).unwrap_or_default();
-        let about = About {
+        let about = Provenance {
             experiment: host::name_of(file),
             profile: host.name.clone(),
-            hash: fingerprint::of(&host).to_string(),
+            hash: fingerprint::digest(&host).to_string(),
             file: absolute.strip_prefix(&home).unwrap_or(file).display().to_string(),
             overrides: values::Overrides { set: set.to_vec(), smoke: false },
-            ..About::default()
+            ..Provenance::default()
         };
         Ok(Self { host, about, audited: Vec::new() })
     }
@@ -57,7 +57,7 @@ impl Simulated {
 ///
 /// # Errors
 /// If its experiment cannot be run any more.
-pub fn current(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
+pub fn current(about: &Provenance, home: &Path) -> Result<Cells, Box<dyn std::error::Error>> {
     let profile = home.join(format!("profiles/{}.toml", about.profile));
     let (file, set) = (stale::file_of(about, home), about.overrides.set.clone());
     let machine = Simulated::load(&profile, &file, &set)?;
@@ -67,7 +67,7 @@ pub fn current(about: &About, home: &Path) -> Result<Cells, Box<dyn std::error::
 }
 
 impl Computed for Simulated {
-    fn about(&self) -> About {
+    fn provenance(&self) -> Provenance {
         self.about.clone()
     }
 
@@ -81,7 +81,7 @@ impl Computed for Simulated {
         if largest <= host.costs.command_bytes {
             host.costs.command_bytes = 0;
         }
-        Ok(fingerprint::of(&(&host, &load)))
+        Ok(fingerprint::digest(&(&host, &load)))
     }
 
     fn domains(&self) -> Vec<(String, Domain)> {
@@ -119,7 +119,7 @@ fn audited(host: &Host, load: &Load) -> Result<(Scenario, Outcome), Problem> {
     let mut auditor = TraceAuditor::new(&scenario);
     let outcome = pilotlight_sim::run_traced(&scenario, policy()?, &mut auditor);
     let outcome = outcome.map_err(|error| refused(error.to_string()))?;
-    auditor.finish(&outcome).map_err(|broken| refused(audit::words(&broken)))?;
+    auditor.finish(&outcome).map_err(|broken| refused(audit::violations_message(&broken)))?;
     Ok((scenario, outcome))
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::simulated::experiment::{LoadError, Request, load_text};
 use crate::simulated::stale::variants_of;
-use crate::stored::values::{About, Run, Value as Number};
+use crate::stored::values::{Provenance, Run, Value as Number};
 
 const TEXT: &str = r#"
     name = "t"
@@ -43,7 +43,7 @@ fn file(name: &str, changes: &[(&str, &str)]) -> Result<String, LoadError> {
 fn cells(text: &str, calibration: &[(&str, &str)]) -> Cells {
     let bench = load_text("t.toml", text, &Request::default(), &|name| file(name, calibration)).unwrap();
     let names = ["family:x", "perturb:poll.loop_ns:+20"];
-    Cells::of(&bench, &variants_of(&bench, names.into_iter()))
+    Cells::new(&bench, &variants_of(&bench, names.into_iter()))
 }
 
 fn changed(from: &str, to: &str) -> Cells {
@@ -176,7 +176,7 @@ fn results(cells: &Cells) -> Results {
     let value = Number { metric: crate::simulated::metrics::SATURATED.into(), unit: "1".into(), value: 0.0 };
     let run = Run { seed: 1, values: vec![value] };
     Results {
-        about: About::default(),
+        about: Provenance::default(),
         cells: cells.0.clone(),
         runs: cells.0.keys().map(|cell| (key(cell), run.clone())).collect(),
     }

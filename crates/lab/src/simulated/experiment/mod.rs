@@ -20,7 +20,7 @@ use crate::simulated::fitted::{Fitted, fitted};
 use crate::simulated::host::CALIBRATIONS;
 use crate::simulated::machine::{MachineError, MachineFiles, calibration_of};
 use crate::stored::folders::RESULTS;
-use crate::stored::values::{About, Overrides};
+use crate::stored::values::{Overrides, Provenance};
 use pilotlight_input::file::{self as read, ReadError};
 use pilotlight_sim::ssd::{SsdModel, SsdModelError};
 
@@ -59,8 +59,8 @@ impl Bench {
 
     /// Provenance of its results.
     #[must_use]
-    pub fn about(&self) -> About {
-        About {
+    pub fn provenance(&self) -> Provenance {
+        Provenance {
             experiment: self.experiment.name.clone(),
             host: String::new(),
             profile: self.machine.name.clone(),
@@ -126,7 +126,7 @@ pub fn load(path: &Path, request: &Request) -> Result<Bench, LoadError> {
     let fitted = fitted(&home, &bench.machine.calibration)?;
     let beside = path.with_file_name(RESULTS);
     let results = if beside.is_dir() { beside } else { bench.results };
-    Ok(Bench { file: below(path, &home), results, fitted, ..bench })
+    Ok(Bench { file: relative_path(path, &home), results, fitted, ..bench })
 }
 
 /// Reads an experiment from its text; `name` is for messages. `files` returns other files by their path in the repository:
@@ -149,14 +149,14 @@ fn load_table(name: &str, mut table: Table, request: &Request, files: &Files<'_>
     let drives = drives(files, &points)?;
     let contents = contents(&points)?;
     let models: Vec<&SsdModel> = drives.iter().map(|(_, model)| model).collect();
-    let hash = fingerprint::of(&(fingerprint::of(&machine.machine(&[])?), models)).to_string();
+    let hash = fingerprint::digest(&(fingerprint::digest(&machine.machine(&[])?), models)).to_string();
     let overrides = Overrides { set: request.set.clone(), smoke: request.smoke };
     let (file, results, fitted) = (name.to_owned(), RESULTS.into(), Fitted::new());
     Ok(Bench { experiment, points, machine, drives, contents, hash, fitted, file, results, overrides })
 }
 
 /// A file's path from a folder above it, with `/` between its parts.
-fn below(path: &Path, home: &Path) -> String {
+fn relative_path(path: &Path, home: &Path) -> String {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let path = absolute.strip_prefix(home).unwrap_or(&absolute);
     path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")

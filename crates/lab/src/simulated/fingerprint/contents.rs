@@ -29,7 +29,7 @@ impl Contents {
     }
 
     /// A trace with hashes in place of paths. A surrogate keeps its name.
-    pub(super) fn of(&self, trace: &Trace) -> Trace {
+    pub(super) fn with_hashes(&self, trace: &Trace) -> Trace {
         let content = |path: &String| self.0.get(path).unwrap_or(path).clone();
         let is_surrogate = !trace.files().any(|path| path == trace.source);
         let source = if is_surrogate { trace.source.clone() } else { content(&trace.source) };

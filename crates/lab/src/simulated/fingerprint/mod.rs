@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 pub use crate::stored::fingerprint::{DIGITS, Fingerprint};
 
 /// The fingerprint of these values.
-pub fn of(values: &(impl Encode + ?Sized)) -> Fingerprint {
+pub fn digest(values: &(impl Encode + ?Sized)) -> Fingerprint {
     let mut out = Values(Sha256::new());
     values.encode(&mut out);
     let digest = out.0.finalize();
@@ -39,19 +39,19 @@ pub fn of(values: &(impl Encode + ?Sized)) -> Fingerprint {
 pub struct Values(Sha256);
 
 impl Values {
-    fn put(&mut self, kind: u8, bytes: &[u8]) {
+    fn write(&mut self, kind: u8, bytes: &[u8]) {
         self.0.update([kind]);
         self.0.update(bytes);
     }
 
     /// Writes the number of an enum variant.
     pub fn choice(&mut self, number: u8) {
-        self.put(b'c', &[number]);
+        self.write(b'c', &[number]);
     }
 
     /// Writes a field added later, with its number, if it is not neutral.
     pub fn added(&mut self, number: u8, value: &impl Encode) {
-        self.put(b'+', &[number]);
+        self.write(b'+', &[number]);
         value.encode(self);
     }
 }
@@ -82,7 +82,7 @@ macro_rules! whole {
     ($($type:ty),*) => {$(
         impl Encode for $type {
             fn encode(&self, out: &mut Values) {
-                out.put(b'i', &(*self as u64).to_le_bytes());
+                out.write(b'i', &(*self as u64).to_le_bytes());
             }
         }
     )*};
@@ -91,19 +91,19 @@ whole!(u8, u16, u32, u64, usize);
 
 impl Encode for f64 {
     fn encode(&self, out: &mut Values) {
-        out.put(b'f', &self.to_bits().to_le_bytes());
+        out.write(b'f', &self.to_bits().to_le_bytes());
     }
 }
 
 impl Encode for bool {
     fn encode(&self, out: &mut Values) {
-        out.put(b'b', &[u8::from(*self)]);
+        out.write(b'b', &[u8::from(*self)]);
     }
 }
 
 impl Encode for str {
     fn encode(&self, out: &mut Values) {
-        out.put(b't', &(self.len() as u64).to_le_bytes());
+        out.write(b't', &(self.len() as u64).to_le_bytes());
         out.0.update(self);
     }
 }
@@ -122,7 +122,7 @@ impl Encode for Fingerprint {
 
 impl<T: Encode> Encode for [T] {
     fn encode(&self, out: &mut Values) {
-        out.put(b'l', &(self.len() as u64).to_le_bytes());
+        out.write(b'l', &(self.len() as u64).to_le_bytes());
         self.iter().for_each(|value| value.encode(out));
     }
 }

@@ -15,7 +15,7 @@ use crate::simulated::hold;
 use crate::simulated::quantity::{Size, Time};
 
 /// Parameters of policies added later: number, policy, key, and the value that gives the earlier behaviour.
-pub const ADDED: &[(u8, &str, &str, &str)] = &[
+pub const ADDED_PARAMETERS: &[(u8, &str, &str, &str)] = &[
     (1, "pacer", "forecast", "2"),
     (2, "pg", "forecast", "2"),
     (3, "dvfs", "forecast", "2"),
@@ -59,8 +59,8 @@ pub fn of_point(
     let cores = policy.topology.unwrap_or(experiment.topology);
     let drives = scenario::drives(experiment, models)?;
     let workload = scenario::workload(experiment, cores, drives.len())?;
-    let trace = experiment.trace.as_ref().map(|trace| contents.of(trace));
-    Ok(super::of(&Inputs { experiment, policy, cores, drives, connections: workload.connections, trace }))
+    let trace = experiment.trace.as_ref().map(|trace| contents.with_hashes(trace));
+    Ok(super::digest(&Inputs { experiment, policy, cores, drives, connections: workload.connections, trace }))
 }
 
 struct Inputs<'a> {
@@ -87,8 +87,8 @@ impl Encode for Inputs<'_> {
         experiment.series.encode(out);
         experiment.seed.encode(out);
         scenario::labels(experiment).encode(out);
-        kept(&experiment.metrics, out);
-        kept(&experiment.output.series, out);
+        encode_kept_metrics(&experiment.metrics, out);
+        encode_kept_metrics(&experiment.output.series, out);
         experiment.output.detect.encode(out);
         of_policy(policy, out);
         if let Some(budget_w) = experiment.budget_w {
@@ -134,7 +134,8 @@ fn of_policy(policy: &PolicySpec, out: &mut Values) {
     }
     let parameters = registry::by_name(&policy.name).map(|entry| (entry.parameters)(&settings)).unwrap_or_default();
     for parameter in parameters.iter().filter(|parameter| !DERIVED.contains(&(policy.name.as_str(), parameter.key))) {
-        let added = ADDED.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));
+        let added =
+            ADDED_PARAMETERS.iter().find(|(_, name, key, _)| (*name, *key) == (policy.name.as_str(), parameter.key));
         match added {
             None => encoded(&policy.name, parameter).encode(out),
             Some((_, _, _, neutral)) if parameter.value == *neutral => {}
@@ -188,7 +189,7 @@ impl Encode for Size {
 }
 
 /// Encodes the kept metrics, independent of their order.
-fn kept(names: &[String], out: &mut Values) {
+fn encode_kept_metrics(names: &[String], out: &mut Values) {
     let mut names: Vec<&String> = names.iter().collect();
     names.sort();
     names.dedup();

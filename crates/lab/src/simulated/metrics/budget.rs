@@ -160,7 +160,7 @@ fn first_seconds(
 ) -> Vec<(u64, Option<u64>)> {
     let whole = (MEAN_NS / length_ns).max(1) as usize;
     let of = |&(from_ns, _): &(u64, Option<u64>)| {
-        let own: Vec<&Entry> = own(entries, budgets, length_ns, from_ns).collect();
+        let own: Vec<&Entry> = bins_of_budget(entries, budgets, length_ns, from_ns).collect();
         let first = own.windows(whole).find(|second| second.iter().all(|entry| holds(entry)));
         (from_ns, first.and_then(|second| second.first()).map(|entry| entry.end_ns - from_ns))
     };
@@ -168,7 +168,7 @@ fn first_seconds(
 }
 
 /// The bins of the budget that starts at `from_ns`.
-fn own<'a>(
+fn bins_of_budget<'a>(
     entries: &'a [Entry],
     budgets: &'a [(u64, Option<u64>)],
     length_ns: u64,
@@ -181,7 +181,7 @@ fn own<'a>(
 fn settled(entries: &[Entry], budgets: &[(u64, Option<u64>)], length_ns: u64) -> Vec<(u64, f64)> {
     let within = first_seconds(entries, budgets, length_ns, |entry| entry.error().abs() <= LIMIT);
     let of = |(from_ns, after_ns): (u64, Option<u64>)| {
-        let last_ns = own(entries, budgets, length_ns, from_ns).last()?.end_ns - from_ns;
+        let last_ns = bins_of_budget(entries, budgets, length_ns, from_ns).last()?.end_ns - from_ns;
         Some((from_ns, after_ns.unwrap_or(last_ns) as f64 / 1e9))
     };
     within.into_iter().filter_map(of).collect()

@@ -6,11 +6,11 @@ fn home() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
+fn fig3() -> (Provenance, Fingerprints) {
     let set = vec![("machine.poll.loop_ns".to_owned(), "77".to_owned())];
     let request = Request { set, smoke: true, repeats: None };
     let bench = experiment::load(&home().join("papers/sandman/fig3.toml"), &request).unwrap();
-    let cells = Cells::of(&bench, &variants_of(&bench, std::iter::empty()));
+    let cells = Cells::new(&bench, &variants_of(&bench, std::iter::empty()));
     let there = bench.points.iter().flat_map(|point| {
         point.experiment.policies.iter().map(|policy| Cell {
             point: point.name.clone(),
@@ -18,7 +18,7 @@ fn fig3() -> (About, BTreeMap<Cell, Fingerprint>) {
             policy: policy.label.clone(),
         })
     });
-    (bench.about(), there.map(|cell| (cell.clone(), cells.get(&cell).unwrap())).collect())
+    (bench.provenance(), there.map(|cell| (cell.clone(), cells.get(&cell).unwrap())).collect())
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn stale_cells_are_listed() {
     assert_eq!(about.file, "papers/sandman/fig3.toml");
     let now = current_cells(&about, &there, home());
     assert_eq!(reason(&there, &now), None);
-    let other = crate::simulated::fingerprint::of("other");
+    let other = crate::simulated::fingerprint::digest("other");
     let (cell, fingerprint) = there.iter_mut().next().unwrap();
     let name = format!("{} at {} (default)", cell.policy, cell.point);
     *fingerprint = other;
@@ -35,16 +35,16 @@ fn stale_cells_are_listed() {
     assert!(said.starts_with("1 of ") && said.ends_with(&name), "{said}");
     there.values_mut().for_each(|fingerprint| *fingerprint = other);
     let said = reason(&there, &now).unwrap();
-    assert!(said.contains("and ") && said.matches("(default)").count() == NAMED, "{said}");
+    assert!(said.contains("and ") && said.matches("(default)").count() == MAX_LISTED, "{said}");
     assert!(reason(&BTreeMap::new(), &now).unwrap().contains("all of it is stale"));
 }
 
 #[test]
 fn an_experiment_with_a_moved_file_is_found_by_name() {
     let (about, there) = fig3();
-    let moved = About { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
+    let moved = Provenance { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
     assert_eq!(reason(&there, &current_cells(&moved, &there, home())), None);
-    let gone = About { experiment: "nowhere".into(), ..moved };
+    let gone = Provenance { experiment: "nowhere".into(), ..moved };
     assert!(reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run now"));
 }
 
@@ -53,11 +53,11 @@ fn draws_are_those_of_the_machine_of_the_experiment() {
     let drawn = |file: &str| {
         let bench = experiment::load(&home().join(file), &Request::default()).unwrap();
         let cell = |variant: &str| Cell { point: String::new(), variant: variant.into(), policy: "p".into() };
-        let cells = |variants: &[&str]| -> BTreeMap<Cell, Fingerprint> {
-            variants.iter().map(|variant| (cell(variant), crate::simulated::fingerprint::of("any"))).collect()
+        let cells = |variants: &[&str]| -> Fingerprints {
+            variants.iter().map(|variant| (cell(variant), crate::simulated::fingerprint::digest("any"))).collect()
         };
-        assert_eq!(draws(&bench.about(), &cells(&["default", "family:idle-deep"]), home()), BTreeMap::new());
-        draws(&bench.about(), &cells(&["default", "lhs:2/16"]), home())
+        assert_eq!(draws(&bench.provenance(), &cells(&["default", "family:idle-deep"]), home()), BTreeMap::new());
+        draws(&bench.provenance(), &cells(&["default", "lhs:2/16"]), home())
     };
     let (sandman, pass) = (drawn("papers/sandman/fig10.toml"), drawn("papers/pass/fig2.toml"));
     let key = "poll.receive_ns"; // 250 to 450 ns and 200 to 350 ns

@@ -18,7 +18,6 @@ use super::{Job, SimulationError, Sweep, SweepError, build, simulator};
 use crate::shard::Shard;
 use crate::simulated::experiment::replay::sampled;
 use crate::simulated::experiment::scenario;
-use crate::simulated::merge::words;
 use crate::simulated::parallel;
 use crate::stored::values::{Results, ResultsError, RunKey};
 
@@ -206,15 +205,14 @@ impl Sweep<'_> {
             let units = self.part(job, &|_| false, &mut |_, _| Ok(()))?;
             let before = missing.len();
             let lacks = |unit: &usize| !stored.contains_key(&(run.clone(), *unit));
-            missing.extend(
-                (0..units).filter(lacks).map(|unit| format!("{}, unit {unit} of {units}", words(&self.key_of(job)))),
-            );
+            missing
+                .extend((0..units).filter(lacks).map(|unit| format!("{}, unit {unit} of {units}", self.key_of(job))));
             if missing.len() > before {
                 continue;
             }
             // Units are computed in order.
             let next = AtomicUsize::new(0);
-            let runs = self.one(job, &|_, _, _| {
+            let runs = self.run_job(job, &|_, _, _| {
                 let unit = next.fetch_add(1, Ordering::Relaxed);
                 stored.get(&(run.clone(), unit)).cloned().map(Outcome::from).ok_or(SimulationError::NoUnit(unit))
             })?;

@@ -19,7 +19,7 @@ fn counted(interrupts: f64, switches: f64) -> Counted {
 }
 
 fn verdict(completion: &Completion, interrupts: f64, switches: f64) -> Verdict {
-    Verdict::of(&[(completion, counted(interrupts, switches))]).unwrap()
+    Verdict::verify(&[(completion, counted(interrupts, switches))]).unwrap()
 }
 
 /// Requested mechanism, `io_poll`, `io_poll_delay`, interrupts and switches per I/O; verified mechanism.
@@ -69,7 +69,7 @@ fn every_mechanism_is_identified_by_its_counts() {
 fn preemption_is_not_sleep() {
     let of = |requested, switches, waits| {
         let counted = Counted { waits: Some(waits), ..counted(0.0, switches) };
-        Verdict::of(&[(&evidence(requested, true, -1), counted)]).unwrap()
+        Verdict::verify(&[(&evidence(requested, true, -1), counted)]).unwrap()
     };
     assert_eq!(of("uring classic", 0.9, 0.0).actual.as_deref(), Some("uring classic"));
     assert_eq!(of("uring hybrid", 2.14, 0.99).actual.as_deref(), Some("uring hybrid"));
@@ -98,11 +98,11 @@ fn the_label_has_the_actual_mechanism_and_the_evidence_the_reason() {
 #[test]
 fn missing_or_differing_counts_are_inconclusive() {
     let completion = evidence("classic", true, -1);
-    let nothing = Verdict::of(&[(&completion, Counted { interrupts: None, ..counted(0.0, 1.0) })]).unwrap();
+    let nothing = Verdict::verify(&[(&completion, Counted { interrupts: None, ..counted(0.0, 1.0) })]).unwrap();
     assert_eq!((nothing.actual.as_deref(), nothing.label().as_str()), (None, "classic (not verified)"));
     assert!(nothing.why.contains("sensor = \"kernel\""), "{}", nothing.why);
-    let both = Verdict::of(&[(&completion, counted(0.0, 0.0)), (&completion, counted(1.0, 1.0))]).unwrap();
+    let both = Verdict::verify(&[(&completion, counted(0.0, 0.0)), (&completion, counted(1.0, 1.0))]).unwrap();
     assert!(both.actual.is_none() && both.why.contains("the repeats differ"), "{}", both.why);
     assert_eq!((both.interrupts_per_io, both.switches_per_io), (Some(0.5), Some(0.5)));
-    assert_eq!(Verdict::of(&[]), None);
+    assert_eq!(Verdict::verify(&[]), None);
 }

@@ -10,7 +10,7 @@ use super::*;
 fn the_demo_says_what_the_results_give() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let path = demo::file(&root).expect("the server's source is here");
-    assert_eq!(text_of(&path).unwrap(), demo::sentence(&root).unwrap(), "run pilotlab claims --write-tables");
+    assert_eq!(text_of(&path).unwrap(), demo::text(&root).unwrap(), "run pilotlab claims --write-tables");
 }
 use crate::cli::{Cli, Command};
 
@@ -38,7 +38,7 @@ fn committed<R>(then: impl FnOnce(&Material<'_>) -> R) -> Option<R> {
     let shifts = short.as_ref().map(|short| short.judged(None, pilotlight_claims::constants::shifts));
     Some(files.judged(shifts.as_ref(), |lab| {
         let report = Report::new(lab, None);
-        let varied = Varied::of(short.as_ref().unwrap_or(&files), (true, true));
+        let varied = Varied::new(short.as_ref().unwrap_or(&files), (true, true));
         then(&Material { report: &report, varied: &varied, calibration: &files.calibration })
     }))
 }

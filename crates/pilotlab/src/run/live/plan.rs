@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use pilotlight_input::Time;
 use pilotlight_lab::experiment::schema::{OnFailure, Stop};
 use pilotlight_lab::plan::Key;
-use pilotlight_lab::results::summary::words;
+use pilotlight_lab::results::summary::point_text;
 use pilotlight_lab::run::power_domains;
 use pilotlight_lab::run::preview::{Preview, preview};
 use pilotlight_lab::run::target::drive_of;
@@ -84,7 +84,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
     too_short(prepared).iter().for_each(|why| line("no energy", why));
     let _ = writeln!(text, "\n{} point{}:", plan.points.len(), if plan.points.len() == 1 { "" } else { "s" });
     for (at, (point, steps)) in plan.points.iter().zip(&preview.points).enumerate() {
-        let _ = writeln!(text, "  {at}  {}", words(point));
+        let _ = writeln!(text, "  {at}  {}", point_text(point));
         for step in steps {
             let _ = writeln!(text, "       {step}");
         }
@@ -100,7 +100,7 @@ fn text(prepared: &Prepared, preview: &Preview) -> anyhow::Result<String> {
         let _ = writeln!(text, "  round {round}: {}", points.join(" "));
     }
     let seed = plan.seed_of(Key { point: 0, repeat: 0 });
-    let _ = writeln!(text, "\nseed {} (the tool's first: {seed})\n{}", plan.seed, takes(prepared));
+    let _ = writeln!(text, "\nseed {} (the tool's first: {seed})\n{}", plan.seed, duration_text(prepared));
     Ok(text)
 }
 
@@ -155,7 +155,7 @@ fn how_often(prepared: &Prepared) -> String {
     format!("{often}; one that fails {failure}")
 }
 
-fn takes(prepared: &Prepared) -> String {
+fn duration_text(prepared: &Prepared) -> String {
     let (min_s, max_s) = prepared.plan.time_s();
     if prepared.loaded.experiment.duration.is_none() {
         let beside = if min_s >= 2.0 { format!(", and about {} beside them", time(min_s)) } else { String::new() };

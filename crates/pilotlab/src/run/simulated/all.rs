@@ -11,7 +11,7 @@ use pilotlight_lab::simulated::sweep::Sweep;
 use pilotlight_lab::simulated::variant::{self, Choice, Variant};
 
 use super::progress::Progress;
-use super::{make_room, output, place, sweep_into, tell_audited, there, workers};
+use super::{make_room, output, place, sweep_into, tell_audited, workers};
 use crate::console;
 use crate::exit::Exit;
 use crate::run::RunArgs;
@@ -46,7 +46,8 @@ pub(super) fn run(args: &RunArgs, entries: &[Entry]) -> anyhow::Result<ExitCode>
             make_room(args, &place)?; // a later pass extends the results of an earlier one
             seen.push(place.clone());
         }
-        missing_s.push(there(&Sweep::new(&entry.bench, &entry.variants), &place)?);
+        let sweep = Sweep::new(&entry.bench, &entry.variants);
+        missing_s.push(sweep.missing_s(&sweep.read_current(&place)?));
     }
     let mut audited = Audited::default();
     let progress = Progress::new(missing_s.iter().sum(), workers(args.simulated.workers), args.output.json);

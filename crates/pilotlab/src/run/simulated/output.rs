@@ -32,7 +32,7 @@ pub(super) fn save_all(
     done: Done,
 ) -> anyhow::Result<Results> {
     let folder = Folder::new(&folder(out, bench));
-    let read = Read::of(bench, &done.results, folder, done.unbounded);
+    let read = Read::simulated(bench, &done.results, folder, done.unbounded);
     let (folder, results) = (&read.folder, &read.results);
     files::write(&folder.results(), &serde_json::to_vec_pretty(results)?)?;
     if let Some(draws) = variant::draws(variants) {

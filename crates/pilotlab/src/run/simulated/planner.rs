@@ -61,7 +61,7 @@ fn carbon(text: &str) -> anyhow::Result<f64> {
 
 impl PlannerArgs {
     /// As arguments.
-    pub(super) fn words(&self) -> Vec<String> {
+    pub(super) fn arguments(&self) -> Vec<String> {
         let watts = |uw: u64| format!("{}W", uw as f64 / 1e6);
         let options = [
             ("--cores", self.cores.map(|count| count.to_string())),

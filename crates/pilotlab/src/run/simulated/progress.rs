@@ -11,9 +11,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use pilotlight_lab::simulated::sweep;
 
 use crate::console;
+use crate::run::live::progress::time;
 
 /// Minimum interval between lines.
-const QUIET: Duration = Duration::from_secs(60);
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The display.
 pub(super) struct Progress {
@@ -65,7 +66,7 @@ impl Progress {
         let runs = format!("{} of {} runs", done.finished, done.of);
         self.bar.set_position(milliseconds(state.finished_s));
         self.bar.set_message(format!("{left} left  {} {runs}: {} {}", state.name, done.run.policy, done.run.point));
-        if self.lines && state.said.elapsed() >= QUIET {
+        if self.lines && state.said.elapsed() >= LINE_INTERVAL {
             let share = 100.0 * state.finished_s / self.all_s.max(f64::MIN_POSITIVE);
             let gone = time(self.begun.elapsed().as_secs_f64());
             console::eprintln(format_args!(
@@ -80,7 +81,7 @@ impl Progress {
     pub(super) fn bracket(&self, at: usize, of: usize) {
         let mut state = self.state();
         self.bar.set_message(format!("{} {at} of {of} brackets", state.name));
-        if self.lines && state.said.elapsed() >= QUIET {
+        if self.lines && state.said.elapsed() >= LINE_INTERVAL {
             console::eprintln(format_args!("{}: {at} of {of} brackets", state.name));
             state.said = Instant::now();
         }
@@ -114,16 +115,6 @@ fn milliseconds(seconds: f64) -> u64 {
 fn bar(all_s: f64) -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} %, {elapsed} gone, {msg}");
     ProgressBar::new(milliseconds(all_s)).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-/// A time as text.
-fn time(seconds: f64) -> String {
-    let minutes = (seconds / 60.0).round() as u64;
-    match minutes {
-        0..2 => format!("{seconds:.0} s"),
-        2..120 => format!("{minutes} min"),
-        _ => format!("{} h {} min", minutes / 60, minutes % 60),
-    }
 }
 
 #[cfg(test)]

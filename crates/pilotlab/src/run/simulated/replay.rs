@@ -1,6 +1,5 @@
 //! `pilotlab run --replay FILE`: replays a trace under every policy, without an experiment file or the repository.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -78,7 +77,7 @@ pub(in crate::run) struct ReplayArgs {
 
 impl ReplayArgs {
     /// As arguments, with absolute paths of files.
-    pub(in crate::run) fn words(&self) -> Vec<String> {
+    pub(in crate::run) fn arguments(&self) -> Vec<String> {
         let path = |text: &String| {
             let absolute = std::path::absolute(text).ok().filter(|path| path.is_file());
             absolute.map_or_else(|| text.clone(), |path| path.display().to_string())
@@ -96,7 +95,7 @@ impl ReplayArgs {
         add("--dependent", self.dependent.map(us));
         add("--speed", self.speed.map(|speed| format!("{speed:?}")));
         add("--windows", self.windows.map(|windows| windows.to_string()));
-        words.extend(self.planner.words());
+        words.extend(self.planner.arguments());
         words
     }
 }
@@ -117,7 +116,7 @@ pub(super) fn prepare(args: &RunArgs, source: &str, mut request: Request) -> any
     request.set.splice(0..0, set);
     let text = planner::with_goals(EXPERIMENT, &request.set);
     let mut bench = experiment::load_text("trace-file.toml", &text, &request, &|name| embedded(name))?;
-    only(&mut bench, &wanted.policy)?;
+    keep_policies(&mut bench, &wanted.policy)?;
     let VariantArgs { family, perturb, lhs, .. } = args.simulated.variants;
     let choice = Choice { family, perturb, draws: lhs, ..Choice::default() };
     let variants = variant::variants(&bench.machine.calibration, &choice)?;
@@ -131,7 +130,7 @@ fn embedded(name: &str) -> Result<String, LoadError> {
 }
 
 /// Keeps the selected policies.
-fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
+fn keep_policies(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
     let known: Vec<String> = bench.experiment.policies.iter().map(|policy| policy.label.clone()).collect();
     if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
         let needed = planner::needed(unknown).map(|needed| format!("{needed}; ")).unwrap_or_default();
@@ -144,7 +143,7 @@ fn only(bench: &mut Bench, wanted: &[String]) -> anyhow::Result<()> {
 }
 
 /// Prints the results.
-fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
+fn print_results(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> anyhow::Result<()> {
     let first = points.first().context("nothing was run")?;
     if args.output.json {
         return console::println(format_args!("{:#}", json(source, bench, points, &args.simulated.replay.planner)));
@@ -152,12 +151,9 @@ fn tell(args: &RunArgs, source: &str, bench: &Bench, points: &[PointResult]) -> 
     let planner = &args.simulated.replay.planner;
     let scaled = planner.machine().unwrap_or_default();
     let model = format!("modelled on {} (hash {}){scaled}; a month is 30 days\n", bench.machine.name, bench.hash);
-    let [heading, table, place] = [extent(source, first), table(points, planner).to_string(), place(&args.out(bench))];
-    console::println(format_args!("{heading}\n{model}\n{table}\n{place}"))
-}
-
-fn place(out: &Path) -> String {
-    out.join("trace-file").display().to_string()
+    let (heading, table) = (extent(source, first), table(points, planner));
+    let folder = args.out(bench).join("trace-file");
+    console::println(format_args!("{heading}\n{model}\n{table}\n{}", folder.display()))
 }
 
 /// Cost and kilograms of CO2 of a month, if asked for.
@@ -244,7 +240,7 @@ pub(super) fn run(args: &RunArgs, source: &str) -> anyhow::Result<ExitCode> {
     let args = &RunArgs { simulated: SimulatedArgs { fresh: true, ..args.simulated.clone() }, ..args.clone() };
     let (done, audited) = super::swept(args, &Sweep::new(&bench, &variants), &bench)?;
     let results = super::output::save_all(args, &args.out(&bench), &bench, &variants, done)?;
-    tell(args, source, &bench, &results.points)?;
+    print_results(args, source, &bench, &results.points)?;
     super::tell_audited(args, audited)?;
     Ok(crate::exit::Exit::Clean.into())
 }

@@ -112,10 +112,10 @@ pub(crate) fn merge(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Resu
     let place = place(out, &bench);
     let units = sweep.add_replays(&mut results, &stored)?;
     let plain = Sweep::new(&bench, &variants).only(&points).without_replays();
-    let missing = plain.missing_runs(&results).iter().map(merge::words).chain(units).collect::<Vec<_>>();
+    let missing = plain.missing_runs(&results).iter().map(ToString::to_string).chain(units).collect::<Vec<_>>();
     complete(&missing, (sweep.missing_runs(&results).len(), sweep.len()))?;
     make_room(&args, &place)?;
-    keep(&place, &results)?;
+    write_joined(&place, &results)?;
     let done = bounded(&args, &sweep, &place, results)?;
     output::write(&args, out, &bench, &variants, done)?;
     Ok(Exit::Clean.into())
@@ -159,7 +159,7 @@ fn read(folders: &[PathBuf], out: &Path, json: bool) -> anyhow::Result<Joined> {
         "{} runs are of earlier versions of the experiment: run the shares again",
         sorted.stale.runs.len()
     );
-    sorted.current.about = sweep.about();
+    sorted.current.about = sweep.provenance();
     let results = sorted.current;
     Ok(Joined { args, bench, variants, points, results, stored })
 }
@@ -181,12 +181,12 @@ fn complete(missing: &[String], runs: (usize, usize)) -> anyhow::Result<()> {
 }
 
 /// Writes the joined results; other results in the folder are not replaced. Bounds of an earlier merge are computed again.
-fn keep(place: &Path, results: &Results) -> anyhow::Result<()> {
+fn write_joined(place: &Path, results: &Results) -> anyhow::Result<()> {
     let there = values::read(place)?.unwrap_or_default();
     let differs = there.runs.iter().any(|(key, run)| key.variant != ORACLE && results.runs.get(key) != Some(run));
     anyhow::ensure!(!differs, "{} has other results: specify another folder with --out", place.display());
     values::remove_all(place)?;
-    Ok(values::put(place, results)?)
+    Ok(values::write(place, results)?)
 }
 
 /// Adds the bounds of `--oracle`.
@@ -196,5 +196,5 @@ fn bounded(args: &RunArgs, sweep: &Sweep<'_>, place: &Path, results: Results) ->
     let progress = Progress::new(0.0, workers, args.output.json);
     let (results, unbounded) = oracle::add(sweep, place, most, workers, &|at, of| progress.bracket(at, of))?;
     progress.finish();
-    Ok(Done { results, unbounded: oracle::words(&unbounded) })
+    Ok(Done { results, unbounded: oracle::unbounded_lines(&unbounded) })
 }

@@ -39,7 +39,7 @@ fn fio(host: &Host, request: &Request<'_>) -> Result<Load, Problem> {
     load.job.bytes = bytes(knob::at(point, "bs")?)?;
     load.job.depth = number(point, "iodepth")?;
     load.jobs = number(point, "numjobs")?;
-    think(&mut load.job, point)?;
+    set_think_time(&mut load.job, point)?;
     unknown(point, &engine.1)?;
     timed(host, request, &mut load);
     Ok(load)
@@ -167,7 +167,7 @@ fn pattern_of(pattern: &Pattern) -> Result<(bool, u32), Problem> {
     }
 }
 
-fn think(job: &mut Job, point: &Point) -> Result<(), Problem> {
+fn set_think_time(job: &mut Job, point: &Point) -> Result<(), Problem> {
     let us = |key: &str| point.get(key).map_or(Ok(0), |value| time_us(value, key));
     job.think_ns = us("thinktime")? * 1_000;
     job.think_spin_ns = us("thinktime_spin")? * 1_000;

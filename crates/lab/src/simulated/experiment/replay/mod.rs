@@ -88,11 +88,11 @@ pub fn source(trace: &Trace, drives: u16, duration_ns: u64, seed: u64) -> Result
     let requests = origin.requests()?;
     let threads = trace.threads_per_client;
     let within = Cut::new(requests, 0, duration_ns);
-    Ok(Box::new(placed(within, placement, threads)))
+    Ok(Box::new(assign_connections(within, placement, threads)))
 }
 
 /// Requests of replayed volumes, with their connection and address.
-fn placed(
+fn assign_connections(
     mut requests: impl Iterator<Item = Request> + 'static,
     placement: Placement,
     threads: u16,

@@ -25,7 +25,7 @@ use pilotlight_trace::transform::{Cut, Scaled};
 
 use super::origin::Origin;
 use super::total::Total;
-use super::{TraceError, placed};
+use super::{TraceError, assign_connections};
 use crate::simulated::experiment::schema::{Sample, Trace};
 use crate::simulated::metrics::Metric;
 use crate::simulated::sweep::{Engine, SimulationError};
@@ -228,7 +228,7 @@ fn prepare(run: &Run<'_>) -> Result<Prepared, TraceError> {
         Plan::new(&loads, &rule, scenario.seed).map_err(TraceError::Sample)?
     };
     let units = units(&plan);
-    let held = if origin.mean_iops().is_some() { Vec::new() } else { hold(run, &origin, &units)? };
+    let held = if origin.mean_iops().is_some() { Vec::new() } else { read_units(run, &origin, &units)? };
     Ok(Prepared { origin, loads, plan, units, held })
 }
 
@@ -267,7 +267,7 @@ fn greatest_divisor(mut a: u64, mut b: u64) -> u64 {
 }
 
 /// Start of a unit's simulated time in the replay; without load before the start of the trace.
-fn begins(run: &Run<'_>, unit: &Unit) -> (u64, u64) {
+fn start_of_unit(run: &Run<'_>, unit: &Unit) -> (u64, u64) {
     let first_ns = unit.first as u64 * run.sample.window.0;
     let run_in_ns = run.sample.run_in.0;
     (first_ns.saturating_sub(run_in_ns), run_in_ns.saturating_sub(first_ns))
@@ -280,27 +280,27 @@ fn generated(
     unit: &Unit,
     duration_ns: u64,
 ) -> Source<'static> {
-    let (from_ns, quiet_ns) = begins(run, unit);
+    let (from_ns, quiet_ns) = start_of_unit(run, unit);
     let to_ns = from_ns + duration_ns - quiet_ns;
     let (own_from, own_to) = (origin.own_ns(from_ns), origin.own_ns(to_ns));
     generator.seek(own_from);
     let within = Scaled::new(Cut::new(generator.clone(), own_from, own_to), run.trace.speed);
-    let placed = placed(within, origin.placement.clone(), run.trace.threads_per_client);
+    let placed = assign_connections(within, origin.placement.clone(), run.trace.threads_per_client);
     Box::new(placed.map(move |arrival| Arrival { at_ns: arrival.at_ns + quiet_ns, ..arrival }))
 }
 
 /// The requests of all units of a file, read in one pass.
-fn hold(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, TraceError> {
+fn read_units(run: &Run<'_>, origin: &Origin, units: &[Unit]) -> Result<Vec<Vec<Arrival>>, TraceError> {
     let mut held: Vec<Vec<Arrival>> = vec![Vec::new(); units.len()];
     let (mut first, mut count) = (0, 0);
     let window_ns = run.sample.window.0;
     let end_ns = |unit: &Unit| (unit.first + unit.windows) as u64 * window_ns;
-    for arrival in placed(origin.requests()?, origin.placement.clone(), run.trace.threads_per_client) {
+    for arrival in assign_connections(origin.requests()?, origin.placement.clone(), run.trace.threads_per_client) {
         while units.get(first).is_some_and(|unit| end_ns(unit) <= arrival.at_ns) {
             first += 1;
         }
         for (unit, held) in units.iter().zip(&mut held).skip(first) {
-            let (from_ns, quiet_ns) = begins(run, unit);
+            let (from_ns, quiet_ns) = start_of_unit(run, unit);
             if arrival.at_ns < from_ns {
                 break;
             }

@@ -26,7 +26,7 @@ fn series(watts: &[u64]) -> Vec<Stretch> {
     watts.iter().map(stretch).collect()
 }
 
-fn of(watts: &[u64], experiment: &Experiment) -> Kept {
+fn kept_budget(watts: &[u64], experiment: &Experiment) -> Kept {
     let labels = ["load".to_owned()];
     let context = Context { experiment, labels: &labels, cores: experiment.topology, warm_up_ns: 0, request_ns: 1 };
     kept(&series(watts), &context).unwrap()
@@ -39,7 +39,7 @@ fn seconds(of: impl Fn(usize) -> u64) -> Vec<u64> {
 
 #[test]
 fn a_step_that_takes_three_seconds_is_above_for_three() {
-    let kept = of(&seconds(|second| if second < 23 { 99 } else { 79 }), &experiment(STEPS));
+    let kept = kept_budget(&seconds(|second| if second < 23 { 99 } else { 79 }), &experiment(STEPS));
     // The mean of a second is above by 2 % for another half second.
     assert_eq!(kept.above_limit, (3.5, 99.0 / 80.0 - 1.0));
     assert_eq!(kept.settled, [(0, 0.5), (20_000_000_000, 4.0)]);
@@ -49,21 +49,21 @@ fn a_step_that_takes_three_seconds_is_above_for_three() {
 
 #[test]
 fn a_small_excess_is_above_the_budget_and_within_the_limit() {
-    let kept = of(&seconds(|second| if (5..12).contains(&second) { 101 } else { 100 }), &experiment("[]"));
+    let kept = kept_budget(&seconds(|second| if (5..12).contains(&second) { 101 } else { 100 }), &experiment("[]"));
     assert_eq!((kept.above.0, kept.above_limit.0, kept.within), (7.5, 0.0, 1.0));
     assert!((kept.above.1 - 0.01).abs() < 1e-12);
 }
 
 #[test]
 fn power_that_stays_above_the_limit_is_above_since_the_step() {
-    let kept = of(&seconds(|second| if second < 20 { 90 } else { 85 }), &experiment(STEPS));
+    let kept = kept_budget(&seconds(|second| if second < 20 { 90 } else { 85 }), &experiment(STEPS));
     assert_eq!((kept.above.0, kept.above_limit.0), (20.0, 20.0));
     assert!((kept.above.1 - 5.0 / 80.0).abs() < 1e-12);
 }
 
 #[test]
 fn power_that_was_far_below_the_budget_has_reached_it() {
-    let kept = of(&seconds(|second| if second < 10 { 50 } else { 110 }), &experiment("[]"));
+    let kept = kept_budget(&seconds(|second| if second < 10 { 50 } else { 110 }), &experiment("[]"));
     assert_eq!(kept.above.0, 29.5, "the mean of a second is above half a second later");
 }
 
@@ -75,7 +75,7 @@ fn the_time_above_the_budget_begins_with_the_first_second_not_above_the_limit() 
         25..32 => 80,
         _ => 81,
     };
-    let kept = of(&seconds(power_w), &experiment(STEPS));
+    let kept = kept_budget(&seconds(power_w), &experiment(STEPS));
     assert_eq!((kept.above.0, kept.above_limit.0), (8.0, 5.5));
     assert!((kept.above.1 - 1.0 / 80.0).abs() < 1e-12);
 }
@@ -89,14 +89,14 @@ fn a_meter_shows_its_steps() {
 #[test]
 fn power_that_alternates_within_a_second_is_its_mean() {
     let halves: Vec<u64> = (0..80).map(|half| if half % 2 == 0 { 120 } else { 80 }).collect();
-    let kept = of(&halves, &experiment("[]"));
+    let kept = kept_budget(&halves, &experiment("[]"));
     assert_eq!(kept.above_limit.0, 0.5, "only the first entry has nothing before it");
     assert_eq!(kept.within, 79.0 / 80.0);
 }
 
 #[test]
 fn time_without_a_budget_does_not_count() {
-    let kept = of(&seconds(|second| if second < 20 { 100 } else { 500 }), &experiment("[{ at = '20s' }]"));
+    let kept = kept_budget(&seconds(|second| if second < 20 { 100 } else { 500 }), &experiment("[{ at = '20s' }]"));
     assert_eq!((kept.above.0, kept.within), (0.0, 1.0));
     assert_eq!(kept.settled.len(), 1);
 }
@@ -112,7 +112,7 @@ fn a_reading_is_of_the_last_available_window() {
 proptest! {
     #[test]
     fn every_number_is_that_of_a_walk_through_the_entries(watts in prop::collection::vec(70..110_u64, 80)) {
-        let kept = of(&watts, &experiment(STEPS));
+        let kept = kept_budget(&watts, &experiment(STEPS));
         let mean = |at: usize| {
             let first = if at == 0 || at == 40 { at } else { at - 1 };
             watts[first..=at].iter().sum::<u64>() as f64 / (at + 1 - first) as f64
