@@ -1,13 +1,11 @@
 //! Asymmetric namespace access: states of paths by address and group, their log page and events, and draining a path.
 
 mod host_support;
-#[path = "support/servers.rs"]
-mod servers;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use host_support::{NQN, Target};
+use host_support::{NQN, Target, servers};
 use pilotlight_host::{Buffers, ConnectOptions, Connection, Controller, HostError, QueueSpec};
 use pilotlight_nvme::ana::AnaState;
 use pilotlight_nvme::command::opcode::{admin, io};
