@@ -17,6 +17,8 @@ use pilotlight_nvmf_target::{NamespaceConfig, ServerConfig};
 
 /// Timeout of an event.
 const TIMEOUT_MS: u64 = 60_000;
+/// Timeout of the end of an association.
+const DELAY_OF_END: Duration = Duration::from_secs(60);
 
 fn two_addresses() -> (Target, SocketAddr) {
     let namespaces = vec![namespace(1, "mem:256KiB", 1), namespace(2, "mem:256KiB", 5)];
@@ -111,6 +113,29 @@ fn hosts_by_a_changed_address_are_told() {
     let _ = target.server.set_paths(&closed);
     log(&mut other);
     assert!(other.admin().take_completion(0).expect("connected").is_none(), "the same states");
+    target.stop();
+}
+
+/// The removal of an address is no change of its states: the host only loses its connection, and the other one is not told either.
+#[test]
+fn hosts_are_not_told_of_paths_by_a_removed_address() {
+    let (target, second) = two_addresses();
+    let _ = target.server.set_paths(&[PathRule { address: second, group: None, state: AnaState::NonOptimized }]);
+    let hosts = [target.addr, second].map(|addr| {
+        let (mut controller, queue) = connect(&target, addr);
+        controller.set_feature(u32::from(fid::ASYNC_EVENT_CONFIGURATION), 0, async_event::ANA_CHANGE).expect("set");
+        controller.admin().submit(Sqe::new(admin::ASYNC_EVENT_REQUEST, 0), &[], 0).expect("submitted");
+        (controller, queue)
+    });
+    let [(mut first, _queue), (mut other, _other_queue)] = hosts;
+    let first_as_configured = SocketAddr::from(([127, 0, 0, 1], 0));
+    let kept = ServerConfig { listeners: vec![first_as_configured], ..ServerConfig::default() };
+    let ended = target.server.set_listeners(&kept).expect("without the second").wait(Instant::now() + DELAY_OF_END);
+    assert_eq!((ended.associations.len(), ended.undrained), (1, 0));
+    let told = other.admin().take_completion(TIMEOUT_MS);
+    assert!(told.is_err(), "{told:?}");
+    log(&mut first);
+    assert!(first.admin().take_completion(0).expect("connected").is_none());
     target.stop();
 }
 

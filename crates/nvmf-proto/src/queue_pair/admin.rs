@@ -50,7 +50,7 @@ impl AdminQueue {
     pub(super) fn new<S: Services>(association: Arc<Association>, cmd: &ConnectCmd, cx: &Cx<S>) -> Self {
         let limits = cx.services.limits();
         let subsystem = cx.namespaces.directory().subsystem(association.host.subsystem);
-        let path_changes = cx.namespaces.directory().path_changes(association.origin.port);
+        let path_changes = cx.namespaces.directory().path_changes(association.origin.port).unwrap_or(0);
         let controller = Controller::new(ControllerParams {
             path_changes,
             power_states: subsystem.is_some() && cx.services.has_power_states(),
@@ -426,7 +426,8 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     pub fn on_directory_changed(&mut self, cx: &mut Cx<S>) {
         let Role::Admin(admin) = &mut self.role else { return };
         let changes = cx.namespaces.directory().path_changes(admin.association.origin.port);
-        if admin.controller.note_path_changes(changes) && matches!(self.phase, Phase::Ready) {
+        let is_new = changes.is_some_and(|changes| admin.controller.note_path_changes(changes));
+        if is_new && matches!(self.phase, Phase::Ready) {
             return self.deliver_events(cx);
         }
         let HostKey { subsystem, hostnqn, .. } = &admin.association.host;

@@ -135,11 +135,11 @@ impl Directory {
         endpoints.into_iter().find(|endpoint| endpoint.id == port)
     }
 
-    /// The ANA state of a group by this port.
+    /// The ANA state of a group by this port. A removed port is inaccessible, so that a closed one never opens for its last hosts.
     #[must_use]
     pub fn ana_state(&self, port: PortId, group: u32) -> AnaState {
         let by = |endpoint: &Endpoint| paths::state(&self.reach.paths, endpoint.address, group);
-        self.endpoint(port).map_or(AnaState::Optimized, by)
+        self.endpoint(port).map_or(AnaState::Inaccessible, by)
     }
 
     /// Whether some group cannot be accessed by this port.
@@ -148,11 +148,11 @@ impl Directory {
         (1..=MAX_GROUP).any(|group| paths::refusal(self.ana_state(port, group)).is_some())
     }
 
-    /// Number of changes of states by this port.
+    /// Number of changes of states by this port; `None` if it is removed.
     #[must_use]
-    pub fn path_changes(&self, port: PortId) -> u64 {
-        let by = |endpoint: &Endpoint| self.path_changes.iter().find(|(address, _)| *address == endpoint.address);
-        self.endpoint(port).and_then(by).map_or(0, |(_, changes)| *changes)
+    pub fn path_changes(&self, port: PortId) -> Option<u64> {
+        let address = self.endpoint(port)?.address;
+        Some(self.path_changes.iter().find(|(changed, _)| *changed == address).map_or(0, |(_, changes)| *changes))
     }
 
     /// The addresses on which the subsystem is offered, if it exists; empty: all.
@@ -316,6 +316,19 @@ mod tests {
         let address = ([127, 0, 0, 1], 4420).into();
         let endpoints = vec![Endpoint { id: PortId(1), address, security: Security::Plain, is_v6_only: false }];
         Directory::new(&subsystems, &identities, Reach { endpoints, ..Reach::default() })
+    }
+
+    /// Between its removal and the end of its hosts nothing is accessed by an address that was closed.
+    #[test]
+    fn a_removed_port_stays_closed() {
+        let address = ([127, 0, 0, 1], 4420).into();
+        let closed = vec![PathRule { address, group: None, state: AnaState::Inaccessible }];
+        let drained = directory(&["a"]).with_paths(closed);
+        let state = |directory: &Directory| (directory.ana_state(PortId(1), 1), directory.path_changes(PortId(1)));
+        assert_eq!(state(&drained), (AnaState::Inaccessible, Some(1)));
+        let removed = drained.with_endpoints(Vec::new(), Vec::new());
+        assert_eq!(state(&removed), (AnaState::Inaccessible, None));
+        assert_eq!(state(&removed.with_paths(Vec::new())), (AnaState::Inaccessible, None));
     }
 
     #[test]

@@ -150,6 +150,8 @@ fn with_what_stays(state: &mut State, read: &ServerConfig) -> (ServerConfig, Vec
         }
         wanted.paths.clone_from(&state.config.paths);
     }
+    let listeners = wanted.all_listeners();
+    wanted.paths.retain(|rule| listeners.contains(&rule.address)); // one may have been removed manually
     state.subsystem_overrides.retain(|entry| find_subsystem(read, &entry.nqn) == entry.configured.as_ref());
     for SubsystemOverride { nqn, configured } in &state.subsystem_overrides {
         let runs = find_subsystem(&state.config, nqn).cloned();

@@ -128,6 +128,11 @@ impl State {
         state
     }
 
+    /// Orders states of paths: configured ones first, as in the file. The last one that matches holds.
+    pub(super) fn order_paths(&self, rules: &mut [PathRule]) {
+        rules.sort_by_key(|rule| self.read.paths.iter().position(|read| read == rule).unwrap_or(usize::MAX));
+    }
+
     /// The namespaces of a subsystem that run.
     pub(super) fn namespaces(&mut self, nqn: &str) -> Option<&mut Vec<NamespaceConfig>> {
         self.config.subsystems.iter_mut().find(|other| other.nqn == nqn).map(|found| &mut found.namespaces)

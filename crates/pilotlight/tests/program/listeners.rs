@@ -156,3 +156,47 @@ fn paths_are_closed_and_opened_and_saved() {
         assert!(refused.contains(expected), "{args:?}: {refused}");
     }
 }
+
+/// An address that is removed and added has the states of the configuration, in the server and in the list; and restored ones count as configured.
+#[test]
+fn states_of_a_removed_address_are_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("server.toml");
+    let [first, second] = addresses();
+    write(&path, &[first, second], "");
+    let rule = |address| format!("\n[[path]]\naddress = \"{address}\"\nstate = \"non-optimized\"\n");
+    fs::write(&path, fs::read_to_string(&path).unwrap() + &rule(first) + &rule(second)).unwrap();
+    let server = Server::start(&["--config", path.to_str().unwrap()]);
+    let state = |at| {
+        let mut page = [0; 64];
+        connect(at, A).unwrap().log_page(0x0c, 0, 0, &mut page).unwrap();
+        page[16 + 16]
+    };
+    let listed = || {
+        let list = server.request(&["path", "list"]);
+        let states = list["paths"].as_array().unwrap().iter().map(|path| path["state"].as_str().unwrap().to_owned());
+        (states.collect::<Vec<_>>(), list["configured"] == true)
+    };
+    let both = || (["non-optimized"; 2].map(str::to_owned).to_vec(), true);
+    let of_second = second.to_string();
+    server.request(&["path", "drain", &first.to_string()]);
+    server.request(&["path", "restore", &first.to_string()]);
+    assert_eq!(listed(), both());
+
+    server.request(&["path", "drain", &of_second]);
+    server.request(&["listener", "remove", &of_second]);
+    assert_eq!(listed(), (vec!["non-optimized".to_owned()], false));
+    server.signal("HUP");
+    server.expect_log("configuration read again");
+    assert_eq!(listed(), (vec!["non-optimized".to_owned()], false));
+    server.request(&["listener", "add", &of_second]);
+    assert_eq!((state(second), listed()), (2, both()));
+
+    server.request(&["path", "drain", &of_second]);
+    server.request(&["listener", "remove", &of_second]);
+    server.request(&["config", "save"]);
+    assert!(!fs::read_to_string(&path).unwrap().contains(&of_second));
+    server.request(&["listener", "add", &of_second]);
+    assert_eq!((state(first), state(second)), (2, 1));
+    assert_eq!(listed().0, ["non-optimized", "optimized"]);
+}

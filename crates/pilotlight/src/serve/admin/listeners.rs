@@ -37,6 +37,8 @@ impl Admin {
     pub(super) fn add_listener(&self, address: &str, security: ListenerSecurity) -> Result<ListenersReport, Refusal> {
         let address = parsed("address", address)?;
         self.change_listeners(|state, config| {
+            config.paths.extend(state.read.paths.iter().filter(|rule| rule.address == address));
+            state.order_paths(&mut config.paths);
             if config.all_listeners().contains(&address) || self.listening().all().contains(&address) {
                 return Err(Refusal::for_field("address", format!("the server listens on {address} already")));
             }
@@ -90,7 +92,17 @@ impl Admin {
         let mut state = self.state();
         let mut config = state.config.clone();
         change(&state, &mut config)?;
-        let draining = self.server.set_listeners(&config).map_err(|error| refusal(&error))?;
+        let comes = config.paths.len() > state.config.paths.len();
+        if comes {
+            let _ = self.server.set_paths(&config.paths); // a new address has its states from the start
+        }
+        let draining = self.server.set_listeners(&config).map_err(|error| {
+            let _ = self.server.set_paths(&state.config.paths);
+            refusal(&error)
+        })?;
+        if !comes {
+            let _ = self.server.set_paths(&config.paths); // a removed one had them to the end
+        }
         state.config.copy_listeners(&config);
         state.config.paths = config.paths;
         state.listen_override = Some(state.read.clone());

@@ -62,6 +62,7 @@ impl Admin {
             let state = parse_state(to).map_err(|what| Refusal::for_field("state", what))?;
             rules.push(PathRule { address, group, state });
         }
+        state.order_paths(&mut rules);
         let draining = self.server.set_paths(&rules);
         state.config.paths = rules;
         state.path_override = Some(state.read.paths.clone()).filter(|read| *read != state.config.paths);
