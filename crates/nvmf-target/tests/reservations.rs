@@ -214,7 +214,7 @@ fn a_state_with_ptpl_outlives_the_server() {
         assert_eq!(one.controller.identify(0, 1).expect("a namespace")[31], 0xff, "PTPL is supported");
         one.register(REGISTER | cptpl, 0, 1).expect("registered");
         one.acquire(ACQUIRE, 1, 1, 0).expect("acquired");
-        assert_eq!(one.controller.feature(fid::RESERVATION_PERSISTENCE.into(), 1).expect("PTPL"), persists.into());
+        assert_eq!(one.controller.feature(fid::RESERVATION_PERSISTENCE.into(), 1).expect("PTPL"), u32::from(persists));
         assert_eq!(one.report(128)[9], u8::from(persists), "PTPLS");
         drop(one);
         first.stop(Duration::from_secs(10)).expect("stopped");
