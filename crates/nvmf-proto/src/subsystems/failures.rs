@@ -12,7 +12,7 @@ use pilotlight_nvme::Status;
 use crate::operation::Operation;
 
 /// The statuses with their own counter, and their cause.
-const CAUSES: [(Status, &str); 14] = [
+const CAUSES: [(Status, &str); 11] = [
     (Status::LBA_OUT_OF_RANGE, ""),
     (Status::LBA_OUT_OF_RANGE, SHORT),
     (Status::CAPACITY_EXCEEDED, ""),
@@ -24,9 +24,6 @@ const CAUSES: [(Status, &str); 14] = [
     (Status::INVALID_FIELD, ""),
     (Status::INVALID_NAMESPACE, ""),
     (Status::TRANSIENT_TRANSPORT, ""),
-    (Status::ANA_PERSISTENT_LOSS, ""),
-    (Status::ANA_INACCESSIBLE, ""),
-    (Status::ANA_TRANSITION, ""),
 ];
 /// Cause of LBA Out of Range for a command within the namespace.
 const SHORT: &str = "the file or device is shorter than the namespace";
