@@ -80,6 +80,12 @@ impl ServerConfig {
         kinds.into_iter().flat_map(|(addresses, security)| addresses.iter().map(move |address| (*address, security)))
     }
 
+    /// Configured addresses, without those for `discovery_port`.
+    #[must_use]
+    pub fn own_addresses(&self) -> Vec<SocketAddr> {
+        self.listeners_with_security().map(|(address, _)| address).collect()
+    }
+
     /// An address for `discovery_port` beside each configured one, unless that port is served there already. Of an IP address with several kinds of
     /// connections the first is used, or that of a later address which includes it.
     pub(crate) fn discovery_listeners(&self) -> Vec<(SocketAddr, Security)> {

@@ -116,6 +116,11 @@ pub(crate) fn disconnect(args: &DisconnectArgs) -> anyhow::Result<Exit> {
 }
 
 impl EndedReport {
+    /// [`EndedReport::sentence`] if any association has ended.
+    pub(crate) fn text(report: Option<&Self>) -> String {
+        report.filter(|report| !report.ended.is_empty()).map(Self::sentence).unwrap_or_default()
+    }
+
     /// For people.
     pub(crate) fn sentence(&self) -> String {
         let mut text = match self.ended.len() {

@@ -108,8 +108,8 @@ pub(crate) fn run(args: &HostArgs) -> anyhow::Result<Exit> {
         HostCommand::Remove { host, allow_any } => Request::HostRemove(HostRemove { nqn, host, allow_any }),
     };
     client::run::<HostsReport>(&socket, &request, json, |report| {
-        let ended = report.ended.as_ref().filter(|ended| !ended.ended.is_empty()).map(EndedReport::sentence);
-        table(&report.subsystems) + &ended.unwrap_or_default()
+        let ended = EndedReport::text(report.ended.as_ref());
+        table(&report.subsystems) + &ended
     })
 }
 

@@ -121,8 +121,8 @@ fn text(report: &ListenersReport) -> String {
         table.row([address.to_string(), security.to_owned()]);
     }
     let note = if report.configured { "" } else { "not as configured: `pilotlight config save` saves it\n" };
-    let ended = report.ended.as_ref().filter(|ended| !ended.ended.is_empty()).map(EndedReport::sentence);
-    format!("{table}{note}{}", ended.unwrap_or_default())
+    let ended = EndedReport::text(report.ended.as_ref());
+    format!("{table}{note}{}", ended)
 }
 
 #[cfg(test)]

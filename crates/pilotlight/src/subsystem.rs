@@ -138,8 +138,8 @@ fn text(report: &SubsystemsReport) -> String {
         let note = if *configured { "" } else { "not as configured" };
         table.row([nqn.clone(), listen, hosts, namespaces.to_string(), note.to_owned()]);
     }
-    let ended = report.ended.as_ref().filter(|ended| !ended.ended.is_empty()).map(EndedReport::sentence);
-    format!("{table}{}", ended.unwrap_or_default())
+    let ended = EndedReport::text(report.ended.as_ref());
+    format!("{table}{}", ended)
 }
 
 #[cfg(test)]

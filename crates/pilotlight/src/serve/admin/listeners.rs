@@ -63,7 +63,7 @@ impl Admin {
     pub(super) fn remove_listener(&self, address: &str) -> Result<ListenersReport, Refusal> {
         let address = parsed("address", address)?;
         self.change_listeners(|state, config| {
-            let all = [&config.listeners[..], &config.tls_listeners, &config.concatenation_listeners].concat();
+            let all = config.own_addresses();
             if !all.contains(&address) {
                 let what = format!("the server does not listen on {address}");
                 return Err(Refusal::for_field("address", what).help(format!("it listens on {}", address::list(&all))));

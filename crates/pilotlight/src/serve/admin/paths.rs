@@ -24,7 +24,7 @@ impl Admin {
     pub(super) fn paths(&self) -> PathsReport {
         let state = self.state();
         let config = &state.config;
-        let all = [&config.listeners[..], &config.tls_listeners, &config.concatenation_listeners].concat();
+        let all = config.own_addresses();
         let report = |rule: &PathRule| PathReport {
             address: rule.address,
             group: rule.group,
@@ -48,7 +48,7 @@ impl Admin {
         };
         let mut state = self.state();
         let config = &state.config;
-        let all = [&config.listeners[..], &config.tls_listeners, &config.concatenation_listeners].concat();
+        let all = config.own_addresses();
         if !all.contains(&address) {
             let what = format!("the server does not listen on {address}");
             return Err(Refusal::for_field("address", what).help(format!("it listens on {}", address::list(&all))));

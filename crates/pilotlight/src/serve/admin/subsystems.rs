@@ -91,7 +91,7 @@ impl Admin {
 /// Addresses, each of them one that the server listens on.
 fn listed(state: &State, texts: &[String]) -> Result<Vec<SocketAddr>, Refusal> {
     let config = &state.config;
-    let all = [&config.listeners[..], &config.tls_listeners, &config.concatenation_listeners].concat();
+    let all = config.own_addresses();
     let one = |text: &String| {
         let address = parsed("listen", text)?;
         if all.contains(&address) {
