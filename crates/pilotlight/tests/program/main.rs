@@ -27,6 +27,7 @@ mod reservations;
 mod save;
 mod security;
 mod signals;
+mod soak;
 mod streams;
 mod threads;
 mod top;
