@@ -64,7 +64,7 @@ fn direct_io_error(dir: &Path) -> Option<std::io::Error> {
 }
 
 fn file(path: &Path) -> Result<Arc<dyn Backend>, OpenError> {
-    let options = FileOptions { path: path.to_owned(), block_size: BLOCK, size: Some(BYTES) };
+    let options = FileOptions { path: path.to_owned(), block_size: BLOCK, size: Some(BYTES), is_read_only: false };
     Ok(Arc::new(FileBackend::open(&options)?))
 }
 

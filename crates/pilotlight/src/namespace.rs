@@ -82,7 +82,7 @@ enum NamespaceCommand {
 #[derive(Args, Clone, Debug)]
 struct AddArgs {
     /// Storage: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
-    /// file:PATH?size=SIZE (created where missing) or null:SIZE
+    /// file:PATH?size=SIZE (created where missing), file:PATH?read-only or null:SIZE
     backend: String,
 
     /// Its number [default: the lowest that is free]

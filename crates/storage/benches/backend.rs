@@ -103,8 +103,12 @@ fn tmpfs(criterion: &mut Criterion) {
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
         return println!("skipped: no tmpfs at /dev/shm");
     };
-    let options =
-        FileOptions { path: dir.path().join("disk"), block_size: BLOCK as u32, size: Some(SMALL * BLOCK as u64) };
+    let options = FileOptions {
+        path: dir.path().join("disk"),
+        block_size: BLOCK as u32,
+        size: Some(SMALL * BLOCK as u64),
+        is_read_only: false,
+    };
     requests(criterion, "tmpfs", &FileBackend::open(&options).expect("opens"));
 }
 

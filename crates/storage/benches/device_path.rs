@@ -42,7 +42,7 @@ struct Aio {
 
 impl Aio {
     fn new(path: &Path) -> Self {
-        let options = FileOptions { path: path.to_owned(), block_size: BLOCK as u32, size: None };
+        let options = FileOptions { path: path.to_owned(), block_size: BLOCK as u32, size: None, is_read_only: false };
         let backend = FileBackend::open(&options).expect("the file opens");
         let channel = backend.open_channel(64).expect("a context");
         Self { channel, pool: BufferPool::new(1 << 20).expect("memory"), done: Vec::with_capacity(64) }

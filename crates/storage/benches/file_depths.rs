@@ -232,7 +232,7 @@ fn main() {
         if !path.exists() {
             create(&path);
         }
-        let options = FileOptions { path: path.clone(), block_size: BLOCK as u32, size: None };
+        let options = FileOptions { path: path.clone(), block_size: BLOCK as u32, size: None, is_read_only: false };
         let backend = FileBackend::open(&options).expect("it opens");
         for (op, name) in [(Op::Read, "read"), (Op::Write { fua: false }, "write")] {
             for depth in DEPTHS {

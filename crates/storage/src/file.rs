@@ -82,6 +82,8 @@ pub struct FileOptions {
     pub block_size: u32,
     /// Size in bytes: a missing file is created (sparse), an existing one must have this size.
     pub size: Option<u64>,
+    /// Opened for reading alone, so that no right to write is needed.
+    pub is_read_only: bool,
 }
 
 /// A namespace in a file or on a block device.

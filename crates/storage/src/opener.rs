@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// What is opened, always for reading and writing, except for a device whose driver refuses that (`EROFS`).
+/// What is opened: for reading and writing, except where it says otherwise, and for a device whose driver refuses that (`EROFS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
     /// An existing file.
@@ -14,6 +14,20 @@ pub enum Opened {
     Device,
     /// A file that does not exist yet, for its owner only.
     NewFile,
+    /// An existing file, for reading alone.
+    ReadOnlyFile,
+    /// A block device as [`Self::Device`], for reading alone.
+    ReadOnlyDevice,
+}
+
+impl Opened {
+    const fn is_device(self) -> bool {
+        matches!(self, Self::Device | Self::ReadOnlyDevice)
+    }
+
+    const fn is_read_only(self) -> bool {
+        matches!(self, Self::ReadOnlyFile | Self::ReadOnlyDevice)
+    }
 }
 
 /// Opens files and devices.
@@ -42,9 +56,9 @@ impl FileOpener for DirectOpener {
 
     fn open(&self, path: &Path, opened: Opened) -> io::Result<File> {
         let mut open = OpenOptions::new();
-        open.read(true).write(true).mode(0o600).create_new(opened == Opened::NewFile);
+        open.read(true).write(!opened.is_read_only()).mode(0o600).create_new(opened == Opened::NewFile);
         // Without O_CREAT, O_EXCL on a device excludes other exclusive users, mounted file systems included.
-        open.custom_flags(if opened == Opened::Device { libc::O_EXCL } else { 0 });
+        open.custom_flags(if opened.is_device() { libc::O_EXCL } else { 0 });
         match open.open(path) {
             Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem && opened == Opened::Device => {
                 open.write(false).open(path)

@@ -6,6 +6,7 @@
 //! | `mem:1GiB,hugepages` | memory, allocated when it is opened, in huge pages |
 //! | `file:PATH` | an existing file or block device |
 //! | `file:PATH?size=10GiB` | a file; a missing one is created, an existing one must have this size |
+//! | `file:PATH?read-only` | an existing file or block device that hosts cannot change, and that is not opened for writing |
 //! | `null:1GiB` | no storage: writes are discarded, reads are zeroes |
 //! | `checked:file:PATH`, `checked=SUMS:file:PATH` | a file or block device with checksums, in `PATH.sums` or `SUMS` |
 //! | `trim:file:PATH`, `checked,trim:file:PATH` | a file or block device with background trimming of freed ranges |
@@ -26,6 +27,9 @@ use super::{
 };
 use crate::background::tracked::{SumsPlace, TrackedBackend, Tracking};
 
+/// The end of the specification of a file or device that is opened for reading alone.
+const READ_ONLY: &str = "?read-only";
+
 /// A backend specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendSpec {
@@ -42,6 +46,8 @@ pub enum BackendSpec {
         /// Size in bytes: a missing file is created, an existing one must have this size.
         size: Option<u64>,
     },
+    /// An existing file or block device, for reading alone: its path.
+    ReadOnlyFile(PathBuf),
     /// A file or block device with checksums or background trimming.
     Tracked {
         /// The tracked properties.
@@ -65,7 +71,7 @@ pub enum SpecError {
     #[error("'{0}' is not a backend: use mem:SIZE, file:PATH or null:SIZE, as in mem:1GiB")]
     Kind(String),
     /// Tracking of a backend other than a file or device.
-    #[error("'{0}': checksums and background trimming need a file or block device")]
+    #[error("'{0}': checksums and background trimming need a file or block device that is written")]
     Tracked(String),
     /// The size.
     #[error("in '{spec}': {source}")]
@@ -78,6 +84,9 @@ pub enum SpecError {
     /// The path is missing.
     #[error("'{0}' has no path: use file:PATH, as in file:/srv/disk.img")]
     NoPath(String),
+    /// A size of a file that is not written.
+    #[error("'{0}': what is read only has the size that it has: omit ?size=")]
+    ReadOnlySize(String),
     /// The delay.
     #[error(
         "'{0}' is not a delay: use delay:LONGEST:SPEC or delay:SHORTEST-LONGEST,seed=N:SPEC, as in delay:50us-2ms:mem:1GiB (units: ns, us, ms, s)"
@@ -105,7 +114,7 @@ impl BackendSpec {
     /// Its file or device, if any.
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::File { path, .. } => Some(path),
+            Self::File { path, .. } | Self::ReadOnlyFile(path) => Some(path),
             Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.path(),
             Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => None,
         }
@@ -114,7 +123,7 @@ impl BackendSpec {
     /// All files that it opens: its file or device, and that of its checksums.
     pub fn files(&self) -> Vec<PathBuf> {
         match self {
-            Self::File { path, .. } => vec![path.clone()],
+            Self::File { path, .. } | Self::ReadOnlyFile(path) => vec![path.clone()],
             Self::Delay { inner, .. } => inner.files(),
             Self::Tracked { tracking, inner } => {
                 let path = inner.path().unwrap_or(Path::new(""));
@@ -125,11 +134,21 @@ impl BackendSpec {
         }
     }
 
+    /// Whether its file or device is not opened for writing.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            Self::ReadOnlyFile(_) => true,
+            Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.is_read_only(),
+            Self::File { .. } | Self::Memory(_) | Self::HugePages(_) | Self::Null(_) => false,
+        }
+    }
+
     /// The size in bytes, if specified.
     pub fn size(&self) -> Option<u64> {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => Some(*size),
             Self::File { size, .. } => *size,
+            Self::ReadOnlyFile(_) => None,
             Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.size(),
         }
     }
@@ -139,6 +158,7 @@ impl BackendSpec {
         match self {
             Self::Memory(size) | Self::HugePages(size) | Self::Null(size) => *size = bytes,
             Self::File { size, .. } => *size = size.map(|_| bytes),
+            Self::ReadOnlyFile(_) => {}
             Self::Delay { inner, .. } | Self::Tracked { inner, .. } => inner.set_size(bytes),
         }
     }
@@ -166,7 +186,7 @@ impl BackendSpec {
         match self {
             Self::Memory(size) | Self::HugePages(size) => *size,
             Self::Delay { inner, .. } => inner.memory(),
-            Self::Null(_) | Self::File { .. } | Self::Tracked { .. } => 0,
+            Self::Null(_) | Self::File { .. } | Self::ReadOnlyFile(_) | Self::Tracked { .. } => 0,
         }
     }
 
@@ -175,7 +195,7 @@ impl BackendSpec {
         match self {
             Self::HugePages(size) => *size,
             Self::Delay { inner, .. } => inner.preallocated_memory(),
-            Self::Memory(_) | Self::Null(_) | Self::File { .. } | Self::Tracked { .. } => 0,
+            Self::Memory(_) | Self::Null(_) | Self::File { .. } | Self::ReadOnlyFile(_) | Self::Tracked { .. } => 0,
         }
     }
 
@@ -194,6 +214,7 @@ impl BackendSpec {
     pub fn relative_to(self, base: &Path) -> Self {
         match self {
             Self::File { path, size } => Self::File { path: base.join(path), size },
+            Self::ReadOnlyFile(path) => Self::ReadOnlyFile(base.join(path)),
             Self::Delay { delays, inner } => Self::Delay { delays, inner: Box::new(inner.relative_to(base)) },
             Self::Tracked { mut tracking, inner } => {
                 if let Some(SumsPlace::At(path)) = &mut tracking.sums {
@@ -218,14 +239,17 @@ impl FromStr for BackendSpec {
             },
             Some(("null", size)) => Ok(Self::Null(size_of(size)?)),
             Some(("file", rest)) => {
+                let is_read_only = rest.ends_with(READ_ONLY);
+                let rest = rest.strip_suffix(READ_ONLY).unwrap_or(rest);
                 let (path, size) = match rest.rsplit_once("?size=") {
                     Some((path, size)) => (path, Some(size_of(size)?)),
                     None => (rest, None),
                 };
-                if path.is_empty() {
-                    Err(SpecError::NoPath(text.to_owned()))
-                } else {
-                    Ok(Self::File { path: path.into(), size })
+                match size {
+                    _ if path.is_empty() => Err(SpecError::NoPath(text.to_owned())),
+                    Some(_) if is_read_only => Err(SpecError::ReadOnlySize(text.to_owned())),
+                    None if is_read_only => Ok(Self::ReadOnlyFile(path.into())),
+                    _ => Ok(Self::File { path: path.into(), size }),
                 }
             }
             Some(("delay", rest)) => {
@@ -252,6 +276,7 @@ impl fmt::Display for BackendSpec {
             Self::Memory(size) => write!(f, "mem:{}", format_size(*size)),
             Self::HugePages(size) => write!(f, "mem:{},hugepages", format_size(*size)),
             Self::Null(size) => write!(f, "null:{}", format_size(*size)),
+            Self::ReadOnlyFile(path) => write!(f, "file:{}{READ_ONLY}", path.display()),
             Self::File { path, size: None } => write!(f, "file:{}", path.display()),
             Self::File { path, size: Some(size) } => write!(f, "file:{}?size={}", path.display(), format_size(*size)),
             Self::Tracked { tracking, inner } => write!(f, "{tracking}:{inner}"),
@@ -307,7 +332,11 @@ pub fn open_by(
             Arc::new(NullBackend::new(block_size, blocks).map_err(system)?)
         }
         BackendSpec::File { path, size } => {
-            let options = FileOptions { path: path.clone(), block_size, size: *size };
+            let options = FileOptions { path: path.clone(), block_size, size: *size, is_read_only: false };
+            Arc::new(FileBackend::open_by(&options, opener, Arc::clone(budget))?)
+        }
+        BackendSpec::ReadOnlyFile(path) => {
+            let options = FileOptions { path: path.clone(), block_size, size: None, is_read_only: true };
             Arc::new(FileBackend::open_by(&options, opener, Arc::clone(budget))?)
         }
         BackendSpec::Tracked { tracking, inner } => {

@@ -65,7 +65,7 @@ pub(crate) struct ServeArgs {
     pub(crate) mdns: bool,
 
     /// Namespace to export: mem:SIZE, mem:SIZE,hugepages (allocated at start), file:PATH (a file or a block device),
-    /// file:PATH?size=SIZE (created where missing) or null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]
+    /// file:PATH?size=SIZE (created where missing), file:PATH?read-only or null:SIZE; repeatable, numbered from 1 [default: mem:1GiB]
     #[arg(long, value_name = "BACKEND", help_heading = "Storage")]
     pub(crate) namespace: Vec<String>,
 

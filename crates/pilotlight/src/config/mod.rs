@@ -43,7 +43,7 @@ use problem::{Located, Origin, Severity, Source};
 pub(crate) use problem::{Problem, place_in};
 pub(crate) use schedule::Schedule;
 use storage::cause;
-pub(crate) use storage::{is_same_medium, size_of};
+pub(crate) use storage::{file_size, is_same_medium};
 pub(crate) use tolerance::{LatencyBound, NamespaceTolerance, format_tolerance, parse_tolerance};
 pub(crate) use units::{format_cores, format_duration, parse_duration};
 pub(crate) use validate::network::{parse_listener, parse_state};

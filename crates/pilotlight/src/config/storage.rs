@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use pilotlight_storage::{MISSING_DEVICE, format_size, names_device, size_remedy};
+use pilotlight_storage::{BackendSpec, MISSING_DEVICE, format_size, names_device, size_remedy};
 use rustix::fs::{Access, access};
 
 use crate::privileges::files;
@@ -44,8 +44,14 @@ impl Unusable {
     }
 
     fn from_error(path: &Path, error: &io::Error) -> Self {
-        let help = (error.kind() == ErrorKind::PermissionDenied)
-            .then(|| "it must be readable and writable by the user that runs Pilotlight".to_owned());
+        let name = path.display();
+        let help = match error.kind() {
+            ErrorKind::PermissionDenied => Some(format!(
+                "it must be readable by the user that runs Pilotlight, and writable unless it is file:{name}?read-only"
+            )),
+            ErrorKind::ReadOnlyFilesystem => Some(format!("to serve it as it is: file:{name}?read-only")),
+            _ => None,
+        };
         Self { help, ..Self::new(path, cause(error)) }
     }
 
@@ -54,9 +60,10 @@ impl Unusable {
     }
 }
 
-/// Looks at the file or block device at `path`: that it is there, may be read and written, and holds at least a block.
-/// With `wanted` bytes it may also be missing, if it can be created; an existing one must have that size.
-pub(crate) fn inspect(path: &Path, wanted: Option<u64>, block_size: u32) -> Result<Storage, Unusable> {
+/// Looks at the file or block device of a backend at `path`: that it is there, may be opened, and holds at least a block. With a size it may
+/// also be missing, if it can be created; an existing one must have that size.
+pub(crate) fn inspect(spec: &BackendSpec, path: &Path, block_size: u32) -> Result<Storage, Unusable> {
+    let wanted = spec.size();
     let meta = match (files::metadata(path), wanted) {
         (Ok(meta), _) => meta,
         (Err(error), _) if error.kind() == ErrorKind::NotFound && names_device(path) => {
@@ -74,7 +81,7 @@ pub(crate) fn inspect(path: &Path, wanted: Option<u64>, block_size: u32) -> Resu
     if !kind.is_file() && !kind.is_block_device() {
         return Err(Unusable::new(path, "it is neither a file nor a block device"));
     }
-    let size = size_of(path).map_err(|error| Unusable::from_error(path, &error))?;
+    let size = size_of(spec, path).map_err(|error| Unusable::from_error(path, &error))?;
     check_size(path, size, wanted, block_size)?;
     Ok(Storage { medium: medium_of(&meta), size })
 }
@@ -100,9 +107,15 @@ fn check_creation(path: &Path, size: u64) -> Result<Storage, Unusable> {
     Ok(Storage { medium: Medium::New(directory.join(name)), size })
 }
 
-/// The size in bytes; a block device's metadata have none: its end has.
-pub(crate) fn size_of(path: &Path) -> io::Result<u64> {
-    files::open_shared(path)?.seek(SeekFrom::End(0))
+/// The size of a backend's file or device at `path` in bytes; a block device's metadata have none: its end has.
+fn size_of(spec: &BackendSpec, path: &Path) -> io::Result<u64> {
+    let open = if spec.is_read_only() { files::open_read_only } else { files::open_shared };
+    open(path)?.seek(SeekFrom::End(0))
+}
+
+/// The size of a backend's file or device in bytes, if it has one that can be opened.
+pub(crate) fn file_size(spec: &BackendSpec) -> Option<u64> {
+    size_of(spec, spec.path()?).ok()
 }
 
 fn check_size(path: &Path, size: u64, wanted: Option<u64>, block_size: u32) -> Result<(), Unusable> {
@@ -130,6 +143,11 @@ mod tests {
     use std::fs;
 
     use super::*;
+
+    /// Inspects a file with an optional size.
+    fn inspect(path: &Path, size: Option<u64>, block_size: u32) -> Result<Storage, Unusable> {
+        super::inspect(&BackendSpec::File { path: path.to_owned(), size }, path, block_size)
+    }
 
     #[test]
     fn a_file_with_blocks_is_usable_and_identified_by_every_name() {

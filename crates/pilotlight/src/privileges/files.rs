@@ -109,6 +109,14 @@ pub(crate) fn open_shared(path: &Path) -> io::Result<File> {
     or_by_root(direct, path, Purpose::Look, Ok)
 }
 
+/// Storage for reading alone.
+///
+/// # Errors
+/// As of open(2).
+pub(crate) fn open_read_only(path: &Path) -> io::Result<File> {
+    or_by_root(|| options().read(true).open(path), path, Purpose::ReadOnly, Ok)
+}
+
 /// Whether it is one, also through a link.
 fn is_block_device(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device())
@@ -154,6 +162,8 @@ impl FileOpener for Files {
             Opened::File => Purpose::File,
             Opened::Device => Purpose::Device,
             Opened::NewFile => Purpose::NewFile,
+            Opened::ReadOnlyFile => Purpose::ReadOnly,
+            Opened::ReadOnlyDevice => Purpose::ReadOnlyDevice,
         };
         or_by_root(|| DirectOpener.open(path, opened), path, purpose, Ok)
     }

@@ -46,13 +46,18 @@ pub(super) enum Purpose {
     Device,
     /// To create a file and serve it.
     NewFile,
+    /// To look at a file or device that is not written, or to serve such a file.
+    ReadOnly,
+    /// To serve a device that is not written.
+    ReadOnlyDevice,
 }
 
 impl Purpose {
     /// Of open(2).
     pub(super) fn flags(self) -> OFlags {
         match self {
-            Self::Text => OFlags::RDONLY,
+            Self::Text | Self::ReadOnly => OFlags::RDONLY,
+            Self::ReadOnlyDevice => OFlags::RDONLY | OFlags::EXCL,
             Self::Look | Self::File => OFlags::RDWR,
             Self::Device => OFlags::RDWR | OFlags::EXCL, // see `pilotlight_storage::DirectOpener`
             Self::NewFile => OFlags::RDWR | OFlags::CREATE,
@@ -60,7 +65,15 @@ impl Purpose {
     }
 }
 
-const PURPOSES: [Purpose; 5] = [Purpose::Text, Purpose::Look, Purpose::File, Purpose::Device, Purpose::NewFile];
+const PURPOSES: [Purpose; 7] = [
+    Purpose::Text,
+    Purpose::Look,
+    Purpose::File,
+    Purpose::Device,
+    Purpose::NewFile,
+    Purpose::ReadOnly,
+    Purpose::ReadOnlyDevice,
+];
 
 /// A request to the helper.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +177,7 @@ mod tests {
     fn malformed_requests_are_refused() {
         let long = [&[1, 0][..], &[b'a'; MAX_PATH + 1]].concat();
         let unset_value = [2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-        for bytes in [&[][..], &[0], &[1], &[1, 0], &[1, 5, b'a'], &[1, 0, b'a', 0], &long, &[2, 0, 0, 1], &unset_value]
+        for bytes in [&[][..], &[0], &[1], &[1, 0], &[1, 7, b'a'], &[1, 0, b'a', 0], &long, &[2, 0, 0, 1], &unset_value]
         {
             assert_eq!(Request::decode(bytes), None, "{bytes:?}");
         }

@@ -54,7 +54,12 @@ impl NamedFiles {
     pub(super) fn has(&self, path: &Path, purpose: Purpose) -> bool {
         let list: &[PathBuf] = match purpose {
             Purpose::Text => &self.named.texts,
-            Purpose::Look | Purpose::File | Purpose::Device | Purpose::NewFile => &self.named.storage,
+            Purpose::Look
+            | Purpose::File
+            | Purpose::Device
+            | Purpose::NewFile
+            | Purpose::ReadOnly
+            | Purpose::ReadOnlyDevice => &self.named.storage,
         };
         list.iter().any(|named| named == path)
     }

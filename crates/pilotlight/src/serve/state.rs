@@ -169,7 +169,7 @@ impl State {
 
     /// Notes the number of blocks of a namespace; `None`: by the size of its storage.
     pub(super) fn note_size(&mut self, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) {
-        let size = || namespace.backend.size().or_else(|| crate::config::size_of(namespace.backend.path()?).ok());
+        let size = || namespace.backend.size().or_else(|| crate::config::file_size(&namespace.backend));
         let blocks = blocks.unwrap_or_else(|| size().unwrap_or(0) / u64::from(namespace.block_size));
         self.forget_size(nqn, namespace.nsid);
         self.blocks.push((nqn.to_owned(), namespace.nsid, blocks));

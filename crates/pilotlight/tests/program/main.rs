@@ -23,6 +23,7 @@ mod policies;
 mod priorities;
 mod privileges;
 mod process;
+mod read_only;
 mod reservations;
 mod save;
 mod security;

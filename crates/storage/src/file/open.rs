@@ -170,9 +170,10 @@ pub(super) fn open(
         force_unit_access: false,
         synchronous: !block_device && is_synchronous(&file),
         deallocation: Deallocation::Nothing,
-        is_read_only: block_device && (!is_writable(&file).map_err(system)? || is_read_only(&file)),
+        is_read_only: options.is_read_only
+            || block_device && (!is_writable(&file).map_err(system)? || is_read_only(&file)),
     };
-    if traits.is_read_only {
+    if traits.is_read_only && !options.is_read_only {
         let path = path.display();
         tracing::warn!(
             "{path}: the device is read-only, and so is its namespace: `blockdev --setrw {path}` and a restart change that"
@@ -206,8 +207,12 @@ fn open_alone(options: &FileOptions, opener: &dyn FileOpener) -> Result<(File, b
     }
     let opened = match kind {
         None => Opened::NewFile,
-        Some(_) if block_device => Opened::Device,
-        Some(_) => Opened::File,
+        Some(_) => match (block_device, options.is_read_only) {
+            (true, true) => Opened::ReadOnlyDevice,
+            (true, false) => Opened::Device,
+            (false, true) => Opened::ReadOnlyFile,
+            (false, false) => Opened::File,
+        },
     };
     let file = opener.open(path, opened).map_err(|error| match error.raw_os_error() {
         Some(libc::EBUSY) => FileError::InUse { path: path.clone() },

@@ -25,7 +25,7 @@ fn on_tmpfs() -> Option<TempDir> {
 }
 
 pub(super) fn options(path: &Path, block_size: u32, size: Option<u64>) -> FileOptions {
-    FileOptions { path: path.to_owned(), block_size, size }
+    FileOptions { path: path.to_owned(), block_size, size, is_read_only: false }
 }
 
 /// Creates a sparse file and opens it.

@@ -18,6 +18,7 @@ fn specifications_are_parsed() {
     assert_eq!(parse("file:/srv/disk.img"), Ok(file("/srv/disk.img", None)));
     assert_eq!(parse("file:a:b?c"), Ok(file("a:b?c", None)));
     assert_eq!(parse("file:disk?size=10GB"), Ok(file("disk", Some(10_000_000_000))));
+    assert_eq!(parse("file:a?read-only"), Ok(BackendSpec::ReadOnlyFile("a".into())));
     let delays = Delays { shortest_ns: 50_000, longest_ns: 2_000_000, seed: 7 };
     let inner = Box::new(BackendSpec::Memory(1 << 20));
     assert_eq!(parse("delay:50us-2ms,seed=7:mem:1MiB"), Ok(BackendSpec::Delay { delays, inner }));
@@ -39,6 +40,9 @@ fn invalid_specifications_are_refused() {
     assert!(parse("file:x?size=1 G B").unwrap_err().contains("'1 G B' is not a size"));
     assert_eq!(parse("file:"), Err("'file:' has no path: use file:PATH, as in file:/srv/disk.img".into()));
     assert!(parse("file:?size=1GiB").unwrap_err().contains("has no path"));
+    assert!(parse("file:?read-only").unwrap_err().contains("has no path"));
+    assert!(parse("file:a?size=1GiB?read-only").unwrap_err().contains("omit ?size="));
+    assert!(parse("checked:file:a?read-only").unwrap_err().contains("need a file or block device that is written"));
     for text in
         ["delay:mem:1GiB", "delay:2:mem:1GiB", "delay:2ms-1ms:mem:1GiB", "delay:1ms,seed=x:mem:1GiB", "delay:1ms"]
     {
@@ -54,6 +58,7 @@ fn any_spec() -> impl Strategy<Value = BackendSpec> {
         size.clone().prop_map(BackendSpec::HugePages),
         size.clone().prop_map(BackendSpec::Null),
         ("[a-z/.:?-]{1,20}", prop::option::of(size)).prop_map(|(path, size)| file(&path, size)),
+        "[a-z/.:?-]{1,20}".prop_map(|path| BackendSpec::ReadOnlyFile(path.into())),
     ];
     leaf.prop_recursive(3, 3, 1, |inner| {
         (any::<(u64, u64, u64)>(), inner).prop_map(|((one, other, seed), inner)| {

@@ -63,7 +63,7 @@ impl Checker<'_> {
             return inner;
         }
         if !matches!(inner, BackendSpec::File { .. }) {
-            let what = "only a file or block device has checksums, or is trimmed in the background";
+            let what = "only a file or block device that is written has checksums, or is trimmed in the background";
             self.error(&written.at, what);
             return inner;
         }

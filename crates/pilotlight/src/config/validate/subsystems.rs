@@ -237,14 +237,14 @@ impl Checker<'_> {
         if self.holds_whole_blocks(&spec, block_size, &text.at)
             && let Some(path) = spec.path()
         {
-            self.medium(path, spec.size(), block_size, &text.at, unique);
+            self.medium(&spec, path, block_size, &text.at, unique);
         }
         Some(spec)
     }
 
     /// Looks at the file or device of a namespace.
-    fn medium(&mut self, path: &Path, wanted: Option<u64>, block_size: u32, at: &Origin, unique: &mut Unique) {
-        let found = match storage::inspect(path, wanted, block_size) {
+    fn medium(&mut self, spec: &BackendSpec, path: &Path, block_size: u32, at: &Origin, unique: &mut Unique) {
+        let found = match storage::inspect(spec, path, block_size) {
             Ok(found) => found,
             Err(unfit) => {
                 let problem = Problem::error(at, unfit.what);

@@ -7,7 +7,7 @@ use pilotlight_storage::{BackendSpec, format_size, parse_size};
 use super::Admin;
 use crate::admin::refusal::Refusal;
 use crate::admin::request::{NamespaceAdd, NamespaceResize, Target};
-use crate::config::{NewNamespace, Problem, check_namespace, note_overcommitment, nqn, size_of};
+use crate::config::{NewNamespace, Problem, check_namespace, file_size, note_overcommitment, nqn};
 use crate::namespace::{Listing, NamespaceReport};
 use crate::serve::state::State;
 
@@ -246,7 +246,7 @@ fn find(state: &State, nqn: &str, nsid: i64) -> Result<NamespaceConfig, Refusal>
 
 /// Bytes of whole blocks that a namespace's file or device holds now.
 fn medium_size(namespace: &NamespaceConfig) -> Option<u64> {
-    let bytes = size_of(namespace.backend.path()?).ok()?;
+    let bytes = file_size(&namespace.backend)?;
     Some(bytes - bytes % u64::from(namespace.block_size))
 }
 

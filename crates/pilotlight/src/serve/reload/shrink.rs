@@ -21,7 +21,7 @@ impl Shrink {
     /// The shrinkage from a resize of the namespace to `blocks` blocks, or for `None` to the size of its file or device.
     pub(super) fn find(state: &State, nqn: &str, namespace: &NamespaceConfig, blocks: Option<u64>) -> Option<Self> {
         let block_size = u64::from(namespace.block_size);
-        let in_backend = || Some(crate::config::size_of(namespace.backend.path()?).ok()? / block_size);
+        let in_backend = || Some(crate::config::file_size(&namespace.backend)? / block_size);
         let (from, to) = (state.blocks(nqn, namespace.nsid), blocks.or_else(in_backend)?);
         (to < from).then_some(Self { from: from * block_size, to: to * block_size, in_file: blocks.is_none() })
     }

@@ -12,7 +12,7 @@ const WRITE: Op = Op::Write { fua: false };
 
 fn open(folder: &Path, bytes: u64, tracking: &Tracking) -> TrackedBackend {
     let path = folder.join("disk");
-    let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes) };
+    let options = FileOptions { path: path.clone(), block_size: 4096, size: Some(bytes), is_read_only: false };
     let inner: Arc<dyn Backend> = Arc::new(open_freed(&options));
     loop {
         match TrackedBackend::open(inner.clone(), &path, tracking, &crate::DirectOpener) {
