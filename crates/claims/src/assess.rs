@@ -12,7 +12,7 @@ use super::claim::{Claim, Printed};
 use super::discriminator::DiscriminatorSearch;
 use super::error::NoResult;
 use super::input::{self, Sources};
-use super::lab::{Alternative, Assessment, Lab, Scope, Variants};
+use super::lab::{Alternative, Assessment, Lab, Scope, Variants, over_all};
 use super::map::{Check, Row};
 use super::order::{Evaluation, Finding, Order};
 use super::saturated::merge_runs;
@@ -128,10 +128,11 @@ impl Lab<'_> {
             into.set_discriminators(search.of_order(order));
         }
         if let Some(mut robust) = variants.robust() {
-            let all = findings(&variants.all)?;
-            let verdict = tiers(&all).verdict();
-            robust.verdict = variants.shift.map_or(verdict, |shift| shift.judge(verdict));
-            robust.pairs = Some((holding(&all), all.len()));
+            if let Some(all) = over_all(findings(&variants.all), into)? {
+                let verdict = tiers(&all).verdict();
+                robust.verdict = variants.shift.map_or(verdict, |shift| shift.judge(verdict));
+                robust.pairs = Some((holding(&all), all.len()));
+            }
             into.robust = Some(robust);
         }
         Ok(())

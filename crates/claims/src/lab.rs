@@ -143,7 +143,20 @@ impl Variants<'_> {
     pub(super) fn robust(&self) -> Option<Robust> {
         let draws = self.shift.map_or(0, |shift| shift.draws);
         let family = self.all.len() - self.judged.len();
-        (family > 0 || draws > 0).then(|| Robust { family, draws, ..Robust::default() })
+        (family > 0 || draws > 0).then(|| Robust { family, draws, verdict: Verdict::Undecided, ..Robust::default() })
+    }
+}
+
+/// What was found over all variants. `None` if one of them has no value, as a latency of requests of which none completed there: the row is
+/// undecided over all, and its note says why.
+pub(super) fn over_all<T>(found: Result<T, NoResult>, into: &mut Assessment) -> Result<Option<T>, NoResult> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(missing @ NoResult::NoValues { .. }) => {
+            into.note += &format!("; {missing}");
+            Ok(None)
+        }
+        Err(other) => Err(other),
     }
 }
 

@@ -5,7 +5,7 @@ use pilotlight_stats::Estimate;
 use super::claim::{Claim, Relation};
 use super::discriminator::{self, DiscriminatorSearch};
 use super::error::{NoResult, Vacuous};
-use super::lab::{Assessment, Lab, Variants};
+use super::lab::{Assessment, Lab, Variants, over_all};
 use super::quantity::{Aggregation, Measurement, Quantity};
 use super::saturated::merge_runs;
 use super::verdict::{self, Holds, Target, Tiers};
@@ -54,9 +54,10 @@ impl Lab<'_> {
         }
         (into.ours, into.saturated) = (Some(ours.estimate), ours.saturated);
         if let Some(mut robust) = variants.robust() {
-            let hull = self.hull(quantity, &variants.all, &claim.unit)?.estimate;
-            let hull = variants.shift.map_or(hull, |shift| shift.widen(hull));
-            (robust.ours, robust.verdict) = (Some(hull), tiers(hull)?.verdict());
+            if let Some(all) = over_all(self.hull(quantity, &variants.all, &claim.unit), into)? {
+                let hull = variants.shift.map_or(all.estimate, |shift| shift.widen(all.estimate));
+                (robust.ours, robust.verdict) = (Some(hull), tiers(hull)?.verdict());
+            }
             into.robust = Some(robust);
         }
         Ok(())

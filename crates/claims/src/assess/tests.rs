@@ -141,6 +141,19 @@ fn a_family_is_shown_beside_the_printed_settings() {
 }
 
 #[test]
+fn a_model_without_a_value_leaves_a_row_undecided_over_all_models() {
+    let cut = ["e,,family:shallow,static,w,W,100,101,102", "e,at=9,family:shallow,sandman,w,W,60,61,62"];
+    let report = report(&claims(), &[&NOISY[..], &cut].concat(), &[]);
+    for id in ["saving", "order"] {
+        let row = report.rows.iter().find(|row| row.id == id).unwrap();
+        assert_eq!(row.verdict, Verdict::Reproduced, "{id}: {row:?}");
+        let robust = row.robust.as_ref().unwrap();
+        assert_eq!((robust.verdict, robust.ours, robust.pairs), (Verdict::Undecided, None, None), "{id}");
+        assert!(row.note.contains("e has no w of "), "{id}: {}", row.note);
+    }
+}
+
+#[test]
 fn operating_points_that_make_a_statement_impossible_are_beside_it() {
     let text = |possible: &str| {
         format!(
