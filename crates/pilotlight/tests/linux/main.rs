@@ -78,7 +78,6 @@ cases! {
     discovery: "discovery", "6.12";
     referral: "referral", "6.12";
     hosts: "hosts", "6.12";
-    multipath: "multipath", "6.12";
     multipath_on_backports: "multipath", "backports";
     authenticate: "authenticate", "6.12";
     authenticate_on_6_1: "authenticate", "6.1";
