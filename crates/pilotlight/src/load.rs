@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use pattern::{Pattern, Training, Work};
@@ -421,23 +421,23 @@ fn percent() -> clap::builder::RangedI64ValueParser<u8> {
     clap::value_parser!(u8).range(0..=100)
 }
 
-fn host_nqn(text: &str) -> Result<String, String> {
-    nqn::check(text).map_err(|why| format!("{why}; {}", nqn::FORMS))?;
+fn host_nqn(text: &str) -> anyhow::Result<String> {
+    nqn::check(text).map_err(|why| anyhow!("{why}; {}", nqn::FORMS))?;
     Ok(text.to_owned())
 }
 
 /// In nanoseconds; the target counts it in milliseconds.
-fn keep_alive(text: &str) -> Result<u64, String> {
-    match units::duration_ns(text).map_err(|error| error.to_string())? {
-        1..1_000_000 => Err("this is less than a millisecond: give 0 for none, or 1ms or more".into()),
+fn keep_alive(text: &str) -> anyhow::Result<u64> {
+    match units::duration_ns(text)? {
+        1..1_000_000 => bail!("this is less than a millisecond: give 0 for none, or 1ms or more"),
         ns => Ok(ns),
     }
 }
 
 /// In nanoseconds; counted in milliseconds.
-fn timeout(text: &str) -> Result<u64, String> {
-    match units::duration_ns(text).map_err(|error| error.to_string())? {
-        0..1_000_000 => Err("give 1ms or more".into()),
+fn timeout(text: &str) -> anyhow::Result<u64> {
+    match units::duration_ns(text)? {
+        0..1_000_000 => bail!("give 1ms or more"),
         ns => Ok(ns),
     }
 }

@@ -1,5 +1,6 @@
 //! Policies as an operator chooses them: a name and parameters, from the configuration or over the control socket.
 
+use anyhow::Context as _;
 use pilotlight_input::file::nearest;
 use pilotlight_plant::{Goal, Policy};
 use pilotlight_policy::registry::{Entry, POLICIES};
@@ -34,6 +35,7 @@ pub(crate) struct PolicyChoice {
 
 /// Parameters as a list of `key=value`.
 mod assignments {
+    use anyhow::Context as _;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
     use super::key_and_value;
@@ -43,10 +45,10 @@ mod assignments {
     struct Assignment(String, String);
 
     impl TryFrom<String> for Assignment {
-        type Error = String;
+        type Error = anyhow::Error;
 
-        fn try_from(text: String) -> Result<Self, String> {
-            let (key, value) = key_and_value(&text).ok_or_else(|| super::not_an_assignment(&text))?;
+        fn try_from(text: String) -> anyhow::Result<Self> {
+            let (key, value) = key_and_value(&text).with_context(|| super::not_an_assignment(&text))?;
             Ok(Self(key, value))
         }
     }
@@ -93,9 +95,10 @@ impl BudgetDomain {
     }
 
     /// Reads what was written.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let named = [Self::Server, Self::Cpu].into_iter().find(|domain| domain.name() == text);
-        named.ok_or_else(|| format!("`{text}` is not a domain: write server (the whole system) or cpu (its packages)"))
+        named
+            .with_context(|| format!("`{text}` is not a domain: write server (the whole system) or cpu (its packages)"))
     }
 }
 

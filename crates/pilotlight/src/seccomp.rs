@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::env::consts::ARCH;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use libc::c_long;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter_all_threads};
 use tracing::warn;
@@ -32,12 +32,12 @@ pub(crate) enum Seccomp {
 
 impl Seccomp {
     /// From the configuration.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         match text {
             "kill" => Ok(Self::Kill),
             "log" => Ok(Self::Log),
             "off" => Ok(Self::Off),
-            _ => Err("expected kill, log or off".to_owned()),
+            _ => bail!("expected kill, log or off"),
         }
     }
 }
@@ -282,11 +282,9 @@ mod tests {
 
     #[test]
     fn values_of_the_key() {
-        assert_eq!(
-            ["kill", "log", "off"].map(Seccomp::parse),
-            [Seccomp::Kill, Seccomp::Log, Seccomp::Off].map(Ok::<_, String>)
-        );
-        assert!(Seccomp::parse("on").unwrap_err().contains("kill, log or off"));
+        let parse = |text| Seccomp::parse(text).unwrap();
+        assert_eq!(["kill", "log", "off"].map(parse), [Seccomp::Kill, Seccomp::Log, Seccomp::Off]);
+        assert!(Seccomp::parse("on").unwrap_err().to_string().contains("kill, log or off"));
     }
 
     /// What a child process does under the filter, as its variable names it.

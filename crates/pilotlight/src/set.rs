@@ -4,6 +4,7 @@ mod goals;
 
 use std::fmt::Write as _;
 
+use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use pilotlight_policy::pass::profile::Profile;
 use pilotlight_policy::{NAMES, POLICIES};
@@ -189,8 +190,8 @@ struct PolicyArgs {
     json: bool,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
-    key_and_value(text).ok_or_else(|| "write KEY=VALUE, such as window=64".to_owned())
+fn pair(text: &str) -> anyhow::Result<(String, String)> {
+    key_and_value(text).context("write KEY=VALUE, such as window=64")
 }
 
 /// Every policy with its parameters.

@@ -89,18 +89,16 @@ pub(crate) struct StatusArgs {
     socket: SocketArgs,
 }
 
-fn timeout(text: &str) -> Result<Duration, String> {
-    let wrong = || "write a time from 100ms to 1h, such as 5s".to_owned();
-    let within = parse_duration(text).map_err(|_| wrong())?;
+fn timeout(text: &str) -> anyhow::Result<Duration> {
     let range = Duration::from_millis(100)..=Duration::from_secs(3600);
-    Some(within).filter(|within| range.contains(within)).ok_or_else(wrong)
+    let within = parse_duration(text).ok().filter(|within| range.contains(within));
+    within.context("write a time from 100ms to 1h, such as 5s")
 }
 
 /// An interval in seconds.
-pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
-    let wrong = || "write seconds, from 0.1 to 86400".to_owned();
-    let seconds: f64 = text.parse().map_err(|_| wrong())?;
-    if (0.1..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
+pub(crate) fn seconds(text: &str) -> anyhow::Result<Duration> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).context("write seconds, from 0.1 to 86400")
 }
 
 /// Prints the status.
@@ -195,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_watch_has_a_sensible_pace() {
-        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(seconds("0.5").unwrap(), Duration::from_millis(500));
         for text in ["0", "-1", "NaN", "1s", "1e9"] {
             assert!(seconds(text).is_err(), "{text}");
         }

@@ -72,7 +72,7 @@ pub(crate) enum ClientError {
     #[error("cannot talk to the server at {path}: {source}")]
     Io { path: String, r#source: std::io::Error },
     #[error("invalid response from the server at {path}: {reason}")]
-    InvalidResponse { path: String, reason: String },
+    InvalidResponse { path: String, reason: anyhow::Error },
     #[error("{}", refusal_text(.0))]
     Refused(Refusal),
 }

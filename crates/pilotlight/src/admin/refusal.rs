@@ -1,5 +1,7 @@
 //! Why a request over the control socket was refused.
 
+use std::fmt::Display;
+
 use serde::{Deserialize, Serialize};
 
 /// Why a request was refused. Nothing has been changed.
@@ -15,12 +17,12 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn new(message: impl Into<String>) -> Self {
-        Self { field: None, message: message.into(), help: Vec::new() }
+    pub(crate) fn new(message: impl Display) -> Self {
+        Self { field: None, message: message.to_string(), help: Vec::new() }
     }
 
     /// A refusal because of a field.
-    pub(crate) fn for_field(field: &str, message: impl Into<String>) -> Self {
+    pub(crate) fn for_field(field: &str, message: impl Display) -> Self {
         Self { field: Some(field.to_owned()), ..Self::new(message) }
     }
 

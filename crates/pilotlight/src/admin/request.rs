@@ -413,7 +413,7 @@ impl Request {
         };
         check_version(&fields.remove("version").ok_or_else(|| missing("version"))?)?;
         let command = serde_json::from_value(fields.remove("command").ok_or_else(|| missing("command"))?);
-        let command: String = command.map_err(|error| Refusal::for_field("command", error.to_string()))?;
+        let command: String = command.map_err(|error| Refusal::for_field("command", error))?;
         let tagged = Value::Object(Map::from_iter([(command, Value::Object(fields))]));
         let request: Self = serde_path_to_error::deserialize(tagged).map_err(|error| refusal(&error))?;
         request.check()?;

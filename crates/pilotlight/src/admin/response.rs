@@ -1,5 +1,6 @@
 //! Responses of the control socket: `{"version":1,"ok":...}` or `{"version":1,"error":...}`, on one line.
 
+use anyhow::bail;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,23 +27,23 @@ pub(crate) fn to_line<T: Serialize>(result: Result<T, Refusal>) -> String {
     };
     let envelope = Envelope { version: VERSION, ok, error };
     serde_json::to_string(&envelope).unwrap_or_else(|error| {
-        let failed = Envelope::<()> { version: VERSION, ok: None, error: Some(Refusal::new(error.to_string())) };
+        let failed = Envelope::<()> { version: VERSION, ok: None, error: Some(Refusal::new(error)) };
         serde_json::to_string(&failed).unwrap_or_default()
     })
 }
 
 /// Parses a response; the error says why it is invalid. All of its text can be printed on a terminal.
-pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> Result<Result<T, Refusal>, String> {
-    let response: Value = serde_json::from_str(line).map_err(|error| error.to_string())?;
+pub(crate) fn parse<T: DeserializeOwned>(line: &str) -> anyhow::Result<Result<T, Refusal>> {
+    let response: Value = serde_json::from_str(line)?;
     let response = printable(response);
     if response["version"].as_u64() != Some(VERSION) {
-        return Err(format!("protocol version {}, this program has {VERSION}", response["version"]));
+        bail!("protocol version {}, this program has {VERSION}", response["version"]);
     }
-    let envelope: Envelope<T> = serde_json::from_value(response).map_err(|error| error.to_string())?;
+    let envelope: Envelope<T> = serde_json::from_value(response)?;
     match envelope {
         Envelope { ok: Some(ok), error: None, .. } => Ok(Ok(ok)),
         Envelope { ok: None, error: Some(refusal), .. } => Ok(Err(refusal)),
-        _ => Err("it has neither `ok` nor `error`, or both".to_owned()),
+        _ => bail!("it has neither `ok` nor `error`, or both"),
     }
 }
 
@@ -81,11 +82,11 @@ mod tests {
     fn responses_survive_a_round_trip() {
         let line = to_line(Ok(vec![1, 2]));
         assert_eq!(line, r#"{"version":1,"ok":[1,2]}"#);
-        assert_eq!(parse::<Vec<u32>>(&line), Ok(Ok(vec![1, 2])));
+        assert_eq!(parse::<Vec<u32>>(&line).unwrap(), Ok(vec![1, 2]));
         let refusal = Refusal::for_field("nsid", "no").help("yes");
         let line = to_line::<()>(Err(refusal.clone()));
         assert_eq!(line, r#"{"version":1,"error":{"field":"nsid","message":"no","help":["yes"]}}"#);
-        assert_eq!(parse::<Vec<u32>>(&line), Ok(Err(refusal)));
+        assert_eq!(parse::<Vec<u32>>(&line).unwrap(), Err(refusal));
     }
 
     #[test]
@@ -94,12 +95,15 @@ mod tests {
         let harmless = r"a\u{1b}]0;x\u{7}\u{9b}2J\u{7f}\u{202e}b\u{d}ü";
         let line = to_line(Ok(serde_json::json!({ "list": [hostile], hostile: [{ "name": hostile }], "n": 1.5 })));
         let expected = serde_json::json!({ "list": [harmless], harmless: [{ "name": harmless }], "n": 1.5 });
-        assert_eq!(parse::<Value>(&line), Ok(Ok(expected)));
+        assert_eq!(parse::<Value>(&line).unwrap(), Ok(expected));
         let line = to_line::<()>(Err(Refusal::for_field(hostile, format!("{hostile}\n")).help(hostile)));
         let refusal = Refusal::for_field(harmless, format!("{harmless}\n")).help(harmless);
-        assert_eq!(parse::<Value>(&line), Ok(Err(refusal)));
+        assert_eq!(parse::<Value>(&line).unwrap(), Err(refusal));
         let line = format!("{{\"version\":1,\"ok\":{}}}", serde_json::to_string(hostile).unwrap());
-        assert!(!parse::<u32>(&line).unwrap_err().contains(char::is_control), "also where it has another form");
+        assert!(
+            !parse::<u32>(&line).unwrap_err().to_string().contains(char::is_control),
+            "also where it has another form"
+        );
     }
 
     #[test]
@@ -110,7 +114,7 @@ mod tests {
             (r#"{"version":1,"ok":7}"#, "invalid type"),
             ("", "EOF"),
         ] {
-            let reason = parse::<Vec<u32>>(line).unwrap_err();
+            let reason = parse::<Vec<u32>>(line).unwrap_err().to_string();
             assert!(reason.contains(expected), "{line}: {reason}");
         }
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::{DEFAULT_GROUP, NamespaceConfig, PathRule, SubsystemConfig};
-use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, Value, value};
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, TomlError, Value, value};
 
 use crate::policies::PolicyChoice;
 
@@ -21,9 +21,8 @@ impl Edit {
     ///
     /// # Errors
     /// Why it is not TOML.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let document = text.parse::<DocumentMut>().map_err(|error| error.to_string())?;
-        Ok(Self { document, changes: Vec::new() })
+    pub(crate) fn parse(text: &str) -> Result<Self, TomlError> {
+        Ok(Self { document: text.parse()?, changes: Vec::new() })
     }
 
     /// The text, and what has been changed in it.

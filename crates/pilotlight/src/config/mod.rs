@@ -26,6 +26,7 @@ mod validate;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{anyhow, bail};
 use pilotlight_nvmf_target::config::{NamespaceConfig, ServerConfig};
 
 pub(crate) use args::ServeArgs;
@@ -154,15 +155,17 @@ pub(crate) fn load_text(args: &ServeArgs, path: &Path, text: String, machine: &M
 }
 
 /// The text of a regular file. Reading a pipe could block, and SIGHUP reads the file again.
-pub(crate) fn text_of(path: &Path) -> Result<String, String> {
-    let message = |error: std::io::Error| cause(&error);
+pub(crate) fn text_of(path: &Path) -> anyhow::Result<String> {
+    let message = |error: std::io::Error| anyhow!(cause(&error));
     let file = open_text(path).map_err(message)?;
     let meta = file.metadata().map_err(message)?;
     if meta.is_dir() {
-        return Err("is a directory; name the file in it".to_owned());
+        bail!("is a directory; name the file in it");
     }
     if !meta.is_file() {
-        return Err("is not a regular file, but is read again at SIGHUP: write a pipe's output, such as <(...), to a file first".to_owned());
+        bail!(
+            "is not a regular file, but is read again at SIGHUP: write a pipe's output, such as <(...), to a file first"
+        );
     }
     std::io::read_to_string(file).map_err(message)
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use anyhow::{bail, ensure};
 use pilotlight_nvme::fabrics::{DISCOVERY_NQN, MAX_NQN};
 use uuid::Uuid;
 
@@ -12,21 +13,22 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 const NAMES: Uuid = Uuid::from_u128(0x9c5d_f4de_2b7a_4ad1_8a1e_5c3b_0f67_d2e4);
 
 /// Checks that `nqn` is valid for a subsystem or a host.
-pub(crate) fn check(nqn: &str) -> Result<(), String> {
+pub(crate) fn check(nqn: &str) -> anyhow::Result<()> {
     if nqn.len() > MAX_NQN {
-        return Err(format!("an NQN has at most {MAX_NQN} bytes, this one has {}", nqn.len()));
+        bail!("an NQN has at most {MAX_NQN} bytes, this one has {}", nqn.len());
     }
     if let Some(found) = nqn.chars().find(|c| c.is_control() || c.is_whitespace()) {
-        return Err(format!("an NQN contains no {found:?}"));
+        bail!("an NQN contains no {found:?}");
     }
     if nqn == DISCOVERY_NQN {
-        return Err("this NQN belongs to the discovery service, which Pilotlight provides by itself".to_owned());
+        bail!("this NQN belongs to the discovery service, which Pilotlight provides by itself");
     }
     let well_formed = match nqn.strip_prefix(UUID_PREFIX) {
         Some(uuid) => uuid.len() == 36 && Uuid::try_parse(uuid).is_ok(),
         None => is_domain_form(nqn),
     };
-    if well_formed { Ok(()) } else { Err(format!("`{nqn}` is not an NQN")) }
+    ensure!(well_formed, "`{nqn}` is not an NQN");
+    Ok(())
 }
 
 /// The forms that [`check`] accepts.
@@ -71,7 +73,7 @@ mod tests {
             "nqn.2024-12.com.example",
             "nqn.2024-01.com.ex-ample.a:x:y/z",
         ] {
-            assert_eq!(check(nqn), Ok(()), "{nqn}");
+            assert!(check(nqn).is_ok(), "{nqn}");
         }
     }
 
@@ -103,7 +105,7 @@ mod tests {
     fn the_machine_s_nqn_depends_on_machine_and_address_only() {
         let address = |port| Some(SocketAddr::from(([127, 0, 0, 1], port)));
         let nqn = of_machine("0123", address(4420));
-        assert_eq!(check(&nqn), Ok(()));
+        check(&nqn).unwrap();
         assert_eq!(nqn, of_machine("0123", address(4420)));
         assert_ne!(nqn, of_machine("0124", address(4420)));
         assert_ne!(nqn, of_machine("0123", address(4421)));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use anyhow::Context as _;
 use pilotlight_nvmf_target::config::ServerConfig;
 use toml_edit::Value;
 
@@ -14,7 +15,7 @@ use crate::policies::{PolicyChoice, key_and_value};
 ///
 /// # Errors
 /// If a flag has no key, which is a mistake in this program.
-pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> Result<Edit, String> {
+pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> anyhow::Result<Edit> {
     let mut edit = Edit::parse("")?;
     for (section, key, value) in keyed(args) {
         edit.set(section, key, Some(to_value(value, here)));
@@ -22,7 +23,7 @@ pub(crate) fn of_flags(args: &ServeArgs, config: &ServerConfig, here: &Path) -> 
     if args.policy.is_some() || !args.policy_set.is_empty() {
         let parameters: Option<_> = args.policy_set.iter().map(|text| key_and_value(text)).collect();
         let name = args.policy.clone().unwrap_or_else(|| PolicyChoice::default().name);
-        edit.set_policy(&PolicyChoice { name, parameters: parameters.ok_or("--policy-set needs KEY=VALUE")? });
+        edit.set_policy(&PolicyChoice { name, parameters: parameters.context("--policy-set needs KEY=VALUE")? });
     }
     for subsystem in &config.subsystems {
         let mut subsystem = subsystem.clone();

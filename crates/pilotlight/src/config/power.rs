@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, bail};
 use pilotlight_input::quantity::{self, POWERS};
 use pilotlight_power::shares::Idle;
 
@@ -31,28 +32,29 @@ pub(crate) enum SensorChoice {
 
 impl SensorChoice {
     /// Reads what was written; a relative path starts at `base`.
-    pub(crate) fn parse(text: &str, base: &Path) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str, base: &Path) -> anyhow::Result<Self> {
         match text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest))) {
             ("auto", None) => Ok(Self::Auto),
             ("none", None) => Ok(Self::None),
             ("rapl", None) => Ok(Self::Rapl),
             ("hwmon", chip) if chip != Some("") => Ok(Self::Hwmon(chip.map(str::to_owned))),
             ("modelled", file) if file != Some("") => Ok(Self::Modelled(file.map(|file| base.join(file)))),
-            _ => Err(format!(
+            _ => bail!(
                 "there is no sensor `{text}`: use auto, none, rapl, hwmon, hwmon:CHIP, modelled or modelled:PROFILE.toml"
-            )),
+            ),
         }
     }
 }
 
 /// Parses how idle energy is divided; `None`: energy is not divided.
-pub(crate) fn parse_energy_shares(text: &str) -> Result<Option<Idle>, String> {
+pub(crate) fn parse_energy_shares(text: &str) -> anyhow::Result<Option<Idle>> {
     if text == OFF {
         return Ok(None);
     }
     let found = [Idle::Unassigned, Idle::Equal, Idle::Proportional].into_iter().find(|idle| format_idle(*idle) == text);
-    let wrong = || format!("`{text}` is not a division of idle energy: use off, unassigned, equal or proportional");
-    found.map(Some).ok_or_else(wrong)
+    found.map(Some).with_context(|| {
+        format!("`{text}` is not a division of idle energy: use off, unassigned, equal or proportional")
+    })
 }
 
 /// Who gets idle energy, as it is written.
@@ -87,7 +89,7 @@ impl BudgetRequest {
 }
 
 /// A power budget, `off` or `default`.
-pub(crate) fn parse_budget_request(text: &str) -> Result<BudgetRequest, String> {
+pub(crate) fn parse_budget_request(text: &str) -> anyhow::Result<BudgetRequest> {
     match text {
         DEFAULT => Ok(BudgetRequest::Default),
         _ => Ok(parse_budget(text)?.map_or(BudgetRequest::Off, BudgetRequest::Power)),
@@ -95,17 +97,17 @@ pub(crate) fn parse_budget_request(text: &str) -> Result<BudgetRequest, String> 
 }
 
 /// A power in microwatts: `120W`.
-pub(crate) fn parse_power(text: &str) -> Result<u64, String> {
-    parse_budget(text)?.ok_or_else(|| "expected a power such as 120W".to_owned())
+pub(crate) fn parse_power(text: &str) -> anyhow::Result<u64> {
+    parse_budget(text)?.context("expected a power such as 120W")
 }
 
 /// A power budget in microwatts: `300W`; `None` for `off`.
-pub(crate) fn parse_budget(text: &str) -> Result<Option<u64>, String> {
+pub(crate) fn parse_budget(text: &str) -> anyhow::Result<Option<u64>> {
     if text == OFF {
         return Ok(None);
     }
     let wrong = || format!("`{text}` is not a budget: write a power such as 300W, from 1W to 1000kW, or {OFF}");
-    quantity::parse(text, POWERS).ok().filter(|uw| BUDGETS_UW.contains(uw)).map(Some).ok_or_else(wrong)
+    quantity::parse(text, POWERS).ok().filter(|uw| BUDGETS_UW.contains(uw)).map(Some).with_context(wrong)
 }
 
 /// A budget as it is written: `300W`, or `off`.
@@ -120,22 +122,22 @@ mod tests {
     #[test]
     fn budgets_come_back_as_they_were_written() {
         for (text, uw) in [("300W", 300_000_000), ("1.5kW", 1_500_000_000), ("off", 0)] {
-            assert_eq!(parse_budget(text), Ok(Some(uw).filter(|&uw| uw > 0)), "{text}");
+            assert_eq!(parse_budget(text).unwrap(), Some(uw).filter(|&uw| uw > 0), "{text}");
         }
         assert_eq!([Some(300_000_000), Some(1_500_000_000), None].map(format_budget), ["300W", "1500W", "off"]);
         for text in ["", "300", "0W", "2MW", "1001kW", "-1W", "many"] {
-            assert!(parse_budget(text).unwrap_err().contains("300W"), "{text}");
+            assert!(parse_budget(text).unwrap_err().to_string().contains("300W"), "{text}");
         }
     }
 
     #[test]
     fn sensors_are_named_with_what_they_need() {
         let parse = |text| SensorChoice::parse(text, Path::new("/etc"));
-        assert_eq!(parse("auto"), Ok(SensorChoice::Auto));
-        assert_eq!(parse("hwmon:ina226"), Ok(SensorChoice::Hwmon(Some("ina226".into()))));
-        assert_eq!(parse("modelled:own.toml"), Ok(SensorChoice::Modelled(Some("/etc/own.toml".into()))));
+        assert_eq!(parse("auto").unwrap(), SensorChoice::Auto);
+        assert_eq!(parse("hwmon:ina226").unwrap(), SensorChoice::Hwmon(Some("ina226".into())));
+        assert_eq!(parse("modelled:own.toml").unwrap(), SensorChoice::Modelled(Some("/etc/own.toml".into())));
         for text in ["", "rapl:0", "hwmon:", "ipmi"] {
-            assert!(parse(text).unwrap_err().contains("auto, none, rapl"), "{text}");
+            assert!(parse(text).unwrap_err().to_string().contains("auto, none, rapl"), "{text}");
         }
     }
 }

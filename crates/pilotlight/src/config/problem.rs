@@ -3,7 +3,7 @@
 //! A problem has its place (a flag, or a key path with file, line and column), a message and a remedy. All problems are
 //! reported together.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::ops::Range;
 
 /// Where a value was written.
@@ -66,17 +66,17 @@ pub(crate) struct Problem {
 
 impl Problem {
     /// A problem that stops the program.
-    pub(crate) fn error(at: &Origin, what: impl Into<String>) -> Self {
-        Self { severity: Severity::Error, at: at.clone(), what: what.into(), help: Vec::new() }
+    pub(crate) fn error(at: &Origin, what: impl Display) -> Self {
+        Self { severity: Severity::Error, at: at.clone(), what: what.to_string(), help: Vec::new() }
     }
 
     /// A warning.
-    pub(crate) fn warning(at: &Origin, what: impl Into<String>) -> Self {
+    pub(crate) fn warning(at: &Origin, what: impl Display) -> Self {
         Self { severity: Severity::Warning, ..Self::error(at, what) }
     }
 
     /// An error about the machine, not about a single value.
-    pub(crate) fn of_machine(what: impl Into<String>) -> Self {
+    pub(crate) fn of_machine(what: impl Display) -> Self {
         Self::error(&Origin::Default, what)
     }
 

@@ -8,6 +8,8 @@
 use std::fmt;
 use std::path::Path;
 
+use anyhow::{Context as _, anyhow, bail};
+
 use super::moment::{DAY_S, format_moment, format_time_of_day, parse_moment, parse_time_of_day};
 use super::power::{BudgetRequest, parse_budget_request};
 
@@ -32,14 +34,14 @@ pub(crate) struct Entry {
 
 impl Schedule {
     /// Reads a file.
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
+    pub(crate) fn read(path: &Path) -> anyhow::Result<Self> {
         let text = crate::privileges::files::read_text(path);
-        let text = text.map_err(|error| format!("cannot read {}: {}", path.display(), super::cause(&error)))?;
-        Self::parse(&text).map_err(|why| format!("{}: {why}", path.display()))
+        let text = text.map_err(|error| anyhow!("cannot read {}: {}", path.display(), super::cause(&error)))?;
+        Self::parse(&text).map_err(|why| anyhow!("{}: {why}", path.display()))
     }
 
     /// Reads the text of a file; an error names the line.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let mut entries: Vec<Entry> = Vec::new();
         let mut is_daily = None;
         for (number, line) in (1..).zip(text.lines()) {
@@ -50,20 +52,20 @@ impl Schedule {
             }
             let (entry, daily) = parse_line(line).map_err(|left| {
                 let column = written.chars().count() - left.chars().count() + 1;
-                format!("line {number}, column {column}: {EXPECTED}")
+                anyhow!("line {number}, column {column}: {EXPECTED}")
             })?;
             if *is_daily.get_or_insert(daily) != daily {
-                return Err(format!("line {number}: moments and times of day cannot be mixed in one schedule"));
+                bail!("line {number}: moments and times of day cannot be mixed in one schedule");
             }
             if entries.iter().any(|other| other.at_s == entry.at_s) {
-                return Err(format!("line {number}: there is another entry for this time"));
+                bail!("line {number}: there is another entry for this time");
             }
             if entries.len() == MOST {
-                return Err(format!("line {number}: more than {MOST} entries"));
+                bail!("line {number}: more than {MOST} entries");
             }
             entries.push(entry);
         }
-        let is_daily = is_daily.ok_or("there is no entry: write lines such as 18:00Z 300W")?;
+        let is_daily = is_daily.context("there is no entry: write lines such as 18:00Z 300W")?;
         entries.sort_by_key(|entry| entry.at_s);
         Ok(Self { entries, is_daily })
     }
@@ -141,7 +143,7 @@ mod tests {
         assert_eq!(next("2026-11-23T00:00Z").as_deref(), Some("300W from 2026-11-23T18:00Z"));
         assert_eq!(next("2026-11-23T18:00Z").as_deref(), Some("off from 2026-11-23T19:00Z"));
         assert_eq!(next("2026-11-23T20:00Z"), None);
-        assert_eq!(Schedule::parse(&schedule.to_string()), Ok(schedule));
+        assert_eq!(Schedule::parse(&schedule.to_string()).unwrap(), schedule);
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
             ("18:00Z 300W\n19:00+01:00 200W", "line 2: there is another entry"),
             ("18:00Z 300W\n2026-11-23T18:00Z 300W", "line 2: moments and times of day"),
         ] {
-            let error = Schedule::parse(text).unwrap_err();
+            let error = Schedule::parse(text).unwrap_err().to_string();
             assert!(error.contains(why) && !error.contains("six") && !error.contains("300 "), "{text:?}: {error}");
         }
     }

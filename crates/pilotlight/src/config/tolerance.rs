@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use anyhow::Context as _;
 use pilotlight_input::quantity::{self, TIMES, Units};
 use pilotlight_nvmf_target::Capped;
 use pilotlight_plant::{Bound, Scope, Stat, Tolerance};
@@ -53,10 +54,10 @@ impl fmt::Display for LatencyBound {
 }
 
 impl TryFrom<String> for LatencyBound {
-    type Error = String;
+    type Error = anyhow::Error;
 
-    fn try_from(text: String) -> Result<Self, String> {
-        parse_tolerance(&text)?.ok_or_else(|| format!("`{text}` is not a tolerance"))
+    fn try_from(text: String) -> anyhow::Result<Self> {
+        parse_tolerance(&text)?.with_context(|| format!("`{text}` is not a tolerance"))
     }
 }
 
@@ -67,7 +68,7 @@ impl From<LatencyBound> for String {
 }
 
 /// A latency tolerance: `0.2`, `20%` or `500us`, of the mean or of the percentile that follows; `None` for `off`.
-pub(crate) fn parse_tolerance(text: &str) -> Result<Option<LatencyBound>, String> {
+pub(crate) fn parse_tolerance(text: &str) -> anyhow::Result<Option<LatencyBound>> {
     if text.trim() == OFF {
         return Ok(None);
     }
@@ -79,7 +80,7 @@ pub(crate) fn parse_tolerance(text: &str) -> Result<Option<LatencyBound>, String
     };
     let named = Stat::ALL.into_iter().find_map(|stat| Some((text.trim_end().strip_suffix(stat.name())?, stat)));
     let (value, stat) = named.unwrap_or((text, Stat::Mean));
-    let bound = parse_bound(value).ok_or_else(wrong)?;
+    let bound = parse_bound(value).with_context(wrong)?;
     Ok(Some(LatencyBound { stat, bound }))
 }
 
@@ -100,8 +101,8 @@ mod tests {
 
     #[test]
     fn tolerances_survive_a_round_trip() {
-        let loss = |stat, ppm| Ok(Some(LatencyBound { stat, bound: Bound::LossPpm(ppm) }));
-        let latency = |stat, ns| Ok(Some(LatencyBound { stat, bound: Bound::LatencyNs(ns) }));
+        let loss = |stat, ppm| Some(LatencyBound { stat, bound: Bound::LossPpm(ppm) });
+        let latency = |stat, ns| Some(LatencyBound { stat, bound: Bound::LatencyNs(ns) });
         for (text, parsed, written) in [
             ("0.2", loss(Stat::Mean, 200_000), "20%"),
             ("1.25% mean", loss(Stat::Mean, 12_500), "1.25%"),
@@ -110,14 +111,14 @@ mod tests {
             ("0.2 p99", loss(Stat::P99, 200_000), "20% p99"),
             ("500us p99", latency(Stat::P99, 500_000), "500us p99"),
             ("1.5 ms", latency(Stat::Mean, 1_500_000), "1500us"),
-            ("off", Ok(None), "off"),
+            ("off", None, "off"),
         ] {
-            assert_eq!(parse_tolerance(text), parsed, "{text}");
-            assert_eq!(format_tolerance(parsed.unwrap()), written);
-            assert_eq!(parse_tolerance(written), parse_tolerance(text), "{written}");
+            assert_eq!(parse_tolerance(text).unwrap(), parsed, "{text}");
+            assert_eq!(format_tolerance(parsed), written);
+            assert_eq!(parse_tolerance(written).unwrap(), parsed, "{written}");
         }
         for text in ["", "-0.1", "11", "1.5.2", "a few", "p99", "20% p90", "p99 20%", "999ns", "11s"] {
-            assert!(parse_tolerance(text).unwrap_err().contains("20%"), "{text}");
+            assert!(parse_tolerance(text).unwrap_err().to_string().contains("20%"), "{text}");
         }
     }
 }

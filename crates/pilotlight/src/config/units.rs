@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
+use anyhow::{Context as _, bail};
 use pilotlight_input::quantity::{self, QuantityError, TIMES};
 
 pub(crate) use pilotlight_input::cpu_list::format as format_cores;
 
 /// A duration: `10s`, `500ms`.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_duration(text: &str) -> anyhow::Result<Duration> {
     match quantity::parse(text, TIMES) {
         Ok(ns) => Ok(Duration::from_nanos(ns)),
-        Err(QuantityError::TooLarge) => Err(format!("`{text}` is longer than 500 years")),
-        Err(_) => {
-            Err(format!("`{text}` is not a duration: write a number and a unit, such as 10s (us, ms, s, min, h)"))
-        }
+        Err(QuantityError::TooLarge) => bail!("`{text}` is longer than 500 years"),
+        Err(_) => bail!("`{text}` is not a duration: write a number and a unit, such as 10s (us, ms, s, min, h)"),
     }
 }
 
@@ -23,9 +22,9 @@ pub(crate) fn format_duration(duration: Duration) -> String {
 }
 
 /// A list of cores as the kernel writes it: `0,2-3`. The order is kept.
-pub(crate) fn parse_cores(text: &str) -> Result<Vec<u32>, String> {
+pub(crate) fn parse_cores(text: &str) -> anyhow::Result<Vec<u32>> {
     let wrong = || format!("`{text}` is not a list of cores: write numbers and ranges, such as 0,1 or 0-3 or 0,4-7");
-    pilotlight_input::cpu_list::parse(text).ok_or_else(wrong)
+    pilotlight_input::cpu_list::parse(text).with_context(wrong)
 }
 
 #[cfg(test)]
@@ -35,7 +34,7 @@ mod tests {
     #[test]
     fn durations() {
         for (text, ms) in [("10s", 10_000), ("500ms", 500), ("2min", 120_000), ("1h", 3_600_000), ("0s", 0)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+            assert_eq!(parse_duration(text).unwrap(), Duration::from_millis(ms), "{text}");
         }
         for text in ["", "10", "s", "10 sec", "-1s", "99999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");

@@ -18,6 +18,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
+use anyhow::bail;
 use pilotlight_nvmf_target::config::{NamespaceConfig, QueuePlacement, ServerConfig};
 
 use super::NamespaceName;
@@ -39,11 +40,11 @@ pub(crate) struct Checked {
 }
 
 /// What is bound to an I/O thread.
-fn parse_placement(text: &str) -> Result<QueuePlacement, String> {
+fn parse_placement(text: &str) -> anyhow::Result<QueuePlacement> {
     match text {
         "queue" => Ok(QueuePlacement::Queue),
         "host" => Ok(QueuePlacement::Host),
-        _ => Err(format!("`{text}` is nothing that is bound to an I/O thread: use queue or host")),
+        _ => bail!("`{text}` is nothing that is bound to an I/O thread: use queue or host"),
     }
 }
 
@@ -120,7 +121,7 @@ impl Checker<'_> {
         self.problems.push(problem);
     }
 
-    fn error(&mut self, at: &Origin, what: impl Into<String>) {
+    fn error(&mut self, at: &Origin, what: impl Display) {
         self.problem(Problem::error(at, what));
     }
 

@@ -109,8 +109,8 @@ pub(super) fn run(as_json: bool) -> anyhow::Result<ExitCode> {
 /// The sensor that there is, else a model.
 fn meter() -> anyhow::Result<Meter> {
     let roots = Roots::default();
-    let found = power::open(&SensorChoice::Auto, &roots).map_err(anyhow::Error::msg)?;
-    found.map_or_else(|| Meter::modelled_share(&roots).map_err(anyhow::Error::msg), Ok)
+    let found = power::open(&SensorChoice::Auto, &roots)?;
+    found.map_or_else(|| Meter::modelled_share(&roots), Ok)
 }
 
 /// Lets the first policy decide that this machine can have; its name.

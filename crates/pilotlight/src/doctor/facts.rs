@@ -106,9 +106,9 @@ pub(super) struct Facts {
     /// Bytes.
     pub(super) locked_memory: Limit,
     /// The cost of a wake-up, or why it was not measured.
-    pub(super) wake_up: Result<WakeUp, String>,
+    pub(super) wake_up: anyhow::Result<WakeUp>,
     /// Features of io_uring, or why there are none.
-    pub(super) ring: Result<Ring, String>,
+    pub(super) ring: anyhow::Result<Ring>,
     /// By interface, where it could be read.
     pub(super) coalescing: BTreeMap<String, Coalescing>,
     /// By drive, such as `nvme0`, where they could be read.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::bail;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::CapabilitySet;
 
@@ -37,11 +38,11 @@ fn limit(resource: Resource) -> Limit {
 }
 
 /// Wakes a worker from the main core; without a worker, any other allowed CPU.
-fn wake_up(tree: &Tree, allowed: &[u32], chosen: &Chosen) -> Result<WakeUp, String> {
+fn wake_up(tree: &Tree, allowed: &[u32], chosen: &Chosen) -> anyhow::Result<WakeUp> {
     let other = |cpus: &[u32]| cpus.iter().copied().find(|&cpu| cpu != chosen.main);
     match other(&chosen.cores).or_else(|| other(allowed)) {
         Some(sleeper) => wakeup::measure(tree, chosen.main, sleeper),
-        None => Err("it takes two CPUs, and this process has one".to_owned()),
+        None => bail!("it takes two CPUs, and this process has one"),
     }
 }
 

@@ -79,7 +79,7 @@ fn io_uring(section: &mut Section, facts: &Facts) {
     }
 }
 
-fn why_no_ring(facts: &Facts, error: &str) -> String {
+fn why_no_ring(facts: &Facts, error: &anyhow::Error) -> String {
     match facts.tree.text("/proc/sys/kernel/io_uring_disabled").as_deref() {
         Some("2") => "kernel.io_uring_disabled is 2: no process may use it".to_owned(),
         Some("1") => {

@@ -14,8 +14,8 @@ use super::facts::{Coalescing, Ring};
 ///
 /// # Errors
 /// If it accepts none; the reason.
-pub(super) fn ring() -> Result<Ring, String> {
-    set_up(IoringSetupFlags::empty()).map_err(|error| error.to_string())?;
+pub(super) fn ring() -> anyhow::Result<Ring> {
+    set_up(IoringSetupFlags::empty())?;
     let accepts = |flags| set_up(flags).is_ok();
     Ok(Ring {
         coop_taskrun: accepts(IoringSetupFlags::COOP_TASKRUN),
@@ -84,7 +84,7 @@ mod tests {
     fn io_uring_answers_or_says_why_not() {
         match ring() {
             Ok(ring) => assert!(ring.single_issuer || !ring.defer_taskrun, "the one takes the other: {ring:?}"),
-            Err(why) => assert!(!why.is_empty()),
+            Err(why) => assert!(!why.to_string().is_empty()),
         }
     }
 

@@ -73,8 +73,8 @@ fn empty() -> Recorded {
         raises_limits: false,
         open_files: unlimited,
         locked_memory: unlimited,
-        wake_up: Err("it takes two CPUs, and this process has one".to_owned()),
-        ring: Err("function not implemented".to_owned()),
+        wake_up: Err(anyhow::anyhow!("it takes two CPUs, and this process has one")),
+        ring: Err(anyhow::anyhow!("function not implemented")),
         coalescing: BTreeMap::new(),
         power_states: BTreeMap::new(),
     };

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use rustix::thread::futex::{self, Flags};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -46,7 +47,7 @@ impl Shared {
 ///
 /// # Errors
 /// If there are no figures; the reason.
-pub(super) fn measure(tree: &Tree, waker: u32, sleeper: u32) -> Result<WakeUp, String> {
+pub(super) fn measure(tree: &Tree, waker: u32, sleeper: u32) -> anyhow::Result<WakeUp> {
     let before = times(tree, sleeper);
     let found = measure_times(waker, sleeper)?;
     Ok(WakeUp { busy_percent: busy_percent(before, times(tree, sleeper)), ..found })
@@ -75,14 +76,14 @@ fn busy_percent(before: Times, after: Times) -> u32 {
     ((all - idle) * 100).checked_div(all).unwrap_or(0) as u32
 }
 
-fn measure_times(waker: u32, sleeper: u32) -> Result<WakeUp, String> {
+fn measure_times(waker: u32, sleeper: u32) -> anyhow::Result<WakeUp> {
     let shared = Shared { word: AtomicU32::new(AWAKE), back_ns: AtomicU64::new(0), start: Instant::now() };
     let samples = thread::scope(|scope| {
         scope.spawn(|| sleep(&shared, sleeper));
         scope.spawn(|| wake(&shared, waker)).join().unwrap_or_default()
     });
     summarise(&samples, [waker, sleeper])
-        .ok_or_else(|| format!("only {} of {ROUNDS} wake-ups in {} ms", samples.len(), TIME_LIMIT.as_millis()))
+        .with_context(|| format!("only {} of {ROUNDS} wake-ups in {} ms", samples.len(), TIME_LIMIT.as_millis()))
 }
 
 /// The sleeper: announces its sleep, sleeps, and records its wake-up.

@@ -1,5 +1,6 @@
 //! Routes of the page.
 
+use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -92,7 +93,7 @@ fn typed(kind: &'static str, text: impl IntoResponse) -> Response {
 }
 
 /// A refusal, in the form of the control socket.
-fn refused(status: StatusCode, why: impl Into<String>) -> Response {
+fn refused(status: StatusCode, why: impl Display) -> Response {
     (status, typed(JSON, to_line::<()>(Err(Refusal::new(why))))).into_response()
 }
 

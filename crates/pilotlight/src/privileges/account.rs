@@ -3,6 +3,8 @@
 use std::ffi::CString;
 use std::io;
 
+use anyhow::{Context as _, anyhow, bail};
+
 use crate::admin::group::Group;
 
 /// A user and a group, neither of them root's.
@@ -24,26 +26,26 @@ impl Account {
     ///
     /// # Errors
     /// There is no such user or group, or one of them is root's.
-    pub(crate) fn find(user: &str, group: Option<&str>) -> Result<Self, String> {
-        let entry = entry(user).map_err(|error| format!("the user `{user}` is not known: {error}"))?;
+    pub(crate) fn find(user: &str, group: Option<&str>) -> anyhow::Result<Self> {
+        let entry = entry(user).map_err(|error| anyhow!("the user `{user}` is not known: {error}"))?;
         let number = user.parse().ok();
-        let uid = entry.map(|(uid, _)| uid).or(number).ok_or_else(|| format!("there is no user `{user}`"))?;
+        let uid = entry.map(|(uid, _)| uid).or(number).with_context(|| format!("there is no user `{user}`"))?;
         let gid = match (group, entry) {
             (Some(group), _) => gid_of(group)?,
             (None, Some((_, gid))) => gid,
-            (None, None) => return Err(format!("there is no user {uid}, so its group must be set with `group`")),
+            (None, None) => bail!("there is no user {uid}, so its group must be set with `group`"),
         };
         if uid == 0 || gid == 0 {
-            return Err("root keeps its privileges: name another user and group, such as nobody".to_owned());
+            bail!("root keeps its privileges: name another user and group, such as nobody");
         }
         Ok(Self { name: user.to_owned(), uid, gid })
     }
 }
 
-fn gid_of(group: &str) -> Result<u32, String> {
-    let found = Group::named(group).map_err(|error| format!("the group `{group}` is not known: {error}"))?;
+fn gid_of(group: &str) -> anyhow::Result<u32> {
+    let found = Group::named(group).map_err(|error| anyhow!("the group `{group}` is not known: {error}"))?;
     let gid = found.map(|group| group.gid).or_else(|| group.parse().ok());
-    gid.ok_or_else(|| format!("there is no group `{group}`"))
+    gid.with_context(|| format!("there is no group `{group}`"))
 }
 
 /// User and group of an entry of the user database, by name or number.
@@ -80,11 +82,12 @@ mod tests {
 
     #[test]
     fn users_and_groups_have_names_or_numbers() {
-        assert!(Account::find("root", None).unwrap_err().contains("root keeps its privileges"));
+        let refused = |user, group| Account::find(user, group).unwrap_err().to_string();
+        assert!(refused("root", None).contains("root keeps its privileges"));
         assert!(Account::find("0", Some("4000")).is_err() && Account::find("4000", Some("0")).is_err());
-        assert!(Account::find("no-such-user", None).unwrap_err().contains("there is no user"));
-        assert!(Account::find("4000000", None).unwrap_err().contains("`group`"));
-        assert!(Account::find("4000000", Some("no-such-group")).unwrap_err().contains("there is no group"));
+        assert!(refused("no-such-user", None).contains("there is no user"));
+        assert!(refused("4000000", None).contains("`group`"));
+        assert!(refused("4000000", Some("no-such-group")).contains("there is no group"));
         let found = Account::find("4000000", Some("4000001")).unwrap();
         assert_eq!((found.uid, found.gid), (4_000_000, 4_000_001));
     }

@@ -6,7 +6,8 @@
 //! Without a quota and with a budget of the whole server, `pass` with the built-in profile does: its models are of another machine, and its
 //! controller corrects them by the sensor. If none is available, the chosen policy is active alone, and nothing holds the budget.
 
-use pilotlight_plant::{Goal, Unsupported};
+use anyhow::{anyhow, bail};
+use pilotlight_plant::Goal;
 use tracing::{info, warn};
 
 use super::budget;
@@ -74,8 +75,8 @@ pub(super) fn help(active_policy: &PolicyChoice, operation: &Operation) -> Optio
 pub(super) fn activate_first(
     candidates: &[PolicyChoice],
     operation: &Operation,
-    set: impl Fn(&PolicyChoice) -> Result<(), String>,
-) -> Result<PolicyChoice, String> {
+    set: impl Fn(&PolicyChoice) -> anyhow::Result<()>,
+) -> anyhow::Result<PolicyChoice> {
     let mut why = Vec::new();
     for (at, choice) in candidates.iter().enumerate() {
         match set(choice) {
@@ -83,10 +84,10 @@ pub(super) fn activate_first(
                 log_active(choice, candidates, operation, (&joined(why), at));
                 return Ok(choice.clone());
             }
-            Err(error) => why.push(error),
+            Err(error) => why.push(error.to_string()),
         }
     }
-    Err(joined(why))
+    bail!(joined(why))
 }
 
 /// Reasons of several candidates, each once.
@@ -105,10 +106,10 @@ fn log_active(choice: &PolicyChoice, candidates: &[PolicyChoice], operation: &Op
 }
 
 /// Has a running server's policy replaced.
-pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), String> {
+pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> anyhow::Result<()> {
     |choice| {
-        let policy = choice.build().map_err(|unfit| unfit.what)?;
-        server.set_policy(policy).map_err(|unsupported: Unsupported| unsupported.to_string())
+        let policy = choice.build().map_err(|unfit| anyhow!(unfit.what))?;
+        Ok(server.set_policy(policy)?)
     }
 }
 
@@ -116,7 +117,7 @@ pub(super) fn set(server: &dyn Running) -> impl Fn(&PolicyChoice) -> Result<(), 
 ///
 /// # Errors
 /// Why it cannot decide: then nothing has changed.
-pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> Result<(), String> {
+pub(super) fn choose(state: &mut State, choice: &PolicyChoice, server: &dyn Running) -> anyhow::Result<()> {
     let operation = Operation { policy: choice.clone(), ..state.operation.clone() };
     let candidates = candidates_for(&operation, server);
     state.active_policy = activate_first(&candidates, &operation, set(server))?;
@@ -133,7 +134,7 @@ pub(super) fn candidates_for(operation: &Operation, server: &dyn Running) -> Vec
 ///
 /// # Errors
 /// Why not: the previous policy stays active, and the change is not retried for these goals.
-fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
+fn follow_goals(state: &mut State, server: &dyn Running) -> anyhow::Result<()> {
     let candidates = candidates_for(&state.operation, server);
     if candidates == state.candidates {
         return Ok(());
@@ -147,7 +148,7 @@ fn follow_goals(state: &mut State, server: &dyn Running) -> Result<(), String> {
 ///
 /// # Errors
 /// As [`follow_goals`].
-pub(super) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> Result<(), String> {
+pub(super) fn refresh(state: &mut State, server: &dyn Running, now_s: u64) -> anyhow::Result<()> {
     state.operation.domain = state.goal_overrides.domain.or(state.configured.domain);
     set_goals_in_force(state, server, now_s);
     follow_goals(state, server)
@@ -244,7 +245,7 @@ mod tests {
         let all = candidates(&operation, BudgetDomain::Server);
         let without = |refused: &'static [&'static str]| {
             let set = move |choice: &PolicyChoice| match refused.contains(&&choice.name[..]) {
-                true => Err(choice.name.clone()),
+                true => Err(anyhow!(choice.name.clone())),
                 false => Ok(()),
             };
             activate_first(&all, &operation, set)
@@ -262,7 +263,7 @@ mod tests {
             let chosen = chosen(refused);
             assert!(chosen.0 == name && chosen.1.contains(why), "{chosen:?}");
         }
-        let none = without(&["rapl-only", "cpu-bandwidth", "pass", "static"]);
-        assert_eq!(none.map(|choice| choice.name), Err("rapl-only; cpu-bandwidth; pass; static".to_owned()));
+        let none = without(&["rapl-only", "cpu-bandwidth", "pass", "static"]).unwrap_err();
+        assert_eq!(none.to_string(), "rapl-only; cpu-bandwidth; pass; static");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use pilotlight_actuators::Roots;
 use pilotlight_actuators::changes::{self, Error, Options};
 use pilotlight_actuators::knobs::{Knobs as Found, Wanted, list};
-use pilotlight_actuators::machine::drive_of;
+use pilotlight_actuators::machine::{DeviceError, drive_of};
 use pilotlight_nvmf_target::config::ServerConfig;
 use pilotlight_plant::{CoreId, Kind, Knob, KnobId, Refusal, Scope};
 use pilotlight_reactor::{Actuation, Knobs, Machine};
@@ -197,12 +197,13 @@ pub(crate) fn machine(
 }
 
 /// The NVMe drives that hold namespaces, each once, and the block devices that are none, with the reason.
-fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, String>)> {
+fn drives(roots: &Roots, config: &ServerConfig) -> Vec<(PathBuf, Result<String, DeviceError>)> {
     let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
-    let mut drives: Vec<(PathBuf, Result<String, String>)> = Vec::new();
+    let text = |drive: &Result<String, DeviceError>| drive.as_ref().map_or_else(ToString::to_string, Clone::clone);
+    let mut drives: Vec<(PathBuf, Result<String, DeviceError>)> = Vec::new();
     for path in namespaces.filter_map(|namespace| namespace.backend.path()) {
-        let Some(drive) = drive_of(roots, path).map(|drive| drive.map_err(|why| why.to_string())) else { continue };
-        if !drives.iter().any(|(_, known)| *known == drive) {
+        let Some(drive) = drive_of(roots, path) else { continue };
+        if !drives.iter().any(|(_, known)| text(known) == text(&drive)) {
             drives.push((path.to_owned(), drive));
         }
     }

@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use anyhow::{anyhow, bail};
 use pilotlight_plant::{Cost, Depth, PowerProfile, ProfileError, Quantity, Reading, ReadingId, Scope, Source, Window};
 use pilotlight_power::cputime::Busy;
 use pilotlight_power::live::{Live, LiveReading, Value};
@@ -80,7 +81,7 @@ pub(crate) struct Power {
 }
 
 /// The sensor that was chosen, or why it cannot be read; `None` where none was, or `auto` finds none.
-pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>, String> {
+pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> anyhow::Result<Option<Meter>> {
     let firmware = || Meter::hwmon(roots, FIRMWARE);
     match choice {
         SensorChoice::None => Ok(None),
@@ -94,9 +95,9 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
         SensorChoice::Hwmon(Some(chip)) => Meter::hwmon(roots, chip).map(|meter| Some(meter.beside_packages(roots))),
         SensorChoice::Modelled(file) => {
             let text = file.as_ref().map(|file| {
-                let text = read_text(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-                check_profile(&text).map_err(|why| format!("{}: {why}", file.display()))?;
-                Ok::<_, String>(text)
+                let text = read_text(file).map_err(|error| anyhow!("cannot read {}: {error}", file.display()))?;
+                check_profile(&text).map_err(|why| anyhow!("{}: {why}", file.display()))?;
+                anyhow::Ok(text)
             });
             Meter::modelled(roots, text.transpose()?.as_deref().unwrap_or(PROFILE)).map(Some)
         }
@@ -104,11 +105,11 @@ pub(crate) fn open(choice: &SensorChoice, roots: &Roots) -> Result<Option<Meter>
 }
 
 /// Says where a profile is wrong, without a word of it: the error itself quotes the line.
-fn check_profile(text: &str) -> Result<(), String> {
+fn check_profile(text: &str) -> anyhow::Result<()> {
     match PowerProfile::parse(text) {
         Err(ProfileError::Syntax(error)) => {
             let place = place_in(text, error.span().map_or(0, |span| span.start));
-            Err(format!("{place}: this is no profile of power; profiles/ has examples"))
+            bail!("{place}: this is no profile of power; profiles/ has examples")
         }
         _ => Ok(()), // other errors have no place
     }
@@ -125,21 +126,21 @@ pub(super) fn log_missing_sensor(choice: &SensorChoice, roots: &Roots) {
 }
 
 impl Meter {
-    fn rapl(roots: &Roots) -> Result<Self, String> {
+    fn rapl(roots: &Roots) -> anyhow::Result<Self> {
         let of = |domain: &Domain| match domain.part {
             Part::Package(package) | Part::Die(package, _) => Some(Scope::Package(package as u16)),
             Part::Platform => Some(Scope::Server),
             _ => None,
         };
-        let sensor = rapl::Rapl::open(roots, &rapl::Options::default()).map_err(|missing| missing.to_string())?;
+        let sensor = rapl::Rapl::open(roots, &rapl::Options::default())?;
         Ok(Self { busy: Some(Busy::of(roots)), ..Self::new(sensor, of)? })
     }
 
-    fn hwmon(roots: &Roots, chip: &str) -> Result<Self, String> {
+    fn hwmon(roots: &Roots, chip: &str) -> anyhow::Result<Self> {
         let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
-        let sensor = hwmon::Hwmon::open(roots, &options).map_err(|missing| missing.to_string())?;
+        let sensor = hwmon::Hwmon::open(roots, &options)?;
         if let Some(note) = sensor.about().notes.first() {
-            return Err(format!("{chip}: {note}, so that the sum of its channels is unknown"));
+            bail!("{chip}: {note}, so that the sum of its channels is unknown");
         }
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
         let meter = Self::new(sensor, |domain| match domain.part {
@@ -151,19 +152,19 @@ impl Meter {
 
     /// The model with the built-in profile, but as much of the machine as this one has cores: on two of 48 cores the rest of the package
     /// would hide what a budget does.
-    pub(crate) fn modelled_share(roots: &Roots) -> Result<Self, String> {
+    pub(crate) fn modelled_share(roots: &Roots) -> anyhow::Result<Self> {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self::modelled_of(roots, PROFILE, Some(cpus as u64))
     }
 
     /// The model has no drives and no memory, so it is a source for the CPU packages only.
-    fn modelled(roots: &Roots, profile: &str) -> Result<Self, String> {
+    fn modelled(roots: &Roots, profile: &str) -> anyhow::Result<Self> {
         Self::modelled_of(roots, profile, None)
     }
 
     /// Scaled to this number of the profile's cores.
-    fn modelled_of(roots: &Roots, profile: &str, share: Option<u64>) -> Result<Self, String> {
-        let profile = PowerProfile::parse(profile).map_err(|error| error.to_string())?;
+    fn modelled_of(roots: &Roots, profile: &str, share: Option<u64>) -> anyhow::Result<Self> {
+        let profile = PowerProfile::parse(profile)?;
         let cores = u64::from(profile.cores);
         let (deep_uw, share) = (profile.cpu_uw.deep, share.filter(|&share| share < cores));
         let (idle_core_uw, busy_core_uw) = (profile.core_uw(Depth::MonitorWait), profile.core_uw(Depth::Poll));
@@ -174,12 +175,12 @@ impl Meter {
             idle_core_uw,
             busy_core_uw,
         };
-        let sensor = modelled::Modelled::open(roots, &options).map_err(|missing| missing.to_string())?;
+        let sensor = modelled::Modelled::open(roots, &options)?;
         let floor_uw = Some(sensor.lowest_uw());
         Ok(Self { floor_uw, ..Self::new(sensor, |_| Some(Scope::Package(0)))? })
     }
 
-    fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Scope>) -> Result<Self, String> {
+    fn new(sensor: impl Sensor + 'static, of: impl Fn(&Domain) -> Option<Scope>) -> anyhow::Result<Self> {
         let mut parts: Vec<(Scope, Vec<usize>)> = Vec::new();
         for (index, domain) in sensor.domains().iter().enumerate() {
             let Some(of) = of(domain) else { continue };
@@ -189,7 +190,7 @@ impl Meter {
             }
         }
         if parts.is_empty() {
-            return Err(format!("{} measures neither a CPU package nor the whole system", sensor.name()));
+            bail!("{} measures neither a CPU package nor the whole system", sensor.name());
         }
         Ok(Self { sensor: Box::new(sensor), parts, floor_uw: None, witness: None, busy: None })
     }

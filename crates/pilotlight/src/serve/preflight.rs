@@ -76,7 +76,7 @@ fn page(page: &Page) -> Vec<Problem> {
 /// Whether the control socket can be made.
 fn control_socket(wanted: &AdminSocket) -> Option<Problem> {
     let error = ControlSocket::check(&wanted.path).err()?;
-    let problem = Problem::of_machine(error.to_string());
+    let problem = Problem::of_machine(&error);
     Some(match error {
         BindError::Live { .. } => {
             problem.into_warning().help("expected if this is the running server's; otherwise choose another path")

@@ -20,7 +20,7 @@ pub(super) enum Update {
     /// There is no connection; the reason.
     Lost(String),
     /// The response to a request, as text.
-    Answer(Result<String, String>),
+    Answer(anyhow::Result<String>),
 }
 
 /// Both ends of the thread.
@@ -70,7 +70,9 @@ impl StatusThread {
                 return;
             }
             match wanted.recv_timeout(FIRST) {
-                Ok(_) => drop(self.update.send(Update::Answer(Err("not sent: the server does not answer".to_owned())))),
+                Ok(_) => {
+                    drop(self.update.send(Update::Answer(Err(anyhow::anyhow!("not sent: the server does not answer")))))
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -87,7 +89,7 @@ impl StatusThread {
             match wanted.recv_timeout(due.saturating_duration_since(Instant::now())) {
                 Ok(request) => match carry_out(client, &request) {
                     Err(error) if !matches!(error, ClientError::Refused(_)) => return Ok(error),
-                    answer => self.send(Update::Answer(answer.map_err(|refused| refused.to_string())))?,
+                    answer => self.send(Update::Answer(answer.map_err(Into::into)))?,
                 },
                 Err(RecvTimeoutError::Timeout) => match client.request(&Request::Status {}) {
                     Ok(report) => {

@@ -78,12 +78,12 @@ impl Ui {
     }
 
     /// The server has answered.
-    pub(super) fn answered(&mut self, answer: Result<String, String>) {
+    pub(super) fn answered(&mut self, answer: anyhow::Result<String>) {
         let is_refusal = answer.is_err();
         if !is_refusal && matches!(self.mode, Mode::Input(..)) {
             self.mode = Mode::Watch; // a refused input can be corrected
         }
-        let text = answer.unwrap_or_else(|refusal| refusal).trim_end().to_owned();
+        let text = answer.unwrap_or_else(|refusal| refusal.to_string()).trim_end().to_owned();
         self.message = Some(Message { text, is_refusal });
     }
 
@@ -181,7 +181,7 @@ mod tests {
             Effect::Send(Request::SetGoals(GoalsRequest { budget, duration, ..GoalsRequest::default() }))
         };
         assert_eq!(press(&mut ui, KeyCode::Enter), request("300X", None));
-        ui.answered(Err("budget: `300X` is not a power\n  = write 300W".to_owned()));
+        ui.answered(Err(anyhow::anyhow!("budget: `300X` is not a power\n  = write 300W")));
         assert!(ui.message.as_ref().is_some_and(|message| message.is_refusal));
         assert_eq!(ui.mode, Mode::Input(Field::Budget, "300X".to_owned()));
         press(&mut ui, KeyCode::Backspace);

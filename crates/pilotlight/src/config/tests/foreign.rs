@@ -95,7 +95,8 @@ fn neither_the_token_nor_the_profile_of_the_sensor_is_read_through_a_link_or_pip
         let why = if is_link { "root does not, as others can change" } else { "not a regular file" };
         let token = format!("{:#}", token::check(&TokenFile::Configured(path.clone())).unwrap_err());
         assert!(token.contains(why), "{token}");
-        let sensor = power::open(&SensorChoice::Modelled(Some(path)), &Default::default()).map(drop).unwrap_err();
+        let sensor =
+            power::open(&SensorChoice::Modelled(Some(path)), &Default::default()).map(drop).unwrap_err().to_string();
         assert!(sensor.contains(why) && !sensor.contains("private"), "{sensor}");
     }
 }
@@ -132,6 +133,7 @@ fn an_error_of_a_file_names_its_place_and_quotes_nothing() {
     let profile = config_dir.output(&with_subsystem("[goals]\nprofile = \"users-file\""));
     assert!(profile.contains("no whole profile") && !profile.contains("private"), "{profile}");
     let file = config_dir.path().join("users-file");
-    let sensor = power::open(&SensorChoice::Modelled(Some(file)), &Default::default()).map(drop).unwrap_err();
+    let sensor =
+        power::open(&SensorChoice::Modelled(Some(file)), &Default::default()).map(drop).unwrap_err().to_string();
     assert!(sensor.contains("line 1, column ") && !sensor.contains("private"), "{sensor}");
 }

@@ -18,11 +18,12 @@ impl Checker<'_> {
     /// The section `[background]`.
     pub(super) fn background(&mut self, written: &Background) -> BackgroundConfig {
         let default = BackgroundConfig::default();
+        let rate = |checker: &mut Self, written: &Option<Text>| checker.parsed(written.as_ref(), parse_background_rate);
         BackgroundConfig {
             scrub: written.scrub.as_ref().map_or(default.scrub, |scrub| self.scrubbed(scrub)),
-            scrub_bytes_per_s: self.background_rate(written.scrub_rate.as_ref(), default.scrub_bytes_per_s),
+            scrub_bytes_per_s: rate(self, &written.scrub_rate).unwrap_or(default.scrub_bytes_per_s),
             scrub_days: self.number(written.scrub_days.as_ref(), DAYS, default.scrub_days, "days"),
-            trim_bytes_per_s: self.background_rate(written.trim_rate.as_ref(), default.trim_bytes_per_s),
+            trim_bytes_per_s: rate(self, &written.trim_rate).unwrap_or(default.trim_bytes_per_s),
         }
     }
 
@@ -37,14 +38,6 @@ impl Checker<'_> {
                 Scrubbed::default()
             }
         }
-    }
-
-    fn background_rate(&mut self, written: Option<&Text>, default: u64) -> u64 {
-        let Some(written) = written else { return default };
-        parse_background_rate(&written.value).unwrap_or_else(|what| {
-            self.error(&written.at, what);
-            default
-        })
     }
 
     /// The backend with `checksums`, `checksums_file` and `trim`.

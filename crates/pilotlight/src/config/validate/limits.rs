@@ -138,7 +138,7 @@ impl Checker<'_> {
                 default
             }
             Err(wrong) => {
-                self.error(&text.at, wrong.to_string());
+                self.error(&text.at, wrong);
                 default
             }
         }

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use anyhow::Context as _;
 use pilotlight_nvme::ana::AnaState;
 use pilotlight_nvmf_target::config::{DEFAULT_GROUP, DEFAULT_PORT, DISCOVERY_PORT, MAX_GROUP, PathRule};
 
@@ -140,14 +141,15 @@ impl Checker<'_> {
                 continue;
             };
             match parse_referral(&text.value) {
-                Err(what) => {
+                None => {
+                    let what = format!("`{}` is not the address of a discovery service", text.value);
                     let help = "write an IP address or a name, and a port where it is not 8009, such as 192.0.2.8:4420";
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
-                Ok(referral) if referrals.contains(&referral) => {
+                Some(referral) if referrals.contains(&referral) => {
                     self.error(&text.at, format!("{} is a duplicate", text.value));
                 }
-                Ok((host, port))
+                Some((host, port))
                     if listeners.iter().any(|own| address::ip(&host) == Some(own.ip()) && own.port() == port) =>
                 {
                     let what = format!("{} is this server itself", text.value);
@@ -155,7 +157,7 @@ impl Checker<'_> {
                         "name the discovery services of other servers: hosts follow a referral, which would be a loop";
                     self.problem(Problem::error(&text.at, what).help(help));
                 }
-                Ok(referral) => referrals.push(referral),
+                Some(referral) => referrals.push(referral),
             }
         }
         referrals
@@ -164,23 +166,22 @@ impl Checker<'_> {
     /// The address that the discovery log gives.
     pub(super) fn advertise(&mut self, written: Option<&Text>) -> Option<(String, u16)> {
         let text = written?;
-        match parse_advertised(&text.value) {
-            Ok(address) => Some(address),
-            Err(what) => {
-                let help = "write the address (or name) and port under which hosts reach this server, such as \
-                            192.0.2.7:4420";
-                self.problem(Problem::error(&text.at, what).help(help));
-                None
-            }
+        let address = parse_advertised(&text.value);
+        if address.is_none() {
+            let what = format!("`{}` is not an address to advertise", text.value);
+            let help =
+                "write the address (or name) and port under which hosts reach this server, such as 192.0.2.7:4420";
+            self.problem(Problem::error(&text.at, what).help(help));
         }
+        address
     }
 }
 
 /// The state of a path.
-pub(crate) fn parse_state(text: &str) -> Result<AnaState, String> {
+pub(crate) fn parse_state(text: &str) -> anyhow::Result<AnaState> {
     let names = AnaState::ALL.map(AnaState::name).join(", ");
     let found = AnaState::ALL.into_iter().find(|state| state.name() == text);
-    found.ok_or_else(|| format!("`{text}` is not a state of a path: use one of {names}"))
+    found.with_context(|| format!("`{text}` is not a state of a path: use one of {names}"))
 }
 
 /// A port of 127.0.0.1, or an IP address and a port.
@@ -209,11 +210,10 @@ pub(crate) fn parse_listener(text: &str) -> Result<SocketAddr, (String, String)>
 }
 
 /// Address or name, and a port that is not needed.
-fn parse_referral(text: &str) -> Result<(String, u16), String> {
-    let wrong = |_| format!("`{text}` is not the address of a discovery service");
+fn parse_referral(text: &str) -> Option<(String, u16)> {
     let has_port = address::ip(text).is_none() && text.contains(':');
     let text = if has_port { text.to_owned() } else { with_port(text, DISCOVERY_PORT) };
-    parse_advertised(&text).map_err(wrong)
+    parse_advertised(&text)
 }
 
 /// An address or name with this port.
@@ -223,26 +223,22 @@ fn with_port(text: &str, port: u16) -> String {
 }
 
 /// Address or name, and port. An interface is the host's.
-fn parse_advertised(text: &str) -> Result<(String, u16), String> {
-    let wrong = || format!("`{text}` is not an address to advertise");
+fn parse_advertised(text: &str) -> Option<(String, u16)> {
     let (bare, interface) = address::without_interface(text);
     if let Ok(address) = bare.parse::<SocketAddr>() {
         let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_graphic() && c != '%');
         if address.ip().is_unspecified() || address.port() == 0 || !interface.is_none_or(is_name) {
-            return Err(wrong());
+            return None;
         }
         let interface = interface.map(|name| format!("%{name}")).unwrap_or_default();
-        return Ok((format!("{}{interface}", address.ip()), address.port()));
+        return Some((format!("{}{interface}", address.ip()), address.port()));
     }
-    let (name, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+    let (name, port) = text.rsplit_once(':')?;
+    let port = port.parse().ok().filter(|port| *port != 0)?;
     let named = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
     // digits and dots only: a mistyped address
     let is_name = name.chars().all(named) && name.chars().any(|c| c.is_ascii_alphabetic());
-    if !is_name || name.len() > MAX_TRADDR {
-        return Err(wrong());
-    }
-    Ok((name.to_owned(), port))
+    (is_name && name.len() <= MAX_TRADDR).then(|| (name.to_owned(), port))
 }
 
 #[cfg(test)]
@@ -273,9 +269,9 @@ mod tests {
 
     #[test]
     fn advertised_addresses_are_validated_and_can_be_names() {
-        assert_eq!(parse_advertised("nvme.example.com:4420"), Ok(("nvme.example.com".to_owned(), 4420)));
-        assert_eq!(parse_advertised("[2001:db8::1]:1"), Ok(("2001:db8::1".to_owned(), 1)));
-        assert_eq!(parse_advertised("[fe80::1%eth9]:1"), Ok(("fe80::1%eth9".to_owned(), 1)), "the host's interface");
+        assert_eq!(parse_advertised("nvme.example.com:4420"), Some(("nvme.example.com".to_owned(), 4420)));
+        assert_eq!(parse_advertised("[2001:db8::1]:1"), Some(("2001:db8::1".to_owned(), 1)));
+        assert_eq!(parse_advertised("[fe80::1%eth9]:1"), Some(("fe80::1%eth9".to_owned(), 1)), "the host's interface");
         for text in [
             "[fe80::1%]:1",
             "[fe80::1%a b]:1",
@@ -288,7 +284,7 @@ mod tests {
             "300.0.2.1:1",
             ":4420",
         ] {
-            assert!(parse_advertised(text).is_err(), "{text}");
+            assert_eq!(parse_advertised(text), None, "{text}");
         }
     }
 
@@ -304,10 +300,10 @@ mod tests {
             ("discovery.example.com", "discovery.example.com", 8009),
             ("discovery.example.com:4420", "discovery.example.com", 4420),
         ] {
-            assert_eq!(parse_referral(text), Ok((host.to_owned(), port)), "{text}");
+            assert_eq!(parse_referral(text), Some((host.to_owned(), port)), "{text}");
         }
         for text in ["", ":8009", "0.0.0.0", "::", "10.0.0.2:0", "10.0.0.300", "a b", "name:"] {
-            assert!(parse_referral(text).is_err(), "{text}");
+            assert_eq!(parse_referral(text), None, "{text}");
         }
     }
 }

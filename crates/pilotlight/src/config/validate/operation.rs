@@ -1,9 +1,11 @@
 //! Checks of the options of the program: reactors, the policy, the control socket.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{anyhow, ensure};
 use pilotlight_nvmf_target::Capped;
 use pilotlight_nvmf_target::config::SubsystemConfig;
 use pilotlight_plant::{Goal, Goals, Scope, Tolerance};
@@ -83,9 +85,7 @@ impl Checker<'_> {
             state_file: self.path(draft.admin.state.as_ref(), self.machine.state_file.as_deref()),
             reservations: self.path(draft.server.reservations.as_ref(), self.machine.reservations.as_deref()),
             energy_shares: self.parsed(draft.server.energy_shares.as_ref(), parse_energy_shares).flatten(),
-            log_format: self
-                .parsed(draft.log.format.as_ref(), |text| log::Format::parse(text).map_err(|error| error.to_string()))
-                .unwrap_or_default(),
+            log_format: self.parsed(draft.log.format.as_ref(), log::Format::parse).unwrap_or_default(),
             seccomp: self.parsed(draft.security.seccomp.as_ref(), Seccomp::parse),
             user: self.account(&draft.security),
             metrics: draft.metrics.listen.as_ref().and_then(|text| self.metrics(text)),
@@ -175,15 +175,13 @@ impl Checker<'_> {
         let base = self.base;
         self.parsed(written, |file| {
             let path = base.join(file);
-            let text = read_text(&path).map_err(|error| format!("{}: {}", path.display(), cause(&error)))?;
-            let is_wrong = pilotlight_policy::build("pass", &[("profile", &text)]).is_err();
-            let wrong = || {
-                let path = path.display();
-                format!(
-                    "{path}: this is no whole profile of a machine; `pilotlab profile --out {path} DRIVE` makes one"
-                )
-            };
-            if is_wrong { Err(wrong()) } else { Ok(text) }
+            let text = read_text(&path).map_err(|error| anyhow!("{}: {}", path.display(), cause(&error)))?;
+            let (is_whole, path) = (pilotlight_policy::build("pass", &[("profile", &text)]).is_ok(), path.display());
+            ensure!(
+                is_whole,
+                "{path}: this is no whole profile of a machine; `pilotlab profile --out {path} DRIVE` makes one"
+            );
+            Ok(text)
         })
     }
 
@@ -198,10 +196,10 @@ impl Checker<'_> {
     }
 
     /// A parsed text; `None` after an error, which is noted.
-    pub(super) fn parsed<T>(
+    pub(super) fn parsed<T, E: Display>(
         &mut self,
         written: Option<&Text>,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         let written = written?;
         parse(&written.value).map_err(|wrong| self.problem(Problem::error(&written.at, wrong))).ok()

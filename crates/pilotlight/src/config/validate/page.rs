@@ -39,7 +39,7 @@ impl Checker<'_> {
     fn page_without_address(&mut self, written: &keys::Page) {
         let of_token = written.token_file.as_ref();
         if let Some(text) = of_token.or(written.hosts.first()) {
-            let problem = Problem::warning(&text.at, "has no effect: no page is served".to_owned());
+            let problem = Problem::warning(&text.at, "has no effect: no page is served");
             self.problem(problem.help("set its address with `listen` in [page], or --page"));
         }
     }

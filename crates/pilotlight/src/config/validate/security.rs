@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use pilotlight_auth::tls::ConfiguredPsk;
 use pilotlight_auth::{Concatenation, Group, HashFunction, Policy, secrets_file};
 use pilotlight_nvmf_target::hosts::authentication::{AuthenticationConfig, HostSecrets};
@@ -54,12 +55,12 @@ impl Checker<'_> {
         if let Some(listener) = draft.server.tls_listen.first().filter(|_| !has_keys) {
             let what = "no host can connect here: `secrets_file` in [security] has no tls_key";
             let help = "add a line HOSTNQN tls_key NVMeTLSkey-1:...: for each host (nvme gen-tls-key makes a key)";
-            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+            self.problem(Problem::warning(&listener.at, what).help(help));
         }
         if let Some(listener) = draft.server.concat_listen.first().filter(|_| authentication.hosts.is_empty()) {
             let what = "no host can connect here: `secrets_file` in [security] has no dhchap_key";
             let help = "add a line HOSTNQN dhchap_key DHHC-1:...: for each host (nvme gen-dhchap-key makes a key)";
-            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+            self.problem(Problem::warning(&listener.at, what).help(help));
         }
         let (policy, concatenation) = (&authentication.policy, Concatenation::New);
         let is_usable = policy.hashes.iter().any(|&hash| concatenation.takes_hash(hash))
@@ -67,7 +68,7 @@ impl Checker<'_> {
         if let Some(listener) = draft.server.concat_listen.first().filter(|_| !is_usable) {
             let what = "no host can connect here: `hashes` and `dh_groups` in [security] generate no key of TLS";
             let help = "allow sha256 or sha384, and a group other than null";
-            self.problem(Problem::warning(&listener.at, what.to_owned()).help(help));
+            self.problem(Problem::warning(&listener.at, what).help(help));
         }
         if let Some(file) = draft.security.secrets_file.as_ref().filter(|_| has_keys)
             && draft.server.tls_listen.is_empty()
@@ -75,7 +76,7 @@ impl Checker<'_> {
         {
             let what = "a host with a tls_key cannot connect: the server does not listen with TLS";
             let help = "set `tls_listen` in [server], or `allow_plain` in [security]";
-            self.problem(Problem::warning(&file.at, what.to_owned()).help(help));
+            self.problem(Problem::warning(&file.at, what).help(help));
         }
     }
 
@@ -95,7 +96,7 @@ impl Checker<'_> {
         let group = draft.group.as_ref();
         let Some(user) = &draft.user else {
             let group = group?;
-            self.problem(Problem::warning(&group.at, "has no effect without `user`".to_owned()));
+            self.problem(Problem::warning(&group.at, "has no effect without `user`"));
             return None;
         };
         let found = Account::find(&user.value, group.map(|group| group.value.as_str()));
@@ -160,8 +161,8 @@ pub(super) fn open_secret(path: &Path) -> io::Result<OwnedFd> {
     open_text_with(path, || secrets_file::open_file(path))
 }
 
-fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
-    let loaded = secrets_file::load_by(path, credentials, open_secret).map_err(|error| error.to_string())?;
+fn load(path: &Path, credentials: Option<&Path>) -> anyhow::Result<Secrets> {
+    let loaded = secrets_file::load_by(path, credentials, open_secret)?;
     let mut secrets = Secrets::default();
     for (nqn, secrets_file::HostSecrets { host, controller, tls }) in loaded {
         match (host, controller) {
@@ -170,7 +171,7 @@ fn load(path: &Path, credentials: Option<&Path>) -> Result<Secrets, String> {
             }
             (None, Some(_)) => {
                 let why = "has a dhchap_ctrl_key and no dhchap_key: add one";
-                return Err(format!("{}: host {nqn} {why}", path.display()));
+                bail!("{}: host {nqn} {why}", path.display());
             }
             (None, None) => {}
         }

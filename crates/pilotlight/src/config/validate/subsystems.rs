@@ -230,7 +230,7 @@ impl Checker<'_> {
         let spec = match text.value.parse::<BackendSpec>() {
             Ok(spec) => self.tracked(written, spec.relative_to(self.base), block_size),
             Err(wrong) => {
-                self.error(&text.at, wrong.to_string());
+                self.error(&text.at, wrong);
                 return None;
             }
         };

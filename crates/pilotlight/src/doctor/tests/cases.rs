@@ -37,7 +37,7 @@ fn the_cost_of_a_software_wake_up_is_measured_or_attributed() {
         "{}",
         costs(&recorded.facts)
     );
-    recorded.facts.wake_up = Err("one CPU".to_owned());
+    recorded.facts.wake_up = Err(anyhow::anyhow!("one CPU"));
     assert!(
         costs(&recorded.facts).contains("measured in the design: waker pays 13-15 us"),
         "{}",

@@ -101,7 +101,7 @@ pub(super) fn amd() -> Recorded {
     let mut facts = facts(&fixture, cpu("AuthenticAMD", "AMD EPYC 9454P 48-Core Processor", None), 6);
     facts.cpu.monitorx = true;
     facts.wake_up = Ok(wake_up([9_100, 812_000], [1_900, 4_400]));
-    facts.ring = Err("operation not permitted".to_owned());
+    facts.ring = Err(anyhow::anyhow!("operation not permitted"));
     facts.open_files = Limit { soft: Some(1024), hard: Some(4096) };
     let chosen = on_all(&facts);
     Recorded { fixture, facts, chosen }
@@ -171,7 +171,7 @@ fn facts(fixture: &Fixture, cpu: Cpu, allowed: u32) -> Facts {
         raises_limits: false,
         open_files: Limit { soft: Some(1024), hard: Some(524_288) },
         locked_memory: Limit { soft: None, hard: None },
-        wake_up: Err("not measured".to_owned()),
+        wake_up: Err(anyhow::anyhow!("not measured")),
         ring: Ok(Ring { coop_taskrun: true, single_issuer: true, defer_taskrun: true }),
         coalescing: BTreeMap::new(),
         power_states: BTreeMap::new(),

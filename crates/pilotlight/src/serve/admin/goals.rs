@@ -356,14 +356,14 @@ fn check_holder(policy: &PolicyChoice) -> Result<(), Refusal> {
 
 /// The override for a requested budget; `None` for `default`.
 fn budget_override(budget: BudgetRequest, time: Option<&str>, now_s: u64) -> Result<Option<BudgetOverride>, Refusal> {
-    let wrong = |what: String| Refusal::for_field("for", what);
-    let time = time.map(parse_duration).transpose().map_err(wrong)?;
+    let wrong = |what: &str| Refusal::for_field("for", what);
+    let time = time.map(parse_duration).transpose().map_err(|what| Refusal::for_field("for", what))?;
     if time.is_some_and(|time| time < Duration::from_secs(1)) {
-        return Err(wrong("a budget holds for a second at least".to_owned()));
+        return Err(wrong("a budget holds for a second at least"));
     }
     let until_s = time.map(|time| now_s.saturating_add(time.as_secs()));
     match budget {
-        BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end".to_owned())),
+        BudgetRequest::Default if time.is_some() => Err(wrong("`default` has no end")),
         BudgetRequest::Default => Ok(None),
         BudgetRequest::Off => Ok(Some(BudgetOverride { budget_uw: None, until_s })),
         BudgetRequest::Power(uw) => Ok(Some(BudgetOverride { budget_uw: Some(uw), until_s })),

@@ -167,7 +167,7 @@ impl Admin {
                 ));
             }
             let set = held.limit.set(setting, now_ns);
-            set.map_err(|error| Refusal::for_field("until_boottime_ns", error.to_string()).help(CLOCK))?;
+            set.map_err(|error| Refusal::for_field("until_boottime_ns", error).help(CLOCK))?;
             if let Err(error) = arm(timer, setting.until_ns) {
                 held.limit.end();
                 return Err(Refusal::new(format!("the timer of the deadline cannot be set: {error}")));

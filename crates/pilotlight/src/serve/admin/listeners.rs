@@ -42,7 +42,7 @@ impl Admin {
             if config.all_listeners().contains(&address) || self.listening().all().contains(&address) {
                 return Err(Refusal::for_field("address", format!("the server listens on {address} already")));
             }
-            let needs = |what: &str, help: &str| Err(Refusal::for_field("security", what.to_owned()).help(help));
+            let needs = |what: &str, help: &str| Err(Refusal::for_field("security", what).help(help));
             let authentication = &state.config.authentication;
             match security {
                 ListenerSecurity::None => config.listeners.push(address),

@@ -252,7 +252,7 @@ fn medium_size(namespace: &NamespaceConfig) -> Option<u64> {
 
 /// A size in bytes that holds whole blocks.
 fn wanted_size(text: &str, namespace: &NamespaceConfig) -> Result<u64, Refusal> {
-    let size = parse_size(text).map_err(|wrong| Refusal::for_field("size", wrong.to_string()))?;
+    let size = parse_size(text).map_err(|wrong| Refusal::for_field("size", wrong))?;
     if size.is_multiple_of(u64::from(namespace.block_size)) {
         return Ok(size);
     }
@@ -288,7 +288,7 @@ pub(super) fn refusal(error: &ServerError) -> Refusal {
         ServerError::Backend(_) => "size",
         ServerError::Listen { .. } => "address",
     };
-    Refusal::for_field(field, error.to_string())
+    Refusal::for_field(field, error)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Priorities and minimums of a running server, set over the control socket.
 
+use anyhow::anyhow;
 use pilotlight_nvmf_target::Capped;
 
 use super::Admin;
@@ -71,10 +72,10 @@ fn removed_namespace(state: &State, target: Target<'_>) -> Option<Capped> {
 }
 
 /// The requested value; `None` for `default`.
-fn parsed<T>(text: &str, parse: impl Fn(&str) -> Result<Option<T>, String>) -> Result<Option<Option<T>>, String> {
+fn parsed<T>(text: &str, parse: impl Fn(&str) -> anyhow::Result<Option<T>>) -> anyhow::Result<Option<Option<T>>> {
     match text {
         DEFAULT => Ok(None),
-        _ => parse(text).map(Some).map_err(|what| format!("{what}, or {DEFAULT} for that of the configuration")),
+        _ => parse(text).map(Some).map_err(|what| anyhow!("{what}, or {DEFAULT} for that of the configuration")),
     }
 }
 

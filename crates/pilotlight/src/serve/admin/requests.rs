@@ -224,7 +224,7 @@ impl Admin {
     fn set_cap(&self, request: &CapRequest) -> Result<CapReport, Refusal> {
         let rate = parse_cap(&request.max_bytes_per_s).map_err(|what| Refusal::for_field("max_bytes_per_s", what))?;
         let of = find_target(&self.state(), request.target()?)?;
-        self.server.set_cap(&of, rate).map_err(|error| Refusal::new(error.to_string()))?;
+        self.server.set_cap(&of, rate).map_err(Refusal::new)?;
         let caps = self.server.stats().caps;
         let stats = caps.into_iter().find(|cap| cap.of == of).map(|cap| cap.stats);
         Ok(measure::cap(&CapStats { of, stats: stats.unwrap_or_default() }))

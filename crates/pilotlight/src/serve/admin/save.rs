@@ -39,9 +39,9 @@ impl Admin {
         let mut state = self.state();
         let target = self.target(&state, request)?;
         let mut edit = match &target.before {
-            Some(text) => Edit::parse(text),
+            Some(text) => Edit::parse(text).map_err(Into::into),
             None => std::env::current_dir()
-                .map_err(|error| error.to_string())
+                .map_err(Into::into)
                 .and_then(|here| config::of_flags(&self.args, &state.read, &here)),
         }
         .map_err(Refusal::new)?;
@@ -71,7 +71,7 @@ impl Admin {
             }
             let before = state.text_read.clone().ok_or_else(|| Refusal::new("no configuration file was read"))?;
             let now = config::text_of(path);
-            if now.as_ref() != Ok(&before) && !request.force {
+            if now.ok().as_ref() != Some(&before) && !request.force {
                 let what = format!("{} has changed since the server read it", path.display());
                 return Err(Refusal::for_field("force", what).help(format!("SIGHUP lets the server read it; {force}")));
             }
@@ -154,7 +154,7 @@ impl Admin {
         let (mut config, mut operation) = (state.config.clone(), state.operation.clone());
         operation.caps = self.caps();
         if target.before.is_none() {
-            let here = std::env::current_dir().map_err(|error| Refusal::new(error.to_string()))?;
+            let here = std::env::current_dir().map_err(Refusal::new)?;
             reload::in_full(&mut config, &mut operation, &here); // as it is written
         }
         let mut differences = reload::differences((&config, &operation), &loaded.config, &loaded.operation);

@@ -49,7 +49,7 @@ fn auto_may_find_no_sensor_and_a_named_sensor_must_exist() {
     assert_eq!(of(&meter), [Scope::Server]);
     assert_eq!(meter.sources()[0].window_ns, 3_000_000_000, "as long as the firmware averages");
     assert!(open(&SensorChoice::None, &roots).unwrap().is_none());
-    let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none");
+    let refused = |choice: &SensorChoice, roots| open(choice, roots).err().expect("there is none").to_string();
     assert!(refused(&SensorChoice::Hwmon(Some("ina226".into())), &roots).contains("no chip"));
     let (nothing, roots) = tree(&[]);
     assert!(open(&SensorChoice::Auto, &roots).unwrap().is_none());
@@ -72,7 +72,7 @@ fn auto_prefers_the_firmware_to_rapl_without_a_package_and_refuses_error_codes()
     let code = [CHIP[0], ("sys/class/hwmon/hwmon0/power1_average", "4294967295000")];
     let (_code, roots) = tree(&code);
     assert!(open(&SensorChoice::Auto, &roots).unwrap().is_none());
-    let refused = open(&SensorChoice::Hwmon(None), &roots).err().expect("no power");
+    let refused = open(&SensorChoice::Hwmon(None), &roots).err().expect("no power").to_string();
     assert!(refused.contains("error code"), "{refused}");
 }
 
