@@ -4,6 +4,7 @@
 //! is the other end. What a request does to a server is `serve/admin.rs`.
 
 pub(crate) mod client;
+pub(crate) mod command;
 pub(crate) mod group;
 pub(crate) mod listener;
 mod place;

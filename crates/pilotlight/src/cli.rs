@@ -4,6 +4,7 @@ use clap::{Parser, Subcommand};
 use pilotlight_cli::hint::Hints;
 use pilotlight_cli::{pages, program, restore};
 
+use crate::admin::command::ServerArgs;
 use crate::config::ServeArgs;
 use crate::load::LoadArgs;
 
@@ -71,15 +72,15 @@ pub(crate) enum Command {
     /// Set the policy, budget, tolerance, caps or priorities of a running server
     Set(crate::set::SetArgs),
     /// Add, remove, resize, show, hide and list namespaces of a running server
-    Namespace(crate::namespace::NamespaceArgs),
+    Namespace(ServerArgs<crate::namespace::NamespaceCommand>),
     /// Add, remove and list subsystems of a running server, and the addresses on which it offers them
-    Subsystem(crate::subsystem::SubsystemCommandArgs),
+    Subsystem(ServerArgs<crate::subsystem::SubsystemCommand>),
     /// Add, remove and list the addresses that a running server listens on
-    Listener(crate::listener::ListenerArgs),
+    Listener(ServerArgs<crate::listener::ListenerCommand>),
     /// Close and open paths by an address of a running server (ANA)
-    Path(crate::path::PathArgs),
+    Path(ServerArgs<crate::path::PathCommand>),
     /// Set and list which hosts may connect to a running server
-    Host(crate::host::HostArgs),
+    Host(ServerArgs<crate::host::HostCommand>),
     /// Write the changes of a running server to its configuration file
     Config(crate::save::ConfigArgs),
     /// List the hosts that are connected to a running server

@@ -1,22 +1,12 @@
 //! `pilotlight host`: which hosts may connect to a running server.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{self, SubsystemArgs};
+use crate::admin::command::{ServerCommand, SubsystemOption};
 use crate::admin::request::{HostAdd, HostRemove, Request};
 use crate::connections::EndedReport;
-use crate::exit::Exit;
 use crate::table::{Table, printable};
-
-const ABOUT: &str = "\
-Set which hosts may connect to a subsystem of a running server.
-
-A removed host is disconnected at once: when the command returns, none of its writes can be carried out. Without a list any host may \
-connect; so the first host is added with --only, and the last one is removed with --allow-any.
-
-A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the allowed \
-hosts changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,32 +14,20 @@ Examples:
   pilotlight host add nqn.2024-05.com.example:host
   pilotlight host add nqn.2024-05.com.example:host --only
   pilotlight host remove nqn.2024-05.com.example:host --nqn nqn.2024-05.com.example:disks
-  pilotlight host remove nqn.2024-05.com.example:host --allow-any
+  pilotlight host remove nqn.2024-05.com.example:host --allow-any";
 
-Exit codes:
-  0  done
-  1  no server answers
-  2  the server refused; nothing has been changed";
-
-/// Options of `pilotlight host`.
-#[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
-#[command(arg_required_else_help = true)]
-pub(crate) struct HostArgs {
-    #[command(subcommand)]
-    command: HostCommand,
-
-    #[command(flatten)]
-    common: SubsystemArgs,
-}
-
+/// Set which hosts may connect to a subsystem of a running server.
+///
+/// A removed host is disconnected at once: when the command returns, none of its writes can be carried out. Without a list any host may
+/// connect; so the first host is added with --only, and the last one is removed with --allow-any.
+///
+/// A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the
+/// allowed hosts changes.
 #[derive(Clone, Debug, Subcommand)]
-enum HostCommand {
+pub(crate) enum HostCommand {
     /// List the hosts that may connect, and whether they are connected
-    #[command(after_long_help = EXAMPLES)]
     List,
     /// Allow a host to connect
-    #[command(after_long_help = EXAMPLES)]
     Add {
         /// The host's NQN, such as the one in its /etc/nvme/hostnqn
         host: String,
@@ -59,7 +37,6 @@ enum HostCommand {
         only: bool,
     },
     /// Remove a host from those that may connect; it is disconnected at once
-    #[command(after_long_help = EXAMPLES)]
     Remove {
         /// The host's NQN
         host: String,
@@ -99,18 +76,22 @@ pub(crate) struct HostReport {
     pub(crate) associations: usize,
 }
 
-/// Sends the request and prints the response.
-pub(crate) fn run(args: &HostArgs) -> anyhow::Result<Exit> {
-    let SubsystemArgs { nqn, socket, json } = args.common.clone();
-    let request = match args.command.clone() {
-        HostCommand::List => Request::HostList { nqn },
-        HostCommand::Add { host, only } => Request::HostAdd(HostAdd { nqn, host, only }),
-        HostCommand::Remove { host, allow_any } => Request::HostRemove(HostRemove { nqn, host, allow_any }),
-    };
-    client::run::<HostsReport>(&socket, &request, json, |report| {
-        let ended = EndedReport::text(report.ended.as_ref());
-        table(&report.subsystems) + &ended
-    })
+impl ServerCommand for HostCommand {
+    const EXAMPLES: &'static str = EXAMPLES;
+    type Options = SubsystemOption;
+    type Report = HostsReport;
+
+    fn request(self, SubsystemOption { nqn }: SubsystemOption) -> anyhow::Result<Request> {
+        Ok(match self {
+            Self::List => Request::HostList { nqn },
+            Self::Add { host, only } => Request::HostAdd(HostAdd { nqn, host, only }),
+            Self::Remove { host, allow_any } => Request::HostRemove(HostRemove { nqn, host, allow_any }),
+        })
+    }
+
+    fn text(_: &Request, report: &HostsReport) -> String {
+        table(&report.subsystems) + &EndedReport::text(report.ended.as_ref())
+    }
 }
 
 fn table(subsystems: &[SubsystemHosts]) -> String {

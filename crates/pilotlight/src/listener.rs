@@ -2,21 +2,13 @@
 
 use std::net::SocketAddr;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{self, SocketArgs};
+use crate::admin::command::ServerCommand;
 use crate::admin::request::{ListenerSecurity, Request};
 use crate::connections::EndedReport;
-use crate::exit::Exit;
 use crate::table::Table;
-
-const ABOUT: &str = "\
-Add, remove and list the addresses that a running server listens on. Hosts that watch the discovery log are notified.
-
-Hosts that have connected to a removed address are disconnected at once: when the command returns, none of their writes can be carried out. \
-A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the \
-addresses changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -25,36 +17,18 @@ Examples:
   pilotlight listener add [2001:db8::8]:4420
   pilotlight listener add [fe80::1%eth0]:4420       a link-local address, with its interface
   pilotlight listener add 192.0.2.8:4421 --tls      hosts need a TLS key
-  pilotlight listener remove 192.0.2.7:4420
+  pilotlight listener remove 192.0.2.7:4420";
 
-Exit codes:
-  0  done
-  1  no server answers
-  2  the server refused; nothing has been changed";
-
-/// Options of `pilotlight listener`.
-#[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
-#[command(arg_required_else_help = true)]
-pub(crate) struct ListenerArgs {
-    #[command(subcommand)]
-    command: ListenerCommand,
-
-    #[command(flatten)]
-    socket: SocketArgs,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
-}
-
+/// Add, remove and list the addresses that a running server listens on. Hosts that watch the discovery log are notified.
+///
+/// Hosts that have connected to a removed address are disconnected at once: when the command returns, none of their writes can be carried out.
+/// A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until the configuration of the
+/// addresses changes.
 #[derive(Clone, Debug, Subcommand)]
-enum ListenerCommand {
+pub(crate) enum ListenerCommand {
     /// List the addresses
-    #[command(after_long_help = EXAMPLES)]
     List,
     /// Listen on one more address
-    #[command(after_long_help = EXAMPLES)]
     Add {
         /// IP address and port
         address: String,
@@ -68,7 +42,6 @@ enum ListenerCommand {
         concat: bool,
     },
     /// Stop listening on an address; hosts that have connected to it are disconnected
-    #[command(after_long_help = EXAMPLES)]
     Remove {
         /// IP address and port, as listed
         address: String,
@@ -93,36 +66,39 @@ pub(crate) struct ListenerReport {
     pub(crate) security: ListenerSecurity,
 }
 
-/// Sends the request and prints the response.
-pub(crate) fn run(args: &ListenerArgs) -> anyhow::Result<Exit> {
-    let request = match args.command.clone() {
-        ListenerCommand::List => Request::ListenerList {},
-        ListenerCommand::Add { address, tls, concat } => {
-            let security = match (tls, concat) {
-                (true, _) => ListenerSecurity::Tls,
-                (_, true) => ListenerSecurity::Concat,
-                _ => ListenerSecurity::None,
-            };
-            Request::ListenerAdd { address, security }
-        }
-        ListenerCommand::Remove { address } => Request::ListenerRemove { address },
-    };
-    client::run::<ListenersReport>(&args.socket, &request, args.json, text)
-}
+impl ServerCommand for ListenerCommand {
+    const EXAMPLES: &'static str = EXAMPLES;
+    type Options = ();
+    type Report = ListenersReport;
 
-fn text(report: &ListenersReport) -> String {
-    let mut table = Table::new(&["<address", "<security"]);
-    for ListenerReport { address, security } in &report.listeners {
-        let security = match security {
-            ListenerSecurity::None => "none",
-            ListenerSecurity::Tls => "TLS",
-            ListenerSecurity::Concat => "TLS after authentication",
-        };
-        table.row([address.to_string(), security.to_owned()]);
+    fn request(self, (): ()) -> anyhow::Result<Request> {
+        Ok(match self {
+            Self::List => Request::ListenerList {},
+            Self::Add { address, tls, concat } => {
+                let security = match (tls, concat) {
+                    (true, _) => ListenerSecurity::Tls,
+                    (_, true) => ListenerSecurity::Concat,
+                    _ => ListenerSecurity::None,
+                };
+                Request::ListenerAdd { address, security }
+            }
+            Self::Remove { address } => Request::ListenerRemove { address },
+        })
     }
-    let note = if report.configured { "" } else { "not as configured: `pilotlight config save` saves it\n" };
-    let ended = EndedReport::text(report.ended.as_ref());
-    format!("{table}{note}{}", ended)
+
+    fn text(_: &Request, report: &ListenersReport) -> String {
+        let mut table = Table::new(&["<address", "<security"]);
+        for ListenerReport { address, security } in &report.listeners {
+            let security = match security {
+                ListenerSecurity::None => "none",
+                ListenerSecurity::Tls => "TLS",
+                ListenerSecurity::Concat => "TLS after authentication",
+            };
+            table.row([address.to_string(), security.to_owned()]);
+        }
+        let note = if report.configured { "" } else { "not as configured: `pilotlight config save` saves it\n" };
+        format!("{table}{note}{}", EndedReport::text(report.ended.as_ref()))
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +120,9 @@ mod tests {
             [2001:db8::7]:4421  TLS after authentication
             not as configured: `pilotlight config save` saves it
         "#]]
-        .assert_eq(&text(&ListenersReport { listeners, configured: false, ended: None }));
+        .assert_eq(&ListenerCommand::text(
+            &Request::ListenerList {},
+            &ListenersReport { listeners, configured: false, ended: None },
+        ));
     }
 }

@@ -34,6 +34,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use pilotlight_cli::{console, exit, log, pages, program, restore, table};
 
+use admin::command;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
@@ -49,14 +50,14 @@ fn run(command: &Command) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(args).map(ExitCode::from),
         Command::Page(args) => page::command::run(args).map(ExitCode::from),
         Command::Set(args) => set::run(args).map(ExitCode::from),
-        Command::Subsystem(args) => subsystem::run(args).map(ExitCode::from),
-        Command::Listener(args) => listener::run(args).map(ExitCode::from),
-        Command::Path(args) => path::run(args).map(ExitCode::from),
-        Command::Host(args) => host::run(args).map(ExitCode::from),
+        Command::Subsystem(args) => command::run(args).map(ExitCode::from),
+        Command::Listener(args) => command::run(args).map(ExitCode::from),
+        Command::Path(args) => command::run(args).map(ExitCode::from),
+        Command::Host(args) => command::run(args).map(ExitCode::from),
         Command::Connections(args) => connections::list(args).map(ExitCode::from),
         Command::Disconnect(args) => connections::disconnect(args).map(ExitCode::from),
         Command::Config(args) => save::run(args).map(ExitCode::from),
-        Command::Namespace(args) => namespace::run(args).map(ExitCode::from),
+        Command::Namespace(args) => command::run(args).map(ExitCode::from),
         Command::Load(args) => load::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -7,16 +7,10 @@ use clap::{Args, Subcommand};
 use pilotlight_storage::{BackendSpec, format_size};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{self, SubsystemArgs};
+use crate::admin::command::{ServerCommand, SubsystemOption};
 use crate::admin::request::{NamespaceAdd, NamespaceHide, NamespaceResize, NamespaceShow, Request};
 use crate::console;
-use crate::exit::Exit;
 use crate::table::Table;
-
-const ABOUT: &str = "\
-Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are notified at once.
-
-A change is lost at a restart, and holds at a reload (SIGHUP) until the configuration of that namespace changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,47 +22,27 @@ Examples:
   pilotlight namespace remove 7 --nqn nqn.2024-05.com.example:disks
   pilotlight namespace show 7 --host nqn.2024-05.com.example:host --only
   pilotlight namespace hide 7 --host nqn.2024-05.com.example:host
-  pilotlight namespace show 7 --all                 every host that may connect sees it
+  pilotlight namespace show 7 --all                 every host that may connect sees it";
 
-Exit codes:
-  0  done
-  1  no server answers
-  2  the server refused; nothing has been changed";
-
-/// Options of `pilotlight namespace`.
-#[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
-#[command(arg_required_else_help = true)]
-pub(crate) struct NamespaceArgs {
-    #[command(subcommand)]
-    command: NamespaceCommand,
-
-    #[command(flatten)]
-    common: SubsystemArgs,
-}
-
+/// Add, remove, resize, show, hide and list the namespaces of a running server. Connected hosts are notified at once.
+///
+/// A change is lost at a restart, and holds at a reload (SIGHUP) until the configuration of that namespace changes.
 #[derive(Clone, Debug, Subcommand)]
-enum NamespaceCommand {
+pub(crate) enum NamespaceCommand {
     /// List namespaces with their storage and size
-    #[command(after_long_help = EXAMPLES)]
     List,
     /// Add a namespace
-    #[command(after_long_help = EXAMPLES)]
     Add(AddArgs),
     /// Remove a namespace; its file or device stays as it is
-    #[command(after_long_help = EXAMPLES)]
     Remove {
         /// The namespace's number
         nsid: u32,
     },
     /// Change the size of a namespace
-    #[command(after_long_help = EXAMPLES)]
     Resize(ResizeArgs),
     /// Show a namespace to more hosts; for all others it does not exist
-    #[command(after_long_help = EXAMPLES)]
     Show(ShowArgs),
     /// Hide a namespace from hosts; their outstanding commands are finished
-    #[command(after_long_help = EXAMPLES)]
     Hide {
         /// The namespace's number
         nsid: u32,
@@ -80,7 +54,7 @@ enum NamespaceCommand {
 }
 
 #[derive(Args, Clone, Debug)]
-struct AddArgs {
+pub(crate) struct AddArgs {
     /// Storage: mem:SIZE, mem:SIZE,hugepages (allocated at once), file:PATH (a file or a block device),
     /// file:PATH?size=SIZE (created where missing), file:PATH?read-only or null:SIZE
     backend: String,
@@ -99,7 +73,7 @@ struct AddArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-struct ResizeArgs {
+pub(crate) struct ResizeArgs {
     /// The namespace's number
     nsid: u32,
 
@@ -112,7 +86,7 @@ struct ResizeArgs {
 }
 
 #[derive(Args, Clone, Debug)]
-struct ShowArgs {
+pub(crate) struct ShowArgs {
     /// The namespace's number
     nsid: u32,
 
@@ -161,27 +135,12 @@ pub(crate) struct NamespaceReport {
     pub(crate) configured: bool,
 }
 
-/// Sends the request and prints the response.
-pub(crate) fn run(args: &NamespaceArgs) -> anyhow::Result<Exit> {
-    let SubsystemArgs { nqn, socket, json } = args.common.clone();
-    let request = args.command.clone().request(nqn)?;
-    client::run::<Listing>(&socket, &request, json, |listing| text(&request, listing))
-}
+impl ServerCommand for NamespaceCommand {
+    const EXAMPLES: &'static str = EXAMPLES;
+    type Options = SubsystemOption;
+    type Report = Listing;
 
-fn text(request: &Request, listing: &Listing) -> String {
-    listing.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
-    let [namespace] = listing.namespaces.as_slice() else { return table(&listing.namespaces) };
-    match request {
-        Request::NamespaceAdd(_) => changed(namespace, "added"),
-        Request::NamespaceRemove { .. } => changed(namespace, "removed"),
-        Request::NamespaceResize(_) => changed(namespace, "resized"),
-        Request::NamespaceShow(_) | Request::NamespaceHide(_) => visible_to(namespace),
-        _ => table(&listing.namespaces),
-    }
-}
-
-impl NamespaceCommand {
-    fn request(self, nqn: Option<String>) -> anyhow::Result<Request> {
+    fn request(self, SubsystemOption { nqn }: SubsystemOption) -> anyhow::Result<Request> {
         Ok(match self {
             Self::List => Request::NamespaceList { nqn },
             Self::Add(AddArgs { backend, nsid, block_size, uuid }) => Request::NamespaceAdd(NamespaceAdd {
@@ -200,6 +159,18 @@ impl NamespaceCommand {
             }
             Self::Hide { nsid, host } => Request::NamespaceHide(NamespaceHide { nqn, nsid: nsid.into(), hosts: host }),
         })
+    }
+
+    fn text(request: &Request, listing: &Listing) -> String {
+        listing.notes.iter().for_each(|note| console::eprintln(format_args!("note: {note}")));
+        let [namespace] = listing.namespaces.as_slice() else { return table(&listing.namespaces) };
+        match request {
+            Request::NamespaceAdd(_) => changed(namespace, "added"),
+            Request::NamespaceRemove { .. } => changed(namespace, "removed"),
+            Request::NamespaceResize(_) => changed(namespace, "resized"),
+            Request::NamespaceShow(_) | Request::NamespaceHide(_) => visible_to(namespace),
+            _ => table(&listing.namespaces),
+        }
     }
 }
 

@@ -5,21 +5,12 @@ use std::net::SocketAddr;
 use clap::{Args, Subcommand};
 use serde::{Deserialize, Serialize};
 
-use crate::admin::client::{self, SocketArgs};
+use crate::admin::command::ServerCommand;
 use crate::admin::request::Request;
-use crate::exit::Exit;
 use crate::table::Table;
 
 /// The state that the configuration has.
 pub(crate) const CONFIGURED: &str = "configured";
-
-const ABOUT: &str = "\
-Close and open the paths by an address of a running server, and list their states (asymmetric namespace access, ANA). Hosts are told at once: \
-those with another path to the same namespaces use that one, without an error.
-
-`drain` returns when the commands that hosts have sent by that address are finished; after three seconds it reports how many are not. \
-A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until a [[path]] of the configuration \
-changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -29,42 +20,23 @@ Examples:
   pilotlight path set 192.0.2.8:4420 non-optimized   only without an optimized path
   pilotlight path set 192.0.2.8:4420 optimized --group 2
 
-States: optimized, non-optimized, inaccessible, persistent-loss, change.
+States: optimized, non-optimized, inaccessible, persistent-loss, change.";
 
-Exit codes:
-  0  done
-  1  no server answers
-  2  the server refused; nothing has been changed";
-
-/// Options of `pilotlight path`.
-#[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
-#[command(arg_required_else_help = true)]
-pub(crate) struct PathArgs {
-    #[command(subcommand)]
-    command: PathCommand,
-
-    #[command(flatten)]
-    socket: SocketArgs,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
-}
-
+/// Close and open the paths by an address of a running server, and list their states (asymmetric namespace access, ANA). Hosts are told at
+/// once: those with another path to the same namespaces use that one, without an error.
+///
+/// `drain` returns when the commands that hosts have sent by that address are finished; after three seconds it reports how many are not. A
+/// change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until a [[path]] of the configuration
+/// changes.
 #[derive(Clone, Debug, Subcommand)]
-enum PathCommand {
+pub(crate) enum PathCommand {
     /// List the states
-    #[command(after_long_help = EXAMPLES)]
     List,
     /// Close the paths by an address, and wait for commands in progress
-    #[command(after_long_help = EXAMPLES)]
     Drain(Place),
     /// Return the paths by an address to their configured state
-    #[command(after_long_help = EXAMPLES)]
     Restore(Place),
     /// Set the state of the paths by an address
-    #[command(after_long_help = EXAMPLES)]
     Set {
         /// IP address and port, as listed
         address: String,
@@ -79,7 +51,7 @@ enum PathCommand {
 }
 
 #[derive(Args, Clone, Debug)]
-struct Place {
+pub(crate) struct Place {
     /// IP address and port, as listed
     address: String,
 
@@ -108,33 +80,37 @@ pub(crate) struct PathReport {
     pub(crate) state: String,
 }
 
-/// Sends the request and prints the response.
-pub(crate) fn run(args: &PathArgs) -> anyhow::Result<Exit> {
-    let request = match args.command.clone() {
-        PathCommand::List => Request::PathList {},
-        PathCommand::Drain(Place { address, group }) => {
-            Request::PathSet { address, state: "inaccessible".to_owned(), group }
-        }
-        PathCommand::Restore(Place { address, group }) => {
-            Request::PathSet { address, state: CONFIGURED.to_owned(), group }
-        }
-        PathCommand::Set { address, state, group } => Request::PathSet { address, state, group },
-    };
-    client::run::<PathsReport>(&args.socket, &request, args.json, text)
-}
+impl ServerCommand for PathCommand {
+    const EXAMPLES: &'static str = EXAMPLES;
+    type Options = ();
+    type Report = PathsReport;
 
-fn text(report: &PathsReport) -> String {
-    let mut table = Table::new(&["<address", "<group", "<state"]);
-    for PathReport { address, group, state } in &report.paths {
-        let group = group.map_or_else(|| "all".to_owned(), |group| group.to_string());
-        table.row([address.to_string(), group, state.clone()]);
+    fn request(self, (): ()) -> anyhow::Result<Request> {
+        Ok(match self {
+            Self::List => Request::PathList {},
+            Self::Drain(Place { address, group }) => {
+                Request::PathSet { address, state: "inaccessible".to_owned(), group }
+            }
+            Self::Restore(Place { address, group }) => {
+                Request::PathSet { address, state: CONFIGURED.to_owned(), group }
+            }
+            Self::Set { address, state, group } => Request::PathSet { address, state, group },
+        })
     }
-    let note = if report.configured { "" } else { "not as configured: `pilotlight config save` saves it\n" };
-    let busy = match report.busy {
-        None | Some(0) => String::new(),
-        Some(busy) => format!("{busy} commands are still in progress by closed paths\n"),
-    };
-    format!("{table}{note}{busy}")
+
+    fn text(_: &Request, report: &PathsReport) -> String {
+        let mut table = Table::new(&["<address", "<group", "<state"]);
+        for PathReport { address, group, state } in &report.paths {
+            let group = group.map_or_else(|| "all".to_owned(), |group| group.to_string());
+            table.row([address.to_string(), group, state.clone()]);
+        }
+        let note = if report.configured { "" } else { "not as configured: `pilotlight config save` saves it\n" };
+        let busy = match report.busy {
+            None | Some(0) => String::new(),
+            Some(busy) => format!("{busy} commands are still in progress by closed paths\n"),
+        };
+        format!("{table}{note}{busy}")
+    }
 }
 
 #[cfg(test)]
@@ -159,6 +135,6 @@ mod tests {
             not as configured: `pilotlight config save` saves it
             3 commands are still in progress by closed paths
         "#]]
-        .assert_eq(&text(&PathsReport { paths, configured: false, busy: Some(3) }));
+        .assert_eq(&PathCommand::text(&Request::PathList {}, &PathsReport { paths, configured: false, busy: Some(3) }));
     }
 }

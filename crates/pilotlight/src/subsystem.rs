@@ -2,23 +2,14 @@
 
 use std::net::SocketAddr;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde::{Deserialize, Serialize};
 
 use crate::address;
-use crate::admin::client::{self, SocketArgs};
+use crate::admin::command::ServerCommand;
 use crate::admin::request::{Request, SubsystemAdd};
 use crate::connections::EndedReport;
-use crate::exit::Exit;
 use crate::table::Table;
-
-const ABOUT: &str = "\
-Add, remove and list subsystems of a running server, and set the addresses on which it offers them. Hosts that watch the discovery log are \
-notified.
-
-A new subsystem has no namespaces: `pilotlight namespace add --nqn NQN` adds them. Hosts of a removed one are disconnected; files and devices \
-of its namespaces stay as they are. A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload (SIGHUP) until \
-the configuration of that subsystem changes.";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,36 +18,19 @@ Examples:
   pilotlight subsystem add nqn.2024-05.com.example:open --allow-any --listen 192.0.2.8:4420
   pilotlight subsystem listen nqn.2024-05.com.example:new 192.0.2.7:4420 [2001:db8::7]:4420
   pilotlight subsystem listen nqn.2024-05.com.example:new --all
-  pilotlight subsystem remove nqn.2024-05.com.example:new
+  pilotlight subsystem remove nqn.2024-05.com.example:new";
 
-Exit codes:
-  0  done
-  1  no server answers
-  2  the server refused; nothing has been changed";
-
-/// Options of `pilotlight subsystem`.
-#[derive(Args, Clone, Debug)]
-#[command(long_about = ABOUT, after_long_help = EXAMPLES, after_help = "Run with --help for examples and exit codes.")]
-#[command(arg_required_else_help = true)]
-pub(crate) struct SubsystemCommandArgs {
-    #[command(subcommand)]
-    command: SubsystemCommand,
-
-    #[command(flatten)]
-    socket: SocketArgs,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    json: bool,
-}
-
+/// Add, remove and list subsystems of a running server, and set the addresses on which it offers them. Hosts that watch the discovery log are
+/// notified.
+///
+/// A new subsystem has no namespaces: `pilotlight namespace add --nqn NQN` adds them. Hosts of a removed one are disconnected; files and
+/// devices of its namespaces stay as they are. A change is lost at a restart unless `pilotlight config save` saves it, and holds at a reload
+/// (SIGHUP) until the configuration of that subsystem changes.
 #[derive(Clone, Debug, Subcommand)]
-enum SubsystemCommand {
+pub(crate) enum SubsystemCommand {
     /// List the subsystems
-    #[command(after_long_help = EXAMPLES)]
     List,
     /// Add a subsystem without namespaces
-    #[command(after_long_help = EXAMPLES)]
     Add {
         /// Its NQN
         nqn: String,
@@ -74,13 +48,11 @@ enum SubsystemCommand {
         listen: Vec<String>,
     },
     /// Remove a subsystem with its namespaces; its hosts are disconnected
-    #[command(after_long_help = EXAMPLES)]
     Remove {
         /// Its NQN
         nqn: String,
     },
     /// Set the addresses on which a subsystem is offered; hosts on others are disconnected
-    #[command(after_long_help = EXAMPLES)]
     Listen {
         /// Its NQN
         nqn: String,
@@ -117,29 +89,32 @@ pub(crate) struct SubsystemReport {
     pub(crate) configured: bool,
 }
 
-/// Sends the request and prints the response.
-pub(crate) fn run(args: &SubsystemCommandArgs) -> anyhow::Result<Exit> {
-    let request = match args.command.clone() {
-        SubsystemCommand::List => Request::SubsystemList {},
-        SubsystemCommand::Add { nqn, host: hosts, allow_any, listen } => {
-            Request::SubsystemAdd(SubsystemAdd { nqn, hosts, allow_any, listen })
-        }
-        SubsystemCommand::Remove { nqn } => Request::SubsystemRemove { nqn },
-        SubsystemCommand::Listen { nqn, listen, all: _ } => Request::SubsystemListen { nqn, listen },
-    };
-    client::run::<SubsystemsReport>(&args.socket, &request, args.json, text)
-}
+impl ServerCommand for SubsystemCommand {
+    const EXAMPLES: &'static str = EXAMPLES;
+    type Options = ();
+    type Report = SubsystemsReport;
 
-fn text(report: &SubsystemsReport) -> String {
-    let mut table = Table::new(&["<subsystem", "<offered on", "hosts", "namespaces", "<"]);
-    for SubsystemReport { nqn, listen, hosts, namespaces, configured } in &report.subsystems {
-        let listen = if listen.is_empty() { "all addresses".to_owned() } else { address::list(listen) };
-        let hosts = hosts.map_or_else(|| "any".to_owned(), |hosts| hosts.to_string());
-        let note = if *configured { "" } else { "not as configured" };
-        table.row([nqn.clone(), listen, hosts, namespaces.to_string(), note.to_owned()]);
+    fn request(self, (): ()) -> anyhow::Result<Request> {
+        Ok(match self {
+            Self::List => Request::SubsystemList {},
+            Self::Add { nqn, host: hosts, allow_any, listen } => {
+                Request::SubsystemAdd(SubsystemAdd { nqn, hosts, allow_any, listen })
+            }
+            Self::Remove { nqn } => Request::SubsystemRemove { nqn },
+            Self::Listen { nqn, listen, all: _ } => Request::SubsystemListen { nqn, listen },
+        })
     }
-    let ended = EndedReport::text(report.ended.as_ref());
-    format!("{table}{}", ended)
+
+    fn text(_: &Request, report: &SubsystemsReport) -> String {
+        let mut table = Table::new(&["<subsystem", "<offered on", "hosts", "namespaces", "<"]);
+        for SubsystemReport { nqn, listen, hosts, namespaces, configured } in &report.subsystems {
+            let listen = if listen.is_empty() { "all addresses".to_owned() } else { address::list(listen) };
+            let hosts = hosts.map_or_else(|| "any".to_owned(), |hosts| hosts.to_string());
+            let note = if *configured { "" } else { "not as configured" };
+            table.row([nqn.clone(), listen, hosts, namespaces.to_string(), note.to_owned()]);
+        }
+        format!("{table}{}", EndedReport::text(report.ended.as_ref()))
+    }
 }
 
 #[cfg(test)]
@@ -166,6 +141,6 @@ mod tests {
             nqn.2024-05.com.example:a  all addresses                         any           2
             nqn.2024-05.com.example:b  192.0.2.7:4420, [2001:db8::7]:4420      1           2  not as configured
         "#]]
-        .assert_eq(&text(&SubsystemsReport { subsystems, ended: None }));
+        .assert_eq(&SubsystemCommand::text(&Request::SubsystemList {}, &SubsystemsReport { subsystems, ended: None }));
     }
 }

@@ -31,21 +31,6 @@ pub(crate) struct SocketArgs {
     pub(crate) socket: Option<PathBuf>,
 }
 
-/// Options of commands about subsystems.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SubsystemArgs {
-    /// The subsystem; may be omitted if there is only one
-    #[arg(long, value_name = "NQN", global = true)]
-    pub(crate) nqn: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) socket: SocketArgs,
-
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
-
 /// A connection to a server.
 #[derive(Debug)]
 pub(crate) struct Client {

@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use clap::Args;
 use pilotlight_plant::Goal;
 
-use crate::admin::client::{self, Client, ClientError, SocketArgs};
+use crate::admin::client::{self, Client, SocketArgs};
 use crate::admin::request::{GoalsRequest, LimitRequest, Request};
 use crate::config::{format_budget, format_moment};
 use crate::console;
-use crate::exit::{self, Exit};
+use crate::exit::Exit;
 use crate::policies::users_of;
 use crate::status::goals;
 use crate::status::report::{BudgetReport, GoalsResponse, Report};
@@ -118,11 +118,8 @@ pub(super) fn set_budget(socket: &SocketArgs, args: &BudgetArgs) -> anyhow::Resu
     };
     let mut client = Client::connect(socket)?;
     let mut answer = match client.request::<GoalsResponse>(&Request::SetGoals(request)) {
-        Err(refused @ ClientError::Refused(_)) => {
-            exit::report_error(&refused.into());
-            return Ok(Exit::Refused);
-        }
-        answer => answer?,
+        Ok(answer) => answer,
+        Err(error) => return client::failed(error),
     };
     if !args.json {
         console::print(budget_set(&answer))?;
