@@ -16,7 +16,7 @@ use crate::services::{NamespaceTable, Services};
 impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Submits a request to the backend, unless the association has ended.
     pub(super) fn submit(&mut self, index: u16, op: Op, range: Range, buffer: Option<Buffer>, cx: &mut Cx<S>) -> Step {
-        let hold = self.role.hold(cx.namespaces, range.namespace, Group::of(op));
+        let hold = self.role.hold(cx.namespaces, range.namespace, Group::from_op(op));
         if hold == Hold::Earlier {
             self.keep_waiting(index, buffer, cx);
             return self.hold_back(index);

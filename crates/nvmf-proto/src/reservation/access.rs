@@ -19,7 +19,7 @@ impl Group {
     /// The group of the commands with this request. All of Compare and Verify read.
     #[inline]
     #[must_use]
-    pub const fn of(op: Op) -> Self {
+    pub const fn from_op(op: Op) -> Self {
         match op {
             Op::Read => Self::Read,
             _ => Self::Write,
@@ -36,7 +36,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    pub(super) fn of(state: &State) -> Self {
+    pub(super) fn from_state(state: &State) -> Self {
         let Some(held) = state.held else { return Self::default() };
         let is_admitted = |hostid| held.kind.admits_registrants() || hostid == held.holder;
         let hosts = state.registrants.iter().map(|one| &one.host).filter(|host| is_admitted(host.hostid));

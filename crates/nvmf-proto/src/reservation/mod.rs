@@ -51,7 +51,7 @@ pub struct Identity {
 impl Identity {
     /// That of `host`.
     #[must_use]
-    pub fn of(host: &HostKey) -> Self {
+    pub fn from_host(host: &HostKey) -> Self {
         Self { hostid: host.hostid, hostnqn: host.hostnqn.clone() }
     }
 

@@ -44,7 +44,7 @@ impl Reservation {
     /// Of the namespace with this UUID, with this state.
     #[must_use]
     pub fn new(uuid: [u8; 16], can_persist: bool, state: State) -> Self {
-        let access = Access::of(&state);
+        let access = Access::from_state(&state);
         Self {
             uuid,
             can_persist,
@@ -112,7 +112,7 @@ impl Reservation {
             save(&next)?;
         }
         *state = next;
-        let access = Access::of(state);
+        let access = Access::from_state(state);
         let restricted = access.restricted();
         self.persists.store(state.persists(), Relaxed);
         self.access.store(access.into());

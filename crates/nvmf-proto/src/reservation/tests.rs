@@ -221,7 +221,7 @@ fn assert_same(state: &State, rules: &Rules) {
         assert_eq!(entry[2] == 1, rules.is_holder(number), "holder of {rules:?}");
     }
     assert_eq!(keys, rules.keys);
-    let access = Access::of(state);
+    let access = Access::from_state(state);
     for number in 0..HOSTS {
         let has = |group: Group| access.restricted() & group as u8 == 0 || access.admits(&key_of(&host(number)));
         assert_eq!((has(Group::Read), has(Group::Write)), rules.rights(number), "host {number} of {rules:?}");
@@ -299,7 +299,9 @@ fn a_host_identifier_belongs_to_the_nqn_that_registered_it() {
         assert_eq!(state.execute(&thief, &command, false), Err(CONFLICT), "{command:?}");
     }
     assert_eq!(state, before);
-    assert!(!Access::of(&state).admits(&key_of(&thief)) && Access::of(&state).admits(&key_of(&host(0))));
+    assert!(
+        !Access::from_state(&state).admits(&key_of(&thief)) && Access::from_state(&state).admits(&key_of(&host(0)))
+    );
 }
 
 #[test]

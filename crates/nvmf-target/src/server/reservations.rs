@@ -97,7 +97,7 @@ impl Executor {
     /// Executes a command, and answers it unless it has to wait.
     pub(crate) fn execute(&mut self, request: ReservationRequest, shared: &Shared, send: &mut Send, now_ns: u64) {
         let ReservationRequest { namespaces, storage, host, command, queue, slot } = request;
-        let identity = Identity::of(&host);
+        let identity = Identity::from_host(&host);
         if let (Command::Report, Some((_, reservation))) = (command, namespaces.first()) {
             let associations = associations(shared, host.subsystem);
             let data = reservation.report(|host| controllers(&associations, host).map(|one| one.cntlid).collect());
