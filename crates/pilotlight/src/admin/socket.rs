@@ -106,15 +106,7 @@ impl ControlSocket {
         let refused = |source: io::Error| BindError::System { path: path.display().to_string(), source };
         SocketAddrUnix::new(path).map_err(|errno| refused(errno.into()))?;
         let parent = parent(path);
-        let Some(existing) = parent.ancestors().map(or_current).find(|folder| fs::symlink_metadata(folder).is_ok())
-        else {
-            return Err(refused(Errno::NOENT.into()));
-        };
-        let meta = fs::metadata(existing).map_err(refused)?;
-        if !meta.is_dir() {
-            return Err(refused(Errno::NOTDIR.into()));
-        }
-        access(existing, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| refused(errno.into()))?;
+        let (existing, meta) = writable_ancestor(parent).map_err(refused)?;
         if existing != parent {
             return Ok(()); // the rest is made, and is then the server's own
         }
@@ -241,6 +233,18 @@ fn is_dead(path: &Path) -> Result<bool, BindError> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(BindError::Live { path: name(), pid: None }),
         Err(source) => Err(BindError::System { path: name(), source }),
     }
+}
+
+/// A directory, or its nearest parent that is there; this process can create files in it.
+pub(crate) fn writable_ancestor(directory: &Path) -> io::Result<(&Path, Metadata)> {
+    let mut ancestors = directory.ancestors().map(or_current);
+    let existing = ancestors.find(|folder| fs::symlink_metadata(folder).is_ok()).ok_or(Errno::NOENT)?;
+    let meta = fs::metadata(existing)?;
+    if !meta.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    access(existing, Access::WRITE_OK | Access::EXEC_OK)?;
+    Ok((existing, meta))
 }
 
 /// The directory of a file.

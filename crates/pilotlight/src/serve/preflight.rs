@@ -18,6 +18,7 @@ use super::budget::{self, Configured, NO_SENSOR, NO_SENSOR_HELP};
 use super::holder;
 use super::knobs::{self, KnobAccess};
 use super::power;
+use super::reservations::Reservations;
 use super::server::options;
 use crate::admin::socket::{BindError, ControlSocket};
 use crate::config::{AdminSocket, Operation, Page, PageAddress, Problem};
@@ -56,6 +57,8 @@ pub(super) fn find_problems(config: &ServerConfig, operation: &Operation) -> Vec
     }
     problems.extend(memory(config));
     problems.extend(operation.admin_socket.as_ref().and_then(control_socket));
+    let reservations = operation.reservations.as_deref().map(Reservations::check);
+    problems.extend(reservations.and_then(Result::err).map(|error| Problem::of_machine(format!("{error:#}"))));
     problems.extend(operation.page.iter().flat_map(page));
     problems
 }

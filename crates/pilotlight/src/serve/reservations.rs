@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use pilotlight_nvmf_target::ReservationStore;
 use uuid::Uuid;
 
+use crate::admin::socket::writable_ancestor;
 use crate::privileges::files::read_own_text;
 use crate::replace::replace;
 
@@ -22,9 +23,16 @@ impl Reservations {
     /// If there is no such folder: a host that relies on its reservation must not find the server without it.
     pub(super) fn open(folder: &Path) -> anyhow::Result<Self> {
         let made = fs::create_dir_all(folder).and_then(|()| sync(folder.parent().unwrap_or(folder)));
-        let shown = folder.display();
-        made.with_context(|| format!("cannot use the folder {shown} (`reservations` in [server], or `none`)"))?;
+        made.with_context(|| unusable(folder))?;
         Ok(Self(folder.to_owned()))
+    }
+
+    /// Looks whether [`Self::open`] would succeed and files can be created in the folder, and changes nothing.
+    ///
+    /// # Errors
+    /// If not.
+    pub(super) fn check(folder: &Path) -> anyhow::Result<()> {
+        writable_ancestor(folder).map(drop).with_context(|| unusable(folder))
     }
 
     fn file(&self, uuid: &[u8; 16]) -> PathBuf {
@@ -34,6 +42,10 @@ impl Reservations {
     fn with_path(&self, uuid: &[u8; 16], error: &io::Error) -> io::Error {
         io::Error::new(error.kind(), format!("{}: {error}", self.file(uuid).display()))
     }
+}
+
+fn unusable(folder: &Path) -> String {
+    format!("cannot use the folder {} (`reservations` in [server], or `none`)", folder.display())
 }
 
 /// Writes the names in a folder to the medium.

@@ -1,6 +1,7 @@
 //! Configurations that are refused, checked, or cannot start.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::Value;
 
@@ -86,6 +87,35 @@ fn a_control_socket_that_cannot_be_created_is_refused() {
     let output = check(&dir.path().join("new/a.sock"));
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(!dir.path().join("new").exists(), "a check makes nothing");
+}
+
+#[test]
+fn a_folder_of_reservations_that_cannot_be_used_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let [file, read_only, config] = ["file", "read-only", "a.toml"].map(|name| dir.path().join(name));
+    fs::write(&file, "text").unwrap();
+    fs::create_dir(&read_only).unwrap();
+    fs::set_permissions(&read_only, fs::Permissions::from_mode(0o500)).unwrap();
+    let is_root = rustix::process::geteuid().is_root();
+    let new = dir.path().join("new");
+    for (folder, is_usable) in [
+        (&file, false),
+        (&file.join("below"), false),
+        (&read_only, is_root),
+        (&read_only.join("below"), is_root),
+        (&new.join("below"), true),
+        (&dir.path().to_owned(), true),
+    ] {
+        let server = format!("[server]\nlisten = [\"127.0.0.1:0\"]\nreservations = {folder:?}\n");
+        let subsystem = "[[subsystem]]\nnqn = \"nqn.2024-05.com.example:a\"\n";
+        let namespace = "[[subsystem.namespace]]\nnsid = 1\nbackend = \"mem:1MiB\"\n";
+        fs::write(&config, server + subsystem + namespace).unwrap();
+        let output = run(&["serve", "--check", "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(if is_usable { 0 } else { 2 }), "{folder:?}: {output:?}");
+        let expected = format!("cannot use the folder {} (`reservations` in [server]", folder.display());
+        assert_eq!(text(&output.stderr).contains(&expected), !is_usable, "{output:?}");
+    }
+    assert!(!new.exists(), "a check makes nothing");
 }
 
 #[test]
