@@ -116,23 +116,9 @@ impl ThreadState {
     /// A subsystem whose namespaces 1 and 2 are in `backend`, opened once for each.
     fn new(backend: Arc<dyn Backend>) -> Self {
         let spec = "null:4KiB".parse().expect("a backend"); // never opened
-        let first = NamespaceConfig {
-            nsid: 1,
-            backend: spec,
-            block_size: BLOCK as u32,
-            uuid: None,
-            hosts: Vec::new(),
-            ana_group: 1,
-        };
+        let first = NamespaceConfig::new(1, spec, BLOCK as u32);
         let second = NamespaceConfig { nsid: 2, ..first.clone() };
-        let subsystem = SubsystemConfig {
-            nqn: NQN.into(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: vec![first, second],
-        };
+        let subsystem = SubsystemConfig::new(NQN, vec![first, second]);
         let config = ServerConfig { subsystems: vec![subsystem], io_threads: 1, ..ServerConfig::default() };
         let shared = Arc::new(Shared::for_tests(config, &move |_| Ok(Arc::clone(&backend))).expect("shared state"));
         let mut namespaces = Namespaces::new().expect("a bell");

@@ -88,16 +88,8 @@ impl Bench {
     pub fn with_config(backend: &Arc<dyn Backend>, config: ServerConfig, pool_bytes: usize) -> io::Result<Self> {
         let block_size = backend.geometry().block_size;
         let spec = "null:4KiB".parse().map_err(|_| io::ErrorKind::InvalidInput)?; // never opened
-        let namespace =
-            NamespaceConfig { nsid: 1, backend: spec, block_size, uuid: None, hosts: Vec::new(), ana_group: 1 };
-        let subsystem = SubsystemConfig {
-            nqn: NQN.into(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: vec![namespace],
-        };
+        let namespace = NamespaceConfig::new(1, spec, block_size);
+        let subsystem = SubsystemConfig::new(NQN, vec![namespace]);
         let threads = config.io_threads;
         let config = ServerConfig { subsystems: vec![subsystem], ..config };
         let backend = Arc::clone(backend);

@@ -46,8 +46,7 @@ fn connect_behind(options: ConnectOptions) -> mpsc::Receiver<Controller> {
 /// Adds namespace 2, which shares the gate.
 fn add_second(target: &Target) {
     let backend = "mem:1MiB".parse().expect("valid");
-    let config =
-        NamespaceConfig { nsid: 2, backend, block_size: BLOCK as u32, uuid: None, hosts: Vec::new(), ana_group: 1 };
+    let config = NamespaceConfig::new(2, backend, BLOCK as u32);
     target.server.add_namespace(NQN, &config).expect("added");
 }
 
@@ -251,14 +250,7 @@ fn the_end_of_the_admin_queue_ends_the_io_queues() {
 
 #[test]
 fn the_power_state_of_a_controller_is_reported_until_the_controller_ends() {
-    let subsystem = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![],
-    };
+    let subsystem = SubsystemConfig::new(NQN, Vec::new());
     let serve = |power_states| {
         let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
         let subsystems = vec![subsystem.clone()];
@@ -321,14 +313,7 @@ fn hosts_get_events_when_a_namespace_is_added_resized_or_removed() {
         assert_eq!(&listed[..changed.len()], changed);
         assert_eq!(listed[changed.len()], 0);
     };
-    let config = NamespaceConfig {
-        nsid: 5,
-        backend: "mem:1MiB".parse().expect("valid"),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
+    let config = NamespaceConfig::new(5, "mem:1MiB".parse().expect("valid"), 4096);
     target.server.add_namespace(NQN, &config).expect("added");
     wait_for_event(&mut controller, &[5]);
     assert_eq!(controller.active_namespaces().expect("a list"), [1, 5]);
@@ -388,22 +373,8 @@ fn a_namespace_without_a_channel_on_an_io_thread_is_refused() {
         let memory = pilotlight_storage::open(&ns.backend, ns.block_size, &budget)?;
         Ok(Arc::new(Unreachable(memory)) as Arc<dyn Backend>)
     };
-    let config = NamespaceConfig {
-        nsid: 2,
-        backend: "mem:1MiB".parse().expect("valid"),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
-    let subsystem = |namespaces| SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: vec![],
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces,
-    };
+    let config = NamespaceConfig::new(2, "mem:1MiB".parse().expect("valid"), 4096);
+    let subsystem = |namespaces| SubsystemConfig::new(NQN, namespaces);
     let start = |namespaces| {
         let listeners = vec![(std::net::Ipv4Addr::LOCALHOST, 0).into()];
         let config = ServerConfig { listeners, subsystems: vec![subsystem(namespaces)], ..ServerConfig::default() };

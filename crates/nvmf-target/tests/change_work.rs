@@ -21,7 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn namespace(nsid: u32, hosts: Vec<String>) -> NamespaceConfig {
     let backend = "mem:4MiB".parse().expect("valid");
-    NamespaceConfig { nsid, backend, block_size: BLOCK, uuid: None, hosts, ana_group: 1 }
+    NamespaceConfig { hosts, ..NamespaceConfig::new(nsid, backend, BLOCK) }
 }
 
 fn names(hosts: u32) -> Vec<String> {

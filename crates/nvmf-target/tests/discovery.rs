@@ -23,14 +23,7 @@ const TIMEOUT_MS: u64 = 10_000;
 
 fn subsystem(nqn: &str, allowed_hosts: &[&str]) -> SubsystemConfig {
     let allowed_hosts = allowed_hosts.iter().map(ToString::to_string).collect();
-    SubsystemConfig {
-        nqn: nqn.into(),
-        serial: None,
-        allowed_hosts,
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces: Vec::new(),
-    }
+    SubsystemConfig { allowed_hosts, ..SubsystemConfig::new(nqn, Vec::new()) }
 }
 
 fn options(target: &Target, subnqn: &str, hostnqn: &str) -> ConnectOptions {
@@ -164,14 +157,7 @@ fn await_no_association(server: &Server) {
 fn removing_a_subsystem_ends_its_connections_and_it_can_be_added_again() {
     let target = host_support::target(2, 64, 4096, |memory| memory);
     target.server.add_subsystem(&subsystem(OTHER, &[])).expect("added");
-    let namespace = || pilotlight_nvmf_target::NamespaceConfig {
-        nsid: 7,
-        backend: "mem:256KiB".parse().expect("a backend"),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
+    let namespace = || pilotlight_nvmf_target::NamespaceConfig::new(7, "mem:256KiB".parse().expect("a backend"), 4096);
     for round in 0..3 {
         target.server.add_namespace(OTHER, &namespace()).expect("a namespace");
         let (mut controller, mut queue) = target.queue(options(&target, OTHER, FRIEND), 8, 4096);

@@ -24,14 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 type Identified = (u32, Option<u64>);
 
 fn namespace(nsid: u32) -> NamespaceConfig {
-    NamespaceConfig {
-        nsid,
-        backend: "mem:4MiB".parse().expect("valid"),
-        block_size: BLOCK,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    }
+    NamespaceConfig::new(nsid, "mem:4MiB".parse().expect("valid"), BLOCK)
 }
 
 /// A host with namespace events enabled and one outstanding Asynchronous Event Request.

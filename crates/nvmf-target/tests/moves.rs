@@ -78,14 +78,7 @@ fn late() -> Arc<dyn Backend> {
 /// A main core, two workers, and two I/O threads.
 fn start(path: &Path) -> Server {
     let spec: pilotlight_storage::BackendSpec = "null:4KiB".parse().expect("a backend"); // not opened
-    let namespace = |nsid| NamespaceConfig {
-        nsid,
-        backend: spec.clone(),
-        block_size: BLOCK,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
+    let namespace = |nsid| NamespaceConfig::new(nsid, spec.clone(), BLOCK);
     let subsystem = servers::subsystem(NQN, vec![namespace(FILE), namespace(LATE)]);
     let config = ServerConfig { io_threads: 2, ..servers::config(vec![subsystem]) };
     let path = path.to_owned();

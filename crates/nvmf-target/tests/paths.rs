@@ -32,7 +32,7 @@ fn two_addresses() -> (Target, SocketAddr) {
 
 fn namespace(nsid: u32, backend: &str, ana_group: u32) -> NamespaceConfig {
     let backend = backend.parse().expect("a backend");
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group }
+    NamespaceConfig { ana_group, ..NamespaceConfig::new(nsid, backend, 4096) }
 }
 
 fn connect(target: &Target, addr: SocketAddr) -> (Controller, Connection) {

@@ -28,7 +28,7 @@ fn names(hosts: &[&str]) -> Vec<String> {
 
 fn namespace(nsid: u32, hosts: &[&str]) -> NamespaceConfig {
     let backend = BackendSpec::Memory(1 << 20);
-    NamespaceConfig { nsid, backend, block_size: BLOCK as u32, uuid: None, hosts: names(hosts), ana_group: 1 }
+    NamespaceConfig { hosts: names(hosts), ..NamespaceConfig::new(nsid, backend, BLOCK as u32) }
 }
 
 fn serve(namespaces: Vec<NamespaceConfig>) -> Server {

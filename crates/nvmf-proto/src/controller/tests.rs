@@ -35,14 +35,7 @@ fn controller_with(kind: ControllerKind, kato_ms: u32) -> Controller {
 }
 
 fn io_controller() -> Controller {
-    let config = SubsystemConfig {
-        nqn: NQN.into(),
-        serial: None,
-        allowed_hosts: vec![],
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces: vec![],
-    };
+    let config = SubsystemConfig::new(NQN, Vec::new());
     let mut controller = controller(ControllerKind::Io(Arc::new(Subsystem::new(&config))));
     enable(&mut controller);
     controller

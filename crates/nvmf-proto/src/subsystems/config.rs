@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use pilotlight_storage::BackendSpec;
 
+use super::paths::DEFAULT_GROUP;
+
 /// The highest NSID; tables are indexed by it.
 pub const MAX_NSID: u32 = 1024;
 /// Longest serial number in bytes (Base 5.1.13.2.1, Identify Controller, SN).
@@ -46,6 +48,15 @@ pub struct SubsystemConfig {
     pub namespaces: Vec<NamespaceConfig>,
 }
 
+impl SubsystemConfig {
+    /// With these namespaces, for any host, on all addresses.
+    #[must_use]
+    pub fn new(nqn: &str, namespaces: Vec<NamespaceConfig>) -> Self {
+        let (allowed_hosts, listen) = Default::default();
+        Self { nqn: nqn.to_owned(), serial: None, allowed_hosts, listen, controller_ids: None, namespaces }
+    }
+}
+
 /// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceConfig {
@@ -61,6 +72,14 @@ pub struct NamespaceConfig {
     pub hosts: Vec<String>,
     /// Its ANA group, 1 to [`MAX_GROUP`](super::paths::MAX_GROUP).
     pub ana_group: u32,
+}
+
+impl NamespaceConfig {
+    /// For all allowed hosts, with a derived UUID, in the default group.
+    #[must_use]
+    pub fn new(nsid: u32, backend: BackendSpec, block_size: u32) -> Self {
+        Self { nsid, backend, block_size, uuid: None, hosts: Vec::new(), ana_group: DEFAULT_GROUP }
+    }
 }
 
 /// The highest controller identifier: those above are reserved (Base 6.3).

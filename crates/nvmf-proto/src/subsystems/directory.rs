@@ -300,14 +300,7 @@ mod tests {
     use crate::subsystems::config::SubsystemConfig;
 
     fn subsystem(nqn: &str) -> SubsystemConfig {
-        SubsystemConfig {
-            nqn: nqn.into(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: Vec::new(),
-        }
+        SubsystemConfig::new(nqn, Vec::new())
     }
 
     fn directory(nqns: &[&str]) -> Directory {

@@ -108,19 +108,12 @@ mod tests {
     use super::*;
 
     fn subsystem(nqn: &str) -> Subsystem {
-        Subsystem::new(&SubsystemConfig {
-            nqn: nqn.into(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: Vec::new(),
-        })
+        Subsystem::new(&SubsystemConfig::new(nqn, Vec::new()))
     }
 
     fn info(nqn: &str, nsid: u32, uuid: Option<[u8; 16]>) -> NamespaceInfo {
         let backend = "mem:1MiB".parse().expect("a valid backend");
-        let config = NamespaceConfig { nsid, backend, block_size: 512, uuid, hosts: Vec::new(), ana_group: 1 };
+        let config = NamespaceConfig { uuid, ..NamespaceConfig::new(nsid, backend, 512) };
         let geometry = Geometry {
             block_size: 512,
             blocks: 2048,

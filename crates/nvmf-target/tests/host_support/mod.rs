@@ -45,7 +45,7 @@ pub(crate) fn target_with(
     wrap: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync + 'static,
 ) -> Target {
     let backend = BackendSpec::Memory(blocks * u64::from(block_size));
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size, uuid: None, hosts: Vec::new(), ana_group: 1 };
+    let namespace = NamespaceConfig::new(1, backend, block_size);
     let subsystem = servers::subsystem(NQN, vec![namespace]);
     let config = ServerConfig { io_threads: reactors, limits, ..servers::config(vec![subsystem]) };
     let runtime = RuntimeOptions::new(vec![None; reactors as usize], Idle::Yield);

@@ -47,15 +47,11 @@ pub(crate) const BOTH: Digests = Digests { header: true, data: true };
 pub(crate) fn server(limits: Limits) -> Server {
     let namespace = |nsid, block_size, backend: &str| {
         let backend = backend.parse().expect("a backend");
-        NamespaceConfig { nsid, backend, block_size, uuid: None, hosts: Vec::new(), ana_group: 1 }
+        NamespaceConfig::new(nsid, backend, block_size)
     };
     let subsystem = |nqn: &str, allowed: &[&str], namespaces| SubsystemConfig {
-        nqn: nqn.into(),
-        serial: None,
         allowed_hosts: allowed.iter().map(ToString::to_string).collect(),
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces,
+        ..SubsystemConfig::new(nqn, namespaces)
     };
     let config = ServerConfig {
         listeners: vec![(Ipv4Addr::LOCALHOST, 0).into()],

@@ -283,14 +283,7 @@ impl ReservationStore for Records {
 
 /// The namespace of [`server`].
 pub(crate) fn namespace() -> NamespaceConfig {
-    NamespaceConfig {
-        nsid: 1,
-        backend: BackendSpec::Memory(64 * 4096),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    }
+    NamespaceConfig::new(1, BackendSpec::Memory(64 * 4096), 4096)
 }
 
 /// A server with a namespace in memory, and with `records`.

@@ -14,19 +14,12 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A namespace with blocks of 4 KiB for all hosts.
 pub(crate) fn namespace(nsid: u32, backend: BackendSpec) -> NamespaceConfig {
-    NamespaceConfig { nsid, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 }
+    NamespaceConfig::new(nsid, backend, 4096)
 }
 
 /// A subsystem for all hosts.
 pub(crate) fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig {
-        nqn: nqn.into(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces,
-    }
+    SubsystemConfig::new(nqn, namespaces)
 }
 
 /// A server on a free port.

@@ -168,17 +168,10 @@ fn idle(is_shared: bool) -> Idle {
 
 fn serve(cpus: &[u32], options: RuntimeOptions) -> anyhow::Result<Server> {
     let backend = BackendSpec::Memory(NAMESPACE_BYTES);
-    let namespace = NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 };
+    let namespace = NamespaceConfig::new(1, backend, 4096);
     let config = ServerConfig {
         listeners: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
-        subsystems: vec![SubsystemConfig {
-            nqn: NQN.to_owned(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: vec![namespace],
-        }],
+        subsystems: vec![SubsystemConfig::new(NQN, vec![namespace])],
         cores: cpus.to_vec(),
         main_core: cpus[0],
         io_threads: cpus.len() as u32,

@@ -244,28 +244,15 @@ mod tests {
 
     use std::time::Duration;
 
-    use pilotlight_plant::Goals;
-
     use super::*;
-    use crate::config::SensorChoice;
     use crate::config::{AdminSocket, Reactors};
+    use crate::serve::reload;
 
     fn config() -> ServerConfig {
-        let namespace = |nsid, backend: &str| NamespaceConfig {
-            nsid,
-            backend: backend.parse().unwrap(),
-            block_size: 4096,
-            uuid: None,
-            hosts: Vec::new(),
-            ana_group: 1,
-        };
+        let namespace = |nsid, backend: &str| NamespaceConfig::new(nsid, backend.parse().unwrap(), 4096);
         let subsystem = |nqn: &str, hosts: &[&str], namespaces| SubsystemConfig {
-            nqn: nqn.to_owned(),
-            serial: None,
             allowed_hosts: hosts.iter().map(ToString::to_string).collect(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces,
+            ..SubsystemConfig::new(nqn, namespaces)
         };
         ServerConfig {
             subsystems: vec![
@@ -285,32 +272,12 @@ mod tests {
             reactors: Reactors::pinned(&[0, 1, 3], 1, &[]),
             sleep_after: SleepAfter::Time(Duration::from_millis(5)),
             policy: PolicyChoice { name: "sandman".to_owned(), parameters },
-            goals: Goals::default(),
-            hotplug: false,
-            keep_limits: false,
-            roots: None,
-            caps: Vec::new(),
-            priorities: Vec::new(),
-            tolerances: Vec::new(),
-            domain: None,
-            schedule: None,
-            profile: None,
-            sensor: SensorChoice::Auto,
             admin_socket: Some(AdminSocket {
                 path: "/run/pilotlight/pilotlight.sock".into(),
                 is_explicit: false,
                 read_group: None,
             }),
-            energy_shares: None,
-            metrics: None,
-            mdns: false,
-            log_format: crate::log::Format::default(),
-            floor_uw: None,
-            seccomp: None,
-            user: None,
-            page: None,
-            state_file: None,
-            reservations: None,
+            ..reload::tests::operation("sandman")
         }
     }
 

@@ -223,16 +223,8 @@ mod tests {
     #[test]
     fn nothing_is_preallocated_by_the_check() {
         let backend = "mem:4MiB,hugepages".parse().unwrap();
-        let namespace =
-            NamespaceConfig { nsid: 1, backend, block_size: 4096, uuid: None, hosts: Vec::new(), ana_group: 1 };
-        let subsystem = SubsystemConfig {
-            nqn: "nqn.2024-05.com.example:a".to_owned(),
-            serial: None,
-            allowed_hosts: Vec::new(),
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: vec![namespace],
-        };
+        let namespace = NamespaceConfig::new(1, backend, 4096);
+        let subsystem = SubsystemConfig::new("nqn.2024-05.com.example:a", vec![namespace]);
         let limits = Limits { max_memory: 1 << 20, ..Limits::default() };
         let config = ServerConfig { subsystems: vec![subsystem], limits, ..ServerConfig::default() };
         assert!(memory(&config).is_empty());

@@ -23,14 +23,7 @@ fn without_arguments_one_subsystem_with_a_gibibyte_of_memory() {
     let [subsystem] = config.subsystems.as_slice() else { panic!("{:?}", config.subsystems) };
     nqn::check(&subsystem.nqn).unwrap();
     assert_eq!(subsystem.allowed_hosts, [""; 0]);
-    let memory = NamespaceConfig {
-        nsid: 1,
-        backend: "mem:1GiB".parse().unwrap(),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
+    let memory = NamespaceConfig::new(1, "mem:1GiB".parse().unwrap(), 4096);
     assert_eq!(subsystem.namespaces, [memory]);
 }
 
@@ -55,14 +48,7 @@ fn flags_say_everything_that_they_can() {
     ])
     .unwrap()
     .config;
-    let namespace = |nsid, backend: &str| NamespaceConfig {
-        nsid,
-        backend: backend.parse().unwrap(),
-        block_size: 512,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
+    let namespace = |nsid, backend: &str| NamespaceConfig::new(nsid, backend.parse().unwrap(), 512);
     let expected = ServerConfig {
         named_hosts: Vec::new(),
         authentication: AuthenticationConfig::default(),
@@ -76,12 +62,11 @@ fn flags_say_everything_that_they_can() {
         referrals: Vec::new(),
         paths: Vec::new(),
         subsystems: vec![SubsystemConfig {
-            nqn: "nqn.2024-05.com.example:disks".to_owned(),
-            serial: None,
             allowed_hosts: vec!["nqn.2024-05.com.example:host".to_owned()],
-            listen: Vec::new(),
-            controller_ids: None,
-            namespaces: vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
+            ..SubsystemConfig::new(
+                "nqn.2024-05.com.example:disks",
+                vec![namespace(1, "mem:1GiB"), namespace(2, "null:2GiB")],
+            )
         }],
         cores: vec![0, 1, 6],
         main_core: 6,
@@ -318,22 +303,8 @@ fn server_of_every_key(dir: &Path) -> ServerConfig {
                     hosts: vec!["nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6".to_owned()],
                     ana_group: 1,
                 },
-                NamespaceConfig {
-                    nsid: 7,
-                    backend: "mem:1GiB".parse().unwrap(),
-                    block_size: 4096,
-                    uuid: None,
-                    hosts: Vec::new(),
-                    ana_group: 2,
-                },
-                NamespaceConfig {
-                    nsid: 9,
-                    backend: archive,
-                    block_size: 4096,
-                    uuid: None,
-                    hosts: Vec::new(),
-                    ana_group: 1,
-                },
+                NamespaceConfig { ana_group: 2, ..NamespaceConfig::new(7, "mem:1GiB".parse().unwrap(), 4096) },
+                NamespaceConfig::new(9, archive, 4096),
             ],
         }],
         cores: vec![0, 1, 2, 3],

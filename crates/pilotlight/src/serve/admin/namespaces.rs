@@ -303,8 +303,7 @@ mod tests {
         let list = |hosts: &[&str]| hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
         let next = |hosts: &[&str], change: Visibility| {
             let backend = "mem:1MiB".parse().unwrap();
-            let namespace =
-                NamespaceConfig { nsid: 3, backend, block_size: 4096, uuid: None, hosts: list(hosts), ana_group: 1 };
+            let namespace = NamespaceConfig { hosts: list(hosts), ..NamespaceConfig::new(3, backend, 4096) };
             visible_to(&namespace, &change)
         };
         assert_eq!(next(&[], Visibility::Only(list(&[A, A]))), Ok(list(&[A])));

@@ -46,12 +46,9 @@ impl Admin {
         }
         let mut state = self.state();
         let subsystem = SubsystemConfig {
-            nqn: nqn.clone(),
-            serial: None,
             allowed_hosts: hosts.clone(),
             listen: listed(&state, listen)?,
-            controller_ids: None,
-            namespaces: Vec::new(),
+            ..SubsystemConfig::new(nqn, Vec::new())
         };
         self.server.add_subsystem(&subsystem).map_err(|error| refusal(&error))?;
         state.config.subsystems.push(subsystem);

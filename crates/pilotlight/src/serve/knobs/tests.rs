@@ -94,22 +94,8 @@ fn each_drive_of_the_namespaces_is_listed_once() {
     write("srv/disk.img", "");
     let paths = ["dev/disk/by-id/nvme-Fast_1-part2", "srv/disk.img", "dev/vda", "dev/nvme3n1", "dev/nvme4n1"];
     let backends = paths.map(|path| format!("file:{}", at(path).display()).parse().unwrap());
-    let namespace = |(nsid, backend)| NamespaceConfig {
-        nsid,
-        backend,
-        block_size: 512,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    };
-    let subsystem = SubsystemConfig {
-        nqn: "nqn.2024-05.com.example:a".to_owned(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces: (1..).zip(backends).map(namespace).collect(),
-    };
+    let namespace = |(nsid, backend)| NamespaceConfig::new(nsid, backend, 512);
+    let subsystem = SubsystemConfig::new("nqn.2024-05.com.example:a", (1..).zip(backends).map(namespace).collect());
     let config = ServerConfig { subsystems: vec![subsystem], ..ServerConfig::default() };
     let found = drives(&roots, &config);
     let [(_, fast), (_, vda), (_, network)] = &found[..] else { panic!("{found:?}") };

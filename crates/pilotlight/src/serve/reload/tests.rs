@@ -134,25 +134,11 @@ impl Running for Recorder {
 }
 
 fn namespace(nsid: u32, backend: &str) -> NamespaceConfig {
-    NamespaceConfig {
-        nsid,
-        backend: backend.parse().unwrap(),
-        block_size: 4096,
-        uuid: None,
-        hosts: Vec::new(),
-        ana_group: 1,
-    }
+    NamespaceConfig::new(nsid, backend.parse().unwrap(), 4096)
 }
 
 fn subsystem(nqn: &str, namespaces: Vec<NamespaceConfig>) -> SubsystemConfig {
-    SubsystemConfig {
-        nqn: nqn.to_owned(),
-        serial: None,
-        allowed_hosts: Vec::new(),
-        listen: Vec::new(),
-        controller_ids: None,
-        namespaces,
-    }
+    SubsystemConfig::new(nqn, namespaces)
 }
 
 fn server(namespaces: Vec<NamespaceConfig>) -> ServerConfig {
