@@ -85,7 +85,7 @@ pub enum SpecError {
     #[error("'{0}' has no path: use file:PATH, as in file:/srv/disk.img")]
     NoPath(String),
     /// A size of a file that is not written.
-    #[error("'{0}': what is read only has the size that it has: omit ?size=")]
+    #[error("'{0}': a file or device that is not written keeps its size: omit ?size=")]
     ReadOnlySize(String),
     /// The delay.
     #[error(

@@ -5,7 +5,7 @@ use pilotlight_stats::Estimate;
 use crate::claim::{Claim, Relation};
 use crate::crossover::{Crossing, Crossover};
 use crate::error::NoResult;
-use crate::lab::{Assessment, Lab, Variants};
+use crate::lab::{Assessment, Lab, Variants, over_all};
 use crate::saturated;
 use crate::verdict::Tiers;
 
@@ -44,9 +44,10 @@ impl Lab<'_> {
         let full = variants.judged.iter().flat_map(|variant| crossover.saturated(self.store, variant));
         into.saturated = saturated::merge_runs(full);
         if let Some(mut robust) = variants.robust() {
-            let (crossings, tiers) = errors(&variants.all)?;
-            robust.verdict = variants.shift.map_or(tiers.verdict(), |shift| shift.judge(tiers.verdict()));
-            robust.ours = Some(hull(&crossings, runs)).filter(|_| first.value.is_finite());
+            if let Some((crossings, tiers)) = over_all(errors(&variants.all), into)? {
+                robust.verdict = variants.shift.map_or(tiers.verdict(), |shift| shift.judge(tiers.verdict()));
+                robust.ours = Some(hull(&crossings, runs)).filter(|_| first.value.is_finite());
+            }
             into.robust = Some(robust);
         }
         Ok(())

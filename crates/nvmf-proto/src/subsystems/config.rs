@@ -52,8 +52,14 @@ impl SubsystemConfig {
     /// With these namespaces, for any host, on all addresses.
     #[must_use]
     pub fn new(nqn: &str, namespaces: Vec<NamespaceConfig>) -> Self {
-        let (allowed_hosts, listen) = Default::default();
-        Self { nqn: nqn.to_owned(), serial: None, allowed_hosts, listen, controller_ids: None, namespaces }
+        Self {
+            nqn: nqn.to_owned(),
+            serial: None,
+            allowed_hosts: Vec::new(),
+            listen: Vec::new(),
+            controller_ids: None,
+            namespaces,
+        }
     }
 }
 

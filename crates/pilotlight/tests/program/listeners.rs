@@ -15,7 +15,7 @@ const B: &str = "nqn.2024-05.com.example:b";
 const HOST: &str = "nqn.2024-05.com.example:host";
 
 /// Addresses with free ports on addresses of this process alone.
-fn addresses<const N: usize>() -> [SocketAddr; N] {
+pub(crate) fn addresses<const N: usize>() -> [SocketAddr; N] {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     std::array::from_fn(|at| {
         let ip = IpAddr::from([127, 91 + at as u8, high, low]);

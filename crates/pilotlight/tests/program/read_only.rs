@@ -7,7 +7,7 @@ use pilotlight_host::{Buffers, HostError, QueueSpec};
 use pilotlight_nvme::command::opcode::io::{READ, WRITE};
 use pilotlight_nvme::{Sqe, Status};
 
-use crate::process::{Server, run, text};
+use crate::process::{Server, text};
 
 const BLOCK: usize = 4096;
 const QUEUE: QueueSpec = QueueSpec { qid: 1, depth: 4, max_io: BLOCK as u32, buffers: Buffers::PerCommand };
@@ -35,13 +35,7 @@ fn servers_share_a_file_that_they_do_not_write() {
         assert_eq!(server.request(&["namespace", "list"])["namespaces"][0]["backend"], namespace);
     }
     assert_eq!(fs::read(&path).unwrap(), content);
-    let writer = run(&[
-        "serve",
-        "--listen=127.0.0.1:0",
-        "--block-size=4096",
-        "--namespace",
-        &format!("file:{}", path.display()),
-    ]);
-    assert!(!writer.status.success());
-    assert!(text(&writer.stderr).contains("image"), "{}", text(&writer.stderr));
+    let other = Server::start(&["--listen=127.0.0.1:0", "--namespace=mem:1MiB"]);
+    let refused = other.admin(&["namespace", "add", &format!("file:{}", path.display())]);
+    assert!(text(&refused.stderr).contains("locked by another program"), "{refused:?}");
 }
