@@ -49,7 +49,7 @@ impl Hints {
     }
 }
 
-/// For tests: no line of examples is wider than a help text (prose is wrapped), and what moved is no command.
+/// For tests: every command has examples, of which no line is wider than a help text (prose is wrapped), and what moved is no command.
 ///
 /// # Panics
 /// With the line, or the command.
@@ -67,5 +67,14 @@ pub fn check(program: &clap::Command, hints: Hints) {
         let name = now.strip_prefix(program.get_name()).and_then(|rest| rest.split_whitespace().next());
         let is_command = |name: &str| program.get_subcommands().any(|command| command.get_name() == name);
         assert!(name.is_none_or(is_command), "{now} is no command");
+    }
+    commands_have_examples(program);
+}
+
+fn commands_have_examples(program: &clap::Command) {
+    for command in program.get_subcommands().filter(|command| !command.is_hide_set()) {
+        let help = command.clone().render_long_help().to_string();
+        assert!(help.contains("Examples:"), "{} has no examples", command.get_name());
+        commands_have_examples(command);
     }
 }
