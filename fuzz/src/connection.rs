@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use line::Line;
 use pilotlight_nvme::Sqe;
-use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{self, admin, io};
+use pilotlight_nvme::command::{Sgl, fuse};
 use pilotlight_nvme::fabrics::{CNTLID_DYNAMIC, ConnectCmd, ConnectData, PropertyCmd, cc, property};
 use pilotlight_nvme::pdu::{Digests, PduType};
 use pilotlight_nvmf_target::Limits;
@@ -290,6 +290,9 @@ impl Scene {
             admin::ABORT,
         ];
         let (kind, cid, first, count) = (script.byte(), script.byte(), script.byte(), script.byte());
+        if kind & 144 == 144 {
+            return self.fused(at, [kind, cid, first, count], script);
+        }
         if kind & 128 != 0 {
             return self.reservation(at, [kind, cid, first, count], script);
         }
@@ -351,6 +354,31 @@ impl Scene {
             sqe.as_mut_bytes()[field] ^= script.byte();
         }
         self.lines[at].capsule(sqe, if in_capsule { &keys[..len as usize] } else { &[] })
+    }
+
+    /// A fused Compare and Write that may be valid, or one command of it. Blocks are few, so that hosts change the same ones.
+    fn fused(&mut self, at: usize, [kind, cid, first, count]: [u8; 4], script: &mut Script) -> Vec<u8> {
+        let half = |opcode, fused, cid: u8| {
+            let sqe = Sqe::block_io(opcode, 1, u64::from(first & 3), 1);
+            Sqe { flags: sqe.flags | fused, cid: u16::from(cid & 31).into(), ..sqe }
+        };
+        let pair = [half(io::COMPARE, fuse::FIRST, cid), half(io::WRITE, fuse::SECOND, cid.wrapping_add(1))];
+        // what other commands write are command identifiers
+        let fill = [[count >> 3; BLOCK], [cid; BLOCK]];
+        let sent: &[usize] =
+            [&[0, 1][..], &[0, 1], &[0, 1], &[0, 1], &[0, 1], &[0], &[1], &[1, 0]][usize::from(count & 7)];
+        let mut pdus = Vec::new();
+        for &which in sent {
+            let mut sqe = pair[which];
+            let in_capsule = kind & (1 << which) == 0;
+            sqe.sgl = if in_capsule { Sgl::in_capsule(BLOCK as u32) } else { Sgl::transport(BLOCK as u32) };
+            if kind & 64 != 0 {
+                let field = usize::from(script.byte()) % 64;
+                sqe.as_mut_bytes()[field] ^= script.byte();
+            }
+            pdus.extend(self.lines[at].capsule(sqe, if in_capsule { &fill[which] } else { &[] }));
+        }
+        pdus
     }
 
     /// A Fabrics command that may be valid.

@@ -32,10 +32,10 @@ pub struct Sqe {
 const _: () = assert!(size_of::<Sqe>() == 64);
 
 impl Sqe {
-    /// FUSE: 0 for a command of its own (Base 3.3.3.1).
+    /// FUSE: 0 for a command of its own, otherwise one of [`fuse`] (Base 3.3.3.1).
     #[must_use]
     pub const fn fuse(&self) -> u8 {
-        self.flags & 3
+        self.flags & fuse::MASK
     }
 
     /// PSDT: how the data pointer is used; 1 or 2 for an SGL (Base 3.3.3.1).
@@ -225,6 +225,18 @@ pub mod opcode {
         /// Reservation Release (Base 7.4).
         pub const RESERVATION_RELEASE: u8 = 0x15;
     }
+}
+
+/// Values of [`Sqe::fuse`].
+pub mod fuse {
+    /// The bits of the field in [`Sqe::flags`].
+    pub const MASK: u8 = 3;
+    /// A command of its own.
+    pub const NONE: u8 = 0;
+    /// The first command of a fused operation.
+    pub const FIRST: u8 = 1;
+    /// The second command of a fused operation.
+    pub const SECOND: u8 = 2;
 }
 
 /// Bits of command dword 12 of the I/O commands (NVM 3.2.1 to 3.2.8).

@@ -168,6 +168,12 @@ pub struct IdentifyController {
     pub vendor: [u8; 1024],
 }
 
+/// Bits of [`IdentifyController::fuses`].
+pub mod fuses {
+    /// Compare and Write.
+    pub const COMPARE_AND_WRITE: u16 = 1 << 0;
+}
+
 /// Bits of ONCS (Base 5.17.2.1).
 pub mod oncs {
     /// Compare.

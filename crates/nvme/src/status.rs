@@ -44,6 +44,8 @@ statuses! {
     ABORT_REQUESTED = 0x007, "Command Abort Requested";
     /// Command Aborted due to SQ Deletion.
     ABORTED_SQ_DELETION = 0x008, "Command Aborted due to SQ Deletion";
+    /// Command Aborted due to Failed Fused Command.
+    FAILED_FUSED = 0x009, "Command Aborted due to Failed Fused Command";
     /// Command Aborted due to Missing Fused Command.
     MISSING_FUSED = 0x00a, "Command Aborted due to Missing Fused Command";
     /// Invalid Namespace or Format.

@@ -3,7 +3,7 @@
 //! Commands that can be refused before data moves are refused here, with the status from the specification (Base 3.3.3,
 //! 4.1; NVM 3.2).
 
-use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, opcode};
+use pilotlight_nvme::command::{DsmRange, Sgl, cdw12, fuse, opcode};
 use pilotlight_nvme::reservation::{Acquire, Register, Release};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_storage::buffer::MAX_BUFFER;
@@ -53,6 +53,22 @@ pub enum Work {
     },
     /// Compare with the host's data.
     Compare(Range),
+    /// The first command of a fused operation, whose second has not arrived.
+    FirstHalf(Sqe),
+    /// The Compare of a fused operation; its Write is in another slot.
+    FusedCompare {
+        /// That slot.
+        write: u16,
+    },
+    /// The Write of a fused operation, which executes both; its Compare is in another slot.
+    FusedWrite {
+        /// The blocks of both.
+        range: Range,
+        /// Force Unit Access.
+        fua: bool,
+        /// That slot.
+        compare: u16,
+    },
     /// Verify: read without transfer; `done` blocks have been read.
     Verify {
         /// The blocks.
@@ -123,8 +139,8 @@ impl Work {
     pub fn operation(&self) -> Option<Operation> {
         match self {
             Self::Read(_) => Some(Operation::Read),
-            Self::Write { .. } => Some(Operation::Write),
-            Self::Compare(_) => Some(Operation::Compare),
+            Self::Write { .. } | Self::FusedWrite { .. } => Some(Operation::Write),
+            Self::Compare(_) | Self::FusedCompare { .. } => Some(Operation::Compare),
             Self::Verify { .. } => Some(Operation::Verify),
             Self::Flush { .. } => Some(Operation::Flush),
             Self::Zero { .. } => Some(Operation::WriteZeroes),
@@ -139,7 +155,11 @@ impl Work {
     pub fn group(&self) -> Option<Group> {
         match self {
             Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => Some(Group::Read),
-            Self::Write { .. } | Self::Flush { .. } | Self::Zero { .. } | Self::Deallocate { .. } => Some(Group::Write),
+            Self::Write { .. }
+            | Self::FusedWrite { .. }
+            | Self::Flush { .. }
+            | Self::Zero { .. }
+            | Self::Deallocate { .. } => Some(Group::Write),
             _ => None,
         }
     }
@@ -152,6 +172,7 @@ impl Work {
             Self::Read(range)
             | Self::Compare(range)
             | Self::Write { range, .. }
+            | Self::FusedWrite { range, .. }
             | Self::Verify { range, .. }
             | Self::Zero { range, .. } => Some((range.namespace, Some(range.lba))),
             Self::Flush { namespace, .. } | Self::Deallocate { namespace, .. } => Some((*namespace, None)),
@@ -208,8 +229,8 @@ pub(crate) fn decode_io(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTabl
     if !matches!(sqe.opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY) {
         return decode_reservation(sqe, view, namespaces);
     }
-    if sqe.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.dnr()); // fused commands are not supported (FUSES = 0)
+    if sqe.fuse() != fuse::NONE {
+        return Err(Status::INVALID_FIELD.dnr()); // no command of its own: `queue_pair/fused.rs`
     }
     let nsid = sqe.nsid.get();
     if sqe.opcode == FLUSH && nsid == u32::MAX {
@@ -240,7 +261,7 @@ fn decode_reservation(sqe: &Sqe, view: ViewId, namespaces: &impl NamespaceTable)
         RESERVATION_REPORT => (Command::report_len(sqe)?, Direction::ToHost),
         _ => return Err(Status::INVALID_OPCODE.dnr()),
     };
-    if sqe.fuse() != 0 {
+    if sqe.fuse() != fuse::NONE {
         return Err(Status::INVALID_FIELD.dnr());
     }
     namespaces.index_of(view, sqe.nsid.get()).ok_or(Status::INVALID_NAMESPACE.dnr())?;

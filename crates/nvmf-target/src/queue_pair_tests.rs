@@ -1,5 +1,6 @@
 //! Queue pairs above a recording transport, without PDUs and sockets.
 
+mod fused;
 mod prefetch;
 mod reconnect;
 

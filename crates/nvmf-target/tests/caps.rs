@@ -4,8 +4,8 @@
 mod host;
 
 use host::{BLOCK, Host, MS, bench, capsule, memory};
-use pilotlight_nvme::command::Sgl;
 use pilotlight_nvme::command::opcode::{admin, io as opcode};
+use pilotlight_nvme::command::{Sgl, fuse};
 use pilotlight_nvme::pdu::{C2HData, PduType, R2T};
 use pilotlight_nvme::{Sqe, Status};
 use pilotlight_nvmf_target::testing::Bench;
@@ -131,6 +131,38 @@ fn an_aborted_throttled_command_is_removed() {
     assert_eq!(queue.response(&mut bench).status(), Status::ABORT_REQUESTED);
     assert_eq!(received(&mut bench, &mut queue), 2);
     assert_eq!((bench.cap().throttled_now, bench.cap().throttled), (0, 1));
+}
+
+/// Both commands wait for the budget of the write; an abort of either removes both.
+#[test]
+fn a_fused_operation_is_throttled_as_one_write() {
+    let (mut bench, mut admin_queue, mut queue) = overspent();
+    let half = |op, fused| Sqe { flags: command(op, 0, 1).flags | fused, ..command(op, 0, 1) };
+    for aborted in [1, 2] {
+        queue.send(&capsule(1, half(opcode::COMPARE, fuse::FIRST), &[]));
+        queue.send(&capsule(2, half(opcode::WRITE, fuse::SECOND), &[]));
+        bench.run(MS);
+        assert_eq!((bench.cap().throttled_now, bench.usage().buffers), (1, 0));
+        if aborted == 2 {
+            assert_eq!(queue.pdu_within(&mut bench, 100 * MS), None, "no R2T");
+        }
+        abort(&mut bench, &mut admin_queue, aborted);
+        let statuses = [queue.response(&mut bench).status(), queue.response(&mut bench).status()];
+        let mut expected = [Status::FAILED_FUSED; 2];
+        expected[usize::from(aborted) - 1] = Status::ABORT_REQUESTED;
+        assert_eq!((statuses, bench.cap().throttled_now), (expected, 0));
+    }
+    let before = bench.cap().bytes;
+    queue.send(&capsule(1, half(opcode::COMPARE, fuse::FIRST), &[]));
+    queue.send(&capsule(2, half(opcode::WRITE, fuse::SECOND), &[]));
+    (0..2).for_each(|_| queue.send_r2t_data(&mut bench));
+    let statuses = [queue.response(&mut bench).status(), queue.response(&mut bench).status()];
+    assert_eq!(
+        statuses,
+        [Status::COMPARE_FAILURE.dnr(), Status::FAILED_FUSED],
+        "the host sends other data than zeroes"
+    );
+    assert_eq!(bench.cap().bytes - before, u64::from(BLOCK));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Replays the corpus of the fuzz target `connection`, and scripts generated from seeds: `fuzz/README.md`.
 
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use pilotlight_storage::Random;
@@ -45,9 +46,18 @@ fn random_scripts_pass() {
     }
 }
 
-/// Hosts that mostly send reservation commands, with writes and lost connections in between.
 #[test]
 fn random_scripts_with_reservations_pass() {
+    random_scripts_with(0..4);
+}
+
+#[test]
+fn random_scripts_with_fused_operations_pass() {
+    random_scripts_with(16..20);
+}
+
+/// Hosts that mostly send commands of these kinds, with writes, aborts and lost connections in between.
+fn random_scripts_with(kinds: Range<u8>) {
     for seed in 0..300 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
@@ -61,9 +71,11 @@ fn random_scripts_with_reservations_pass() {
                 2..=4 => script.extend([line | 8, below(4)]),   // time passes
                 5 => script.extend([line | 10]),
                 6..=8 => script.extend([line | 1, below(3), below(32), below(256), below(4), 0]), // a write
+                9 => script.extend([line | 1, 31, below(32), below(32), 1, 0]), // an abort, on an admin queue
                 _ => {
                     let damage = if below(8) == 0 { 64 } else { 0 };
-                    script.extend([line | 1, 128 | damage | below(4), below(32), below(256), below(256)]);
+                    let kind = kinds.start + below(u64::from(kinds.end - kinds.start));
+                    script.extend([line | 1, 128 | damage | kind, below(32), below(256), below(256)]);
                     script.extend(if damage > 0 { vec![below(64), below(256), 0] } else { vec![0] });
                 }
             }

@@ -7,6 +7,8 @@
 //!
 //! A load runs for `PILOTLIGHT_MOVES_SECONDS` (default 1) and until there were enough moves. One test runs at a time.
 
+#[path = "moves/counter.rs"]
+mod counter;
 #[path = "moves/park.rs"]
 mod park;
 #[path = "support/servers.rs"]
@@ -189,6 +191,48 @@ fn moves_do_not_disturb_a_verified_load() {
             .iter()
             .all(|&moves| moves >= MIN_MOVES)
     });
+}
+
+/// Three hosts of a namespace, on two I/O threads, whose requests are in the backends when the threads move.
+#[test]
+fn fused_operations_are_atomic_across_queues_and_moves() {
+    const HOSTS: u8 = 3;
+    let _alone = MACHINE.lock();
+    let dir = tempfile::TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+    if let Some(error) = direct_io_error(dir.path()) {
+        println!("SKIPPED fused operations: {} has no O_DIRECT ({error})", dir.path().display());
+        return;
+    }
+    let server = start(&dir.path().join("blocks"));
+    server.set_policy(Box::new(Shuttle::new())).expect("a supported policy");
+    let (stop, begin) = (AtomicBool::new(false), Instant::now());
+    for nsid in [FILE, LATE] {
+        let before = moves(&server).with.in_backends;
+        stop.store(false, Relaxed);
+        let counts: Vec<counter::Counts> = std::thread::scope(|scope| {
+            let stopping = Stop(&stop);
+            let hosts: Vec<_> = (1..=HOSTS)
+                .map(|number| {
+                    let timeout_ms = TIMEOUT.as_millis() as u64;
+                    let options = ConnectOptions { hostid: [number; 16], timeout_ms, ..host(&server, nsid) };
+                    let stop = &stop;
+                    scope.spawn(move || counter::increment(&options, nsid, stop).expect("no connection is lost"))
+                })
+                .collect();
+            while moves(&server).with.in_backends < before + MIN_MOVES {
+                assert!(begin.elapsed() < TIMEOUT, "too few moves: {:?}", moves(&server));
+                assert!(!hosts.iter().any(|host| host.is_finished()), "a host ended early");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            drop(stopping);
+            hosts.into_iter().map(|host| host.join().expect("a host ends")).collect()
+        });
+        println!("namespace {nsid}: {counts:?}");
+        let value = counter::value(&host(&server, nsid), nsid).expect("the counter");
+        assert_eq!(value, counts.iter().map(|counts| counts.incremented).sum::<u64>(), "namespace {nsid}");
+        assert!(counts.iter().any(|counts| counts.lost > 0), "the hosts never met: {counts:?}");
+    }
+    server.stop(Duration::from_secs(20)).expect("the server stops");
 }
 
 /// Number of ended sleeps of worker cores.

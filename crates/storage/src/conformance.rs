@@ -9,6 +9,7 @@
 
 mod bells;
 mod cases;
+mod compare;
 mod driver;
 mod loans;
 mod threads;
@@ -46,6 +47,7 @@ pub(crate) const CASES: &[Case] = &[
     ("write zeroes and deallocate", cases::zeroes),
     ("requests without data may be large", cases::large_zeroes),
     ("flush and force unit access complete", cases::flushes),
+    ("compare-and-write writes if the blocks are equal", compare::writes_if_equal),
     ("requests beyond the end fail", cases::out_of_range),
     ("writes to blocks on loan are busy and have no effect", loans::exclude_writers),
     ("a loan has the same bytes as a read", loans::equal_reads),
@@ -56,6 +58,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a namespace grows with zeroes, and cut blocks stay zero", cases::resizes),
     ("wait() ends by the bell or by its time", bells::ring),
     ("one block is atomic under many threads", threads::atomic_blocks),
+    ("a counter incremented by compare-and-write loses no increment", compare::counts),
+    ("a value is replaced by one compare-and-write at most", compare::replaces_once),
 ];
 
 /// Runs every case at both block sizes.

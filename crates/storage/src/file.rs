@@ -26,6 +26,7 @@
 //! Direct reads and writes carry `RWF_NOWAIT` (not on tmpfs): where the kernel would block (extent allocation, page eviction) it returns
 //! EAGAIN, and the request goes to a thread, as does a partial transfer. A flush is `fdatasync` on a thread. A write with
 //! Force Unit Access is a write followed by a sync, or one command to a device that executes Force Unit Access itself.
+//! A compare-and-write is a read and a write on a thread, between which its blocks stay held.
 //! Zeroing and deallocation are `fallocate` (`ZERO_RANGE`, `PUNCH_HOLE`) or `BLKDISCARD`, on a thread and in slices, so
 //! that a large range does not delay other requests; at most two slices run at once, so that threads are left for the
 //! rest. If the file system supports neither, zeroing writes zeroes; deallocation never does.
@@ -42,6 +43,7 @@
 //! every flush fails until the backend is reopened. A failed write affects only itself. `sync.rs` distinguishes the two.
 
 mod channel;
+mod compare;
 #[cfg(test)]
 mod failures;
 #[cfg(test)]

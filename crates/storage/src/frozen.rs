@@ -193,7 +193,7 @@ impl Medium {
         request.check_end(self.durable.blocks)?;
         self.requests += 1;
         let ends = matches!(self.cut, Some((Moment::DuringRequest(n), _)) if n == self.requests);
-        self.apply(request);
+        self.apply(request)?;
         if !ends {
             self.make_durable(request);
         }
@@ -205,7 +205,7 @@ impl Medium {
     }
 
     /// Applies a request to the live image.
-    fn apply(&mut self, request: &mut Request) {
+    fn apply(&mut self, request: &mut Request) -> Result<(), IoError> {
         let size = self.durable.block_size as usize;
         let blocks = request.lba..request.lba + u64::from(request.blocks);
         match request.op {
@@ -223,14 +223,24 @@ impl Medium {
                 let pieces = request.data(size).chunks_exact(size);
                 blocks.zip(pieces).for_each(|(lba, piece)| self.set(lba, Some(piece.into())));
             }
+            Op::CompareAndWrite { .. } => {
+                let (expected, data) = request.compare_and_write_data(size);
+                let zero = |piece: &[u8]| piece.iter().all(|&byte| byte == 0);
+                let equals = |(lba, piece): (u64, &[u8])| self.live(lba).map_or(zero(piece), |data| data[..] == *piece);
+                if !blocks.clone().zip(expected.chunks_exact(size)).all(equals) {
+                    return Err(IoError::Miscompare);
+                }
+                blocks.zip(data.chunks_exact(size)).for_each(|(lba, piece)| self.set(lba, Some(piece.into())));
+            }
             Op::WriteZeroes { .. } | Op::Deallocate | Op::Clear => blocks.for_each(|lba| self.set(lba, None)),
         }
+        Ok(())
     }
 
     fn make_durable(&mut self, request: &Request) {
         match request.op {
             Op::Flush => self.flush(0..u64::MAX),
-            Op::Write { fua: true } | Op::WriteZeroes { fua: true, .. } => {
+            Op::Write { fua: true } | Op::CompareAndWrite { fua: true } | Op::WriteZeroes { fua: true, .. } => {
                 self.flush(request.lba..request.lba + u64::from(request.blocks));
             }
             _ => {}

@@ -11,6 +11,7 @@
 //! - a completed read has overwritten all of the request's bytes in its buffer (which may hold another host's data), or it
 //!   reports an error;
 //! - after a completed flush, or a completed write with `fua`, the data survives a power failure as far as the medium can;
+//! - a compare-and-write is atomic: no other write to its blocks takes effect between its comparison and its own write;
 //! - blocks on loan do not change, and a write without a buffer is equivalent to one with a buffer;
 //! - reads and writes do not allocate.
 //!
@@ -160,6 +161,12 @@ pub enum Op {
         /// Force Unit Access.
         fua: bool,
     },
+    /// Compares the blocks with the first half of the buffer, and if they are equal writes the second half; with `fua` the data is on the
+    /// medium before the completion. Fails with [`IoError::Miscompare`] and changes nothing if they differ.
+    CompareAndWrite {
+        /// Force Unit Access.
+        fua: bool,
+    },
     /// Every write completed before is on the medium before the completion.
     Flush,
     /// Zeroes the blocks; with `deallocate` their space may be freed.
@@ -187,7 +194,8 @@ pub struct Request {
     pub lba: u64,
     /// Number of logical blocks; 0 for [`Op::Flush`].
     pub blocks: u32,
-    /// For reads and writes a buffer of at least `blocks * block_size` bytes (a smaller one panics); otherwise `None`.
+    /// For reads and writes a buffer of at least `blocks * block_size` bytes, for [`Op::CompareAndWrite`] of twice as many (a smaller one
+    /// panics); otherwise `None`.
     pub buffer: Option<Buffer>,
 }
 
@@ -209,6 +217,12 @@ pub enum IoError {
     /// The data does not match its checksum.
     #[error("the data does not match its checksum")]
     Checksum,
+    /// The blocks differ from the data to compare.
+    #[error("the blocks differ from the data to compare")]
+    Miscompare,
+    /// The medium failed to read blocks to compare; the system's error number.
+    #[error("the medium failed to read blocks to compare, with error number {0}")]
+    UnreadMedium(i32),
     /// The backend does not support this operation.
     #[error("the backend does not support this operation")]
     Unsupported,
@@ -235,6 +249,16 @@ impl Request {
         let len = self.blocks as usize * block_size;
         let buffer = self.buffer.as_mut().expect("a read or write has a buffer");
         &mut buffer[..len]
+    }
+
+    /// The bytes to compare with, and those to write.
+    ///
+    /// # Panics
+    /// As [`Request::data`].
+    fn compare_and_write_data(&self, block_size: usize) -> (&[u8], &[u8]) {
+        let len = self.blocks as usize * block_size;
+        let buffer = self.buffer.as_ref().expect("a compare-and-write has a buffer");
+        buffer[..2 * len].split_at(len)
     }
 
     /// Refuses a range that does not end within `blocks`; a flush has no range.

@@ -27,6 +27,7 @@
 //! - After a shrink no page beyond the new end has content: a request checks the end after it takes its hold, and the
 //!   shrinking thread sets the end before it takes the holds.
 
+mod compare;
 mod direct;
 mod reserve;
 
@@ -447,6 +448,10 @@ impl Channel for MemoryChannel {
             Op::Write { .. } => {
                 let bytes = request.bytes(self.store.block_size);
                 let result = self.store.write(bytes, request.data(self.store.block_size));
+                submitted(request, result)
+            }
+            Op::CompareAndWrite { .. } => {
+                let result = self.store.compare_and_write(&request);
                 submitted(request, result)
             }
             Op::Flush => submitted(request, Ok(())),

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Backend, Channel, Completion, Geometry, Op, Request, Submitted, check_geometry};
+use super::{Backend, Channel, Completion, Geometry, IoError, Op, Request, Submitted, check_geometry};
 
 /// A namespace without storage.
 #[derive(Debug)]
@@ -64,8 +64,15 @@ impl Channel for NullChannel {
         if let Err(error) = request.check_end(self.blocks.load(Ordering::Acquire)) {
             return Submitted::Done(request.complete(Err(error)));
         }
-        if request.op == Op::Read {
-            request.data(self.block_size).fill(0);
+        match request.op {
+            Op::Read => request.data(self.block_size).fill(0),
+            Op::CompareAndWrite { .. } => {
+                let (expected, _) = request.compare_and_write_data(self.block_size);
+                if expected.iter().any(|&byte| byte != 0) {
+                    return Submitted::Done(request.complete(Err(IoError::Miscompare)));
+                }
+            }
+            _ => {}
         }
         Submitted::Done(request.complete(Ok(())))
     }

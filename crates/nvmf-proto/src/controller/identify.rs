@@ -4,7 +4,7 @@ use pilotlight_nvme::ana;
 use pilotlight_nvme::command::opcode;
 use pilotlight_nvme::identify::{
     IdentifyController, IdentifyControllerNvm, IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceNvm,
-    ascii_field, cns, nidt, oncs, put_descriptor,
+    ascii_field, cns, fuses, nidt, oncs, put_descriptor,
 };
 use pilotlight_nvme::le::{U16, U32, U64, U128};
 use pilotlight_nvme::reservation::rescap;
@@ -131,6 +131,7 @@ impl Controller {
                 id.nn = U32::new(MAX_NSID);
                 id.mnan = U32::new(MAX_NSID);
                 id.oncs = U16::new(ONCS);
+                id.fuses = U16::new(fuses::COMPARE_AND_WRITE); // of one block (ACWU 0)
                 id.vwc = VWC;
                 id.ofcs = U16::new(1);
                 id.subnqn = fabrics::nqn_field(subsystem.nqn());

@@ -206,9 +206,10 @@ fn identify_controller_by_offsets() {
         [0xfd, 0],
         "ONCS: Compare, DSM, Write Zeroes, Save/Select, Reservations, Timestamp, Verify"
     );
-    assert_eq!(id[522..525], [0, 0, 0], "FUSES, FNA");
+    assert_eq!(id[522..525], [1, 0, 0], "FUSES: Compare and Write; FNA");
     assert_eq!(id[525], 7, "VWC");
     assert_eq!(id[526..530], [0; 4], "AWUN, AWUPF: one block");
+    assert_eq!(id[532..534], [0; 2], "ACWU: one block");
     assert_eq!(id[536..540], [1, 0, 0x30, 0], "SGLS: offset in capsule, transport SGLs");
     assert_eq!(id[540..544], [0, 4, 0, 0], "MNAN");
     assert_eq!(&id[768..768 + NQN.len()], NQN.as_bytes());

@@ -78,12 +78,17 @@ fn plan(sqe: &Sqe) -> Result<Plan, Status> {
 impl<T: Transport, S: Services> QueuePair<T, S> {
     /// Handles a command while the gate is not open.
     #[cold]
-    pub(super) fn gated_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx<S>) -> Result<(), Overrun> {
+    pub(super) fn gated_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx<S>) -> Option<Result<(), Overrun>> {
+        if let Gate::Pair(first) = self.gate {
+            return self.after_first(first, sqe, data, cx);
+        }
         let unsent = self.transport.unsent_responses();
         let Some(queue) = self.queue.as_mut().filter(|_| self.gate == Gate::Authenticate) else {
-            return Ok(()); // the server is stopping: the connection will be closed
+            return Some(Ok(())); // the server is stopping: the connection will be closed
         };
-        queue.take_entry(unsent)?;
+        if let Err(overrun) = queue.take_entry(unsent) {
+            return Some(Err(overrun));
+        }
         let fabrics = (sqe.opcode == opcode::FABRICS).then(|| sqe.fctype());
         match (fabrics, &self.role) {
             (Some(fctype::AUTHENTICATION_SEND | fctype::AUTHENTICATION_RECEIVE), _) => {
@@ -92,7 +97,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             (Some(fctype::DISCONNECT), Role::Io(_)) => self.fabrics_on_io_queue(sqe, data, cx),
             _ => self.refuse(sqe.cid.get(), Status::AUTHENTICATION_REQUIRED.dnr(), 0),
         }
-        Ok(())
+        Some(Ok(()))
     }
 
     /// Accepts Authentication Send or Receive.

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use pilotlight_nvme::command::opcode;
+use pilotlight_nvme::command::{fuse, opcode};
 use pilotlight_nvme::fabrics::fctype;
 use pilotlight_nvme::{Cqe, Sqe, Status};
 use zerocopy::little_endian::U16;
 
-use super::slots::{NoSlot, Slot, State};
+use super::slots::{Kind, Slot, State};
 use super::transport::{Data, InCapsule};
 use super::{Cx, Phase, Queue, QueuePair, Role, Transport};
 use crate::arrival::Arrival;
@@ -21,7 +21,7 @@ use crate::command::{DataLocation, Direction, Plan, Work, check_sgl, decode_io, 
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::sample::Sample;
-use crate::services::{Account, Accounting, Charged, NamespaceTable, Services};
+use crate::services::{Account, Accounting, NamespaceTable, Services};
 use crate::subsystems::paths;
 
 /// Unsent bytes above which no read is started. More bytes per call are faster (128 KiB reads, depth 16, one connection: 22 k
@@ -44,7 +44,12 @@ pub(super) fn path_open(
 
 /// Counts a refused command, or accepts it after all: where some paths are closed, no command is accepted without this look.
 #[cold]
-fn refused<S: Services>(sqe: &Sqe, association: &Association, status: Status, cx: &Cx<S>) -> Result<Plan, Status> {
+pub(super) fn refused<S: Services>(
+    sqe: &Sqe,
+    association: &Association,
+    status: Status,
+    cx: &Cx<S>,
+) -> Result<Plan, Status> {
     let (view, nsid) = (association.view(), sqe.nsid.get());
     let plan = if association.has_closed_paths() {
         path_open(nsid, association, cx.namespaces)?; // no failure of the namespace
@@ -80,6 +85,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         }
         let mut plan = decode_io(sqe, association.request_view(), cx.namespaces);
         if let Err(status) = plan {
+            if sqe.fuse() != fuse::NONE {
+                return self.fused_command(sqe, capsule, cx);
+            }
             plan = refused(sqe, association, status, cx);
         }
         self.accept(sqe, plan, capsule, cx);
@@ -113,19 +121,11 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         let Some(queue) = &mut self.queue else { return };
         let index = match queue.slots.take(cid) {
             Ok(index) => index,
-            Err(NoSlot::Conflict) => return self.refuse(cid, Status::CID_CONFLICT.dnr(), 0),
-            Err(NoSlot::Full) => return self.refuse(cid, Status::INTERNAL, 0),
+            Err(no_slot) => return self.refuse(cid, no_slot.status(), 0),
         };
         let checked = plan.and_then(|plan| Ok((plan, check_sgl(sqe, &plan, capsule.bytes.len())?)));
         let slot = queue.slots.get(index);
-        slot.len = 0;
-        slot.nsid = sqe.nsid.get();
-        slot.missing = false;
-        slot.prefetched = false;
-        slot.work = Work::None;
-        slot.charged = Charged::NOTHING;
-        slot.arrived_ns = cx.now_ns;
-        slot.sample = cx.sample;
+        slot.begin(sqe.nsid.get(), (cx.now_ns, cx.sample));
         match checked {
             Err(status) => slot.fail(status),
             Ok(_) if !capsule.intact => slot.fail(Status::TRANSIENT_TRANSPORT),
@@ -152,7 +152,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     }
 
     /// Copies in-capsule data of the command in `index` to a buffer.
-    fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx<S>) {
+    pub(super) fn keep_data(&mut self, index: u16, data: &[u8], cx: &mut Cx<S>) {
         let Some(queue) = &mut self.queue else { return };
         let slot = queue.slots.get(index);
         slot.buffer = cx.memory.take_in_capsule(&mut queue.quota, data.len());
@@ -231,11 +231,8 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     pub(super) fn complete(&mut self, index: u16, result: u64, cx: &mut Cx<S>) -> Step {
         let Some(queue) = &mut self.queue else { return Step::Handled };
         let slot = queue.slots.get(index);
-        if slot.internal {
-            let flushed = slot.status.is_success();
-            self.end_slot(index, cx);
-            self.on_internal_done(flushed, cx);
-            return Step::Handled;
+        if slot.kind != Kind::Command {
+            return self.complete_special(index, cx);
         }
         let mut cqe = Cqe::new(slot.cid, slot.status, result);
         if queue.flow_control {
@@ -285,6 +282,20 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             }
         }
         self.end_slot(index, cx);
+        Step::Handled
+    }
+
+    /// Completes internal work, or a fused operation.
+    #[cold]
+    fn complete_special(&mut self, index: u16, cx: &mut Cx<S>) -> Step {
+        let Some(queue) = &mut self.queue else { return Step::Handled };
+        let slot = queue.slots.get(index);
+        if slot.kind == Kind::Fused {
+            return self.complete_fused(index, cx);
+        }
+        let flushed = slot.status.is_success();
+        self.end_slot(index, cx);
+        self.on_internal_done(flushed, cx);
         Step::Handled
     }
 

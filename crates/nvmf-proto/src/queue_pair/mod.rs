@@ -16,6 +16,7 @@
 //! | `prefetch.rs` | prefetch hints for reads |
 //! | `step.rs` | steps of a command |
 //! | `submit.rs` | backend requests and completions |
+//! | `fused.rs` | fused Compare and Write |
 //! | `throttle.rs` | commands throttled by a bandwidth cap |
 //! | `reservation.rs`, `preempt.rs` | reservation commands; the end of a preempted host's commands |
 //! | `usage.rs` | usage counters |
@@ -35,6 +36,7 @@ mod busy;
 mod connect;
 mod cx;
 mod exchange;
+mod fused;
 mod hand_over;
 mod hold;
 mod io;
@@ -112,6 +114,8 @@ enum Gate {
     Open,
     /// Those of authentication: the host is not authenticated yet.
     Authenticate,
+    /// All, but the first command of a fused operation, in this slot, waits for its second.
+    Pair(u16),
     /// None: the server is stopping. Commands in progress are finished.
     Drain,
 }
@@ -340,8 +344,10 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
     /// # Errors
     /// The host has exceeded the queue size; the transport ends the connection.
     pub fn on_command(&mut self, sqe: &Sqe, data: InCapsule, cx: &mut Cx<S>) -> Result<(), Overrun> {
-        if self.gate != Gate::Open {
-            return self.gated_command(sqe, data, cx);
+        if self.gate != Gate::Open
+            && let Some(handled) = self.gated_command(sqe, data, cx)
+        {
+            return handled;
         }
         let unsent = self.transport.unsent_responses();
         let Some(queue) = &mut self.queue else {

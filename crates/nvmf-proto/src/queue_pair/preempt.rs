@@ -35,7 +35,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
                         slot.fail(Status::PREEMPTED);
                     }
                 }
-                State::Waiting | State::Throttled | State::Held | State::Receiving if slot.work.target().is_some() => {
+                State::Waiting | State::Throttled | State::Held | State::Receiving | State::Parked
+                    if slot.work.target().is_some() =>
+                {
                     slot.fail(Status::PREEMPTED);
                     ended.push(index);
                 }

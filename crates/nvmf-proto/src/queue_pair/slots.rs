@@ -30,8 +30,19 @@ pub enum State {
     Receiving,
     /// In the backend.
     Device,
-    /// Parked until an event (Async Event Request, Abort of another queue's command).
+    /// Parked until an event (Async Event Request, Abort of another queue's command, the other command of a fused operation).
     Parked,
+}
+
+/// What a slot holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A command of its own.
+    Command,
+    /// One command of a fused operation.
+    Fused,
+    /// Internal work, without a completion.
+    Internal,
 }
 
 /// One command.
@@ -41,8 +52,8 @@ pub struct Slot {
     pub state: State,
     /// Its command identifier.
     pub cid: u16,
-    /// Internal work, without a completion.
-    pub internal: bool,
+    /// What the slot holds.
+    pub kind: Kind,
     /// Counts the commands of this slot; identifies late completions.
     pub generation: u8,
     /// The first error.
@@ -80,7 +91,7 @@ impl Slot {
         Self {
             state: State::Free,
             cid: 0,
-            internal: false,
+            kind: Kind::Command,
             generation: 0,
             status: Status::SUCCESS,
             work: Work::None,
@@ -97,6 +108,19 @@ impl Slot {
             sample: Sample::NONE,
             fetching_ns: 0,
         }
+    }
+
+    /// Begins a command that has arrived at this time, in nanoseconds, with this sample.
+    #[inline]
+    pub(super) fn begin(&mut self, nsid: u32, (arrived_ns, sample): (u64, Sample)) {
+        self.len = 0;
+        self.nsid = nsid;
+        self.missing = false;
+        self.prefetched = false;
+        self.work = Work::None;
+        self.charged = Charged::NOTHING;
+        self.arrived_ns = arrived_ns;
+        self.sample = sample;
     }
 
     /// Sets `status` if it is the first failure.
@@ -126,6 +150,16 @@ pub enum NoSlot {
     Conflict,
     /// The queue size is exceeded.
     Full,
+}
+
+impl NoSlot {
+    /// The status of the refused command.
+    pub(super) const fn status(self) -> Status {
+        match self {
+            Self::Conflict => Status::CID_CONFLICT.dnr(),
+            Self::Full => Status::INTERNAL,
+        }
+    }
 }
 
 impl Slots {
@@ -173,7 +207,7 @@ impl Slots {
         self.in_use += 1;
         let slot = &mut self.slots[usize::from(index)];
         slot.cid = cid;
-        slot.internal = false;
+        slot.kind = Kind::Command;
         slot.status = Status::SUCCESS;
         slot.state = State::Waiting;
         Ok(index)
@@ -183,7 +217,7 @@ impl Slots {
     pub fn take_internal(&mut self) -> Option<u16> {
         let index = self.free.pop()?;
         let slot = &mut self.slots[usize::from(index)];
-        slot.internal = true;
+        slot.kind = Kind::Internal;
         slot.status = Status::SUCCESS;
         slot.state = State::Waiting;
         Some(index)
@@ -199,7 +233,7 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
         slot.work = Work::None;
         slot.missing = false;
-        if !slot.internal {
+        if slot.kind != Kind::Internal {
             let (word, bit) = cid_bit(slot.cid);
             self.cids[word] &= !bit;
             self.in_use -= 1;
@@ -228,7 +262,7 @@ impl Slots {
         if self.cids[word] & bit == 0 {
             return None;
         }
-        let held = |slot: &Slot| slot.cid == cid && !slot.internal && slot.state != State::Free;
+        let held = |slot: &Slot| slot.cid == cid && slot.kind != Kind::Internal && slot.state != State::Free;
         self.slots.iter().position(held).map(|index| index as u16)
     }
 

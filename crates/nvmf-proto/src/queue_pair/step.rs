@@ -7,7 +7,7 @@ use pilotlight_storage::buffer::MAX_BUFFER;
 use zerocopy::FromBytes;
 
 use super::io::{Step, TX_BUDGET, path_open};
-use super::slots::State;
+use super::slots::{Kind, State};
 use super::{Cx, Hold, QueuePair, Role, Transport};
 use crate::command::{Range, Work};
 use crate::operation::Operation;
@@ -46,6 +46,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
                 let buffer = slot.buffer.take();
                 self.submit(index, Op::Write { fua }, range, buffer, cx)
             }
+            Work::FusedCompare { .. } | Work::FusedWrite { .. } => self.fused_step(index, cx),
             Work::Flush { namespace } => {
                 self.submit(index, Op::Flush, Range { namespace, lba: 0, blocks: 0 }, None, cx)
             }
@@ -64,6 +65,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             Work::Utilization(sqe) => self.execute_admin(index, &sqe, cx),
             Work::Authenticate(sqe) => self.authentication_step(index, &sqe, cx),
             Work::None
+            | Work::FirstHalf(_)
             | Work::AwaitAuthentication
             | Work::AwaitAbort
             | Work::AwaitEvent
@@ -83,7 +85,11 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
                 Hold::None | Hold::Ended => {}
             }
         }
-        if slot.buffer.is_none() {
+        if slot.kind == Kind::Fused {
+            if !self.take_buffers(index, cx) {
+                return Step::Blocked;
+            }
+        } else if slot.buffer.is_none() {
             let len = slot.len as usize;
             let Some(buffer) = cx.memory.take(&mut queue.quota, len) else { return Step::Blocked };
             if let Work::Compare(_) = slot.work {
@@ -97,6 +103,8 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             slot.buffer = Some(buffer);
             slot.fetching_ns = cx.now_ns;
         }
+        let Some(queue) = &mut self.queue else { return Step::Handled };
+        let slot = queue.slots.get(index);
         if !self.transport.fetch(index, slot.cid, slot.len) {
             return Step::Blocked;
         }

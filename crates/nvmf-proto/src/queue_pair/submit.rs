@@ -5,7 +5,7 @@ use pilotlight_storage::buffer::{Buffer, MAX_BUFFER};
 use pilotlight_storage::{Completion, IoError, Op, Request, Submitted, Tag};
 
 use super::io::Step;
-use super::slots::State;
+use super::slots::{Kind, State};
 use super::step::{ZERO_STEP, chunk};
 use super::{Cx, Hold, Phase, QueuePair, Transport};
 use crate::command::{Range, Work};
@@ -54,7 +54,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
         if let (Some(queue), Some(buffer)) = (&mut self.queue, buffer) {
             let slot = queue.slots.get(index);
             match slot.work {
-                Work::Write { .. } => slot.buffer = Some(buffer),
+                Work::Write { .. } | Work::FusedWrite { .. } => slot.buffer = Some(buffer),
                 Work::Compare(_) => slot.aux = Some(buffer),
                 _ => cx.memory.free(&mut queue.quota, buffer),
             }
@@ -92,6 +92,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             }
             let work = queue.slots.get(index).work;
             self.end_slot(index, cx);
+            if let Work::FusedWrite { compare, .. } = work {
+                self.end_slot(compare, cx);
+            }
             self.note_finished(&work, cx);
             return;
         }
@@ -115,6 +118,9 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             return Step::Yield;
         }
         if let Err(error) = completion.result {
+            if slot.kind == Kind::Fused {
+                return self.fused_failed(index, error, completion.buffer, cx);
+            }
             let status = status_of(error, &slot.work);
             slot.fail(status);
             if let Some(target) = slot.work.target() {
@@ -126,7 +132,7 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
             return self.complete(index, 0, cx);
         }
         match &mut slot.work {
-            Work::Read(_) | Work::Write { .. } => {
+            Work::Read(_) | Work::Write { .. } | Work::FusedWrite { .. } => {
                 slot.buffer = completion.buffer;
                 self.complete(index, 0, cx)
             }
@@ -157,16 +163,17 @@ impl<T: Transport, S: Services> QueuePair<T, S> {
 }
 
 /// The status for a backend's error (NVM 3.2).
-fn status_of(error: IoError, work: &Work) -> Status {
+pub(super) fn status_of(error: IoError, work: &Work) -> Status {
     match error {
         IoError::OutOfRange => Status::LBA_OUT_OF_RANGE.dnr(),
         IoError::NoSpace => Status::CAPACITY_EXCEEDED.dnr(),
         IoError::ReadOnly => Status::WRITE_PROTECTED.dnr(),
         IoError::Unsupported => Status::INVALID_OPCODE.dnr(),
-        IoError::Checksum => Status::UNRECOVERED_READ,
+        IoError::Checksum | IoError::UnreadMedium(_) => Status::UNRECOVERED_READ,
+        IoError::Miscompare => Status::COMPARE_FAILURE.dnr(),
         IoError::Medium(_) => match work {
             Work::Read(_) | Work::Compare(_) | Work::Verify { .. } => Status::UNRECOVERED_READ,
-            Work::Write { .. } | Work::Zero { .. } => Status::WRITE_FAULT,
+            Work::Write { .. } | Work::FusedWrite { .. } | Work::Zero { .. } => Status::WRITE_FAULT,
             _ => Status::INTERNAL,
         },
     }

@@ -136,7 +136,7 @@ impl Pass {
 fn charge<S: Services>(queue: &mut Queue<S>, index: u16, cx: &mut Cx<S>) -> Result<(), ThrottledBy> {
     let slot = queue.slots.get(index);
     let Some((namespace, bytes)) = bytes_of(slot, cx) else { return Ok(()) };
-    let is_write = matches!(slot.work, Work::Write { .. } | Work::Zero { .. });
+    let is_write = matches!(slot.work, Work::Write { .. } | Work::FusedWrite { .. } | Work::Zero { .. });
     let demand = Demand { namespace, bytes, is_write, since_ns: slot.arrived_ns };
     let parts = (&*cx.namespaces, cx.services);
     slot.charged = cx.accounting.charge(&mut queue.usage.account, demand, parts, cx.now_ns)?;
@@ -170,7 +170,9 @@ fn throttling(slot: &Slot) -> Option<ThrottledBy> {
 /// The namespace of a command subject to caps, and its remaining bytes.
 fn bytes_of<S: Services>(slot: &Slot, cx: &Cx<S>) -> Option<(u32, u64)> {
     let (range, done) = match slot.work {
-        Work::Read(range) | Work::Compare(range) | Work::Write { range, .. } => (range, 0),
+        Work::Read(range) | Work::Compare(range) | Work::Write { range, .. } | Work::FusedWrite { range, .. } => {
+            (range, 0)
+        }
         Work::Verify { range, done } | Work::Zero { range, done, .. } => (range, done),
         _ => return None,
     };

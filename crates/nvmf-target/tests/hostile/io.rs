@@ -9,7 +9,7 @@ use pilotlight_nvme::command::{DsmRange, Sgl, dsm};
 use pilotlight_peers::raw::RawPeer;
 use zerocopy::IntoBytes;
 
-use super::answer::{Answer, completed, terminated};
+use super::answer::{Answer, completed, read_completion, terminated};
 use super::fixture::{
     BLOCKS, NONE, assert_unwritten, blocks, io, io_with, r2t, read, with_cid, write, write_in_capsule,
 };
@@ -32,6 +32,17 @@ fn over_blocks(nsid: u32, lba: u64, blocks: u32) -> [Sqe; 5] {
 fn deallocate(ranges: u32, len: u32) -> Sqe {
     let sqe = Sqe::new(DATASET_MANAGEMENT, 1).with_cdw(10, ranges - 1).with_cdw(11, dsm::AD);
     with_cid(Sqe { sgl: Sgl::in_capsule(len), ..sqe }, 1)
+}
+
+fn fused(sqe: Sqe, fuse: u8) -> Sqe {
+    Sqe { flags: sqe.flags | fuse, ..sqe }
+}
+
+/// Sends two commands, the first of which with CID 1 and the second with CID 2, and reads their completions.
+fn both(peer: &mut RawPeer, first: Sqe, second: Sqe) -> [Answer; 2] {
+    let [first, second] = [with_cid(first, 1), with_cid(second, 2)].map(|sqe| peer.capsule(sqe, &[]));
+    peer.send(&[first, second].concat()).expect("the target takes the commands");
+    [read_completion(peer, 1), read_completion(peer, 2)]
 }
 
 /// A reservation command with its data in the capsule.
@@ -67,10 +78,10 @@ rows! {
         each(&mut io().peer, commands.chain(flush).chain([Sqe::new(DATASET_MANAGEMENT, 3)]).chain(reservations))
     }
 
-    fn f703_fused() -> Answer {
+    fn f703_reserved_value_of_fuse() -> Answer {
         let lba = blocks();
-        let commands = over_blocks(1, lba, 1).into_iter().flat_map(|sqe| [1, 2, 3].map(|fuse| Sqe { flags: 1 << 6 | fuse, ..sqe }));
-        let answer = each(&mut io().peer, commands);
+        let commands = over_blocks(1, lba, 1).map(|sqe| fused(sqe, 3));
+        let answer = each(&mut io().peer, commands.into_iter().chain(RESERVATIONS.map(|of| fused(of(1), 3))));
         assert_unwritten(lba, 1);
         answer
     }
@@ -246,7 +257,6 @@ rows! {
         let mut answers: Vec<Answer> = commands
             .map(|(opcode, cdw10, len)| completed(peer, reservation(opcode, 1, cdw10, len), &[0; 16][..len as usize]))
             .collect();
-        answers.extend(RESERVATIONS.map(|of| completed(peer, Sqe { flags: 1 << 6 | 1, ..of(1) }, &[0; 16])));
         answers.push(completed(peer, RESERVATIONS[3](1).with_cdw(10, 32_768), &[]));
         assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
         answers[0]
@@ -254,5 +264,45 @@ rows! {
 
     fn f722_report_with_short_host_identifiers() -> Answer {
         completed(&mut io().peer, RESERVATIONS[3](1).with_cdw(11, 0), &[])
+    }
+
+    fn f723_half_of_a_fused_operation() -> Answer {
+        let lba = blocks();
+        let mut io = io();
+        let commands = || over_blocks(1, lba, 1).into_iter().chain(RESERVATIONS.map(|of| of(1)));
+        let mut answers: Vec<Answer> = commands().map(|sqe| completed(&mut io.peer, fused(sqe, 2), &[])).collect();
+        for sqe in commands() {
+            let [half, flush] = both(&mut io.peer, fused(sqe, 1), Sqe::new(FLUSH, 1));
+            assert_eq!(flush.to_string(), "CQE 0h/00h", "the next command is executed");
+            answers.push(half);
+        }
+        assert_unwritten(lba, 1);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
+    }
+
+    fn f724_fused_operations_other_than_compare_and_write_of_one_block() -> Answer {
+        let lba = blocks();
+        let mut io = io();
+        let of = |opcode, lba, blocks| Sqe { sgl: Sgl::transport(blocks * 4096), ..Sqe::block_io(opcode, 1, lba, blocks) };
+        let compare = of(COMPARE, lba, 1);
+        let mut answers = Vec::new();
+        for (first, second, invalid) in [
+            (of(WRITE, lba, 1), of(WRITE, lba, 1), 0),
+            (of(READ, lba, 1), of(WRITE, lba, 1), 0),
+            (of(COMPARE, lba, 2), of(WRITE, lba, 2), 0),
+            (compare, of(READ, lba, 1), 1),
+            (compare, of(COMPARE, lba, 1), 1),
+            (compare, of(WRITE, lba + 1, 1), 1),
+            (compare, of(WRITE, lba, 2), 1),
+            (compare, Sqe::block_io(WRITE_ZEROES, 1, lba, 1), 1),
+        ] {
+            let pair = both(&mut io.peer, fused(first, 1), fused(second, 2));
+            assert_eq!(pair[1 - invalid].to_string(), "CQE 0h/09h", "the other one is aborted");
+            answers.push(pair[invalid]);
+        }
+        assert_unwritten(lba, 2);
+        assert!(answers.iter().all(|&answer| answer == answers[0]), "{answers:?}");
+        answers[0]
     }
 }

@@ -147,6 +147,10 @@ impl TrackedChannel {
                 Ok(true) => {}
             }
             let part = self.held(slot).part.clone();
+            if self.compares_bad(slot) {
+                self.leave(slot);
+                return Step::Done(self.finish(slot, Err(IoError::Checksum), None));
+            }
             match self.submit_inner(slot, part, now_ns, false) {
                 Step::Done(completion) => {
                     if let Some(completion) = self.part_done(slot, completion) {
@@ -156,6 +160,13 @@ impl TrackedChannel {
                 step => return step,
             }
         }
+    }
+
+    /// Whether a request compares a block that is known to be bad. Looked up in the entered ranges, where no block is found bad meanwhile.
+    fn compares_bad(&mut self, slot: u32) -> bool {
+        let Held { request, part, .. } = self.held(slot);
+        let (compares, part) = (matches!(request.op, Op::CompareAndWrite { .. }), part.clone());
+        compares && self.tracker.bad.overlaps(part.start, part.end - part.start)
     }
 
     /// Enters the ranges of a part. Returns whether all are entered.
@@ -275,10 +286,10 @@ impl TrackedChannel {
     }
 }
 
-/// The next part of `rest`: all of it for a write, whose buffer is not split.
+/// The next part of `rest`: all of it for a write or a compare-and-write, whose buffer is not split.
 fn first_part(rest: &Range<u64>, op: Op) -> Range<u64> {
     match op {
-        Op::Write { .. } => rest.clone(),
+        Op::Write { .. } | Op::CompareAndWrite { .. } => rest.clone(),
         _ => rest.start..rest.end.min((rest.start / PART + 1) * PART),
     }
 }

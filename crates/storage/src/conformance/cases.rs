@@ -149,10 +149,16 @@ pub(super) fn out_of_range(subject: &Subject<'_>, block_size: u32) {
     let (backend, mut driver) = fresh_driver(subject, block_size);
     let end = backend.geometry().blocks;
     let data = pattern(6, 2 * block_size as usize);
+    let zero_then_data = [&vec![0; data.len()][..], &data].concat();
     for lba in [end - 1, end, end + 100, u64::MAX / u64::from(block_size), u64::MAX - 2, u64::MAX] {
-        for op in [Op::Read, Op::Write { fua: false }, Op::Deallocate, Op::WriteZeroes { fua: false, deallocate: true }]
-        {
-            let bytes = matches!(op, Op::Write { .. }).then_some(&data[..]);
+        let compare = Op::CompareAndWrite { fua: false };
+        let zeroes = Op::WriteZeroes { fua: false, deallocate: true };
+        for op in [Op::Read, Op::Write { fua: false }, compare, Op::Deallocate, zeroes] {
+            let bytes = match op {
+                Op::Write { .. } => Some(&data[..]),
+                Op::CompareAndWrite { .. } => Some(&zero_then_data[..]),
+                _ => None,
+            };
             assert_eq!(driver.run(op, lba, 2, bytes).unwrap_err(), IoError::OutOfRange, "{op:?} at {lba}");
         }
     }
@@ -231,8 +237,12 @@ pub(super) fn random(subject: &Subject<'_>, block_size: u32) {
         if conflicts || model.in_flight.len() >= 24 || random.one_in(50) {
             model.settle(&mut drivers);
         }
-        let data = matches!(request.op, Op::Write { .. })
-            .then(|| pattern(u64::from(step) << 32, request.blocks as usize * block_size as usize));
+        let new = || pattern(u64::from(step) << 32, request.blocks as usize * block_size as usize);
+        let data = match request.op {
+            Op::Write { .. } => Some(new()),
+            Op::CompareAndWrite { .. } => Some([model.compared(&request), new()].concat()),
+            _ => None,
+        };
         let which = random.below(2) as usize;
         let tag = submit_to_one_of(&mut drivers, which, &request, data.as_deref());
         model.started(which, tag, request, data);
@@ -266,6 +276,8 @@ struct Planned {
     op: Op,
     lba: u64,
     blocks: u32,
+    /// A compare-and-write of other data than the blocks have.
+    differs: bool,
 }
 
 impl Planned {
@@ -304,14 +316,16 @@ impl Model {
     fn choose(&self, random: &mut Random) -> Planned {
         let end = (self.image.len() / self.block_size) as u64;
         let op = match random.below(20) {
-            0..8 => Op::Read,
+            0..7 => Op::Read,
+            7 => Op::CompareAndWrite { fua: random.one_in(8) },
             8..16 => Op::Write { fua: random.one_in(8) },
             16 => Op::Flush,
             17 if self.reads_zero => [Op::Deallocate, Op::Clear][random.below(2) as usize],
             _ => Op::WriteZeroes { fua: random.one_in(8), deallocate: random.one_in(2) },
         };
         let most = match op {
-            Op::Flush => return Planned { op, lba: 0, blocks: 0 },
+            Op::Flush => return Planned { op, lba: 0, blocks: 0, differs: false },
+            Op::CompareAndWrite { .. } => MAX_BUFFER / self.block_size / 2,
             Op::Read | Op::Write { .. } => MAX_BUFFER / self.block_size,
             _ if random.one_in(8) => end as usize,
             _ => 3 * MAX_BUFFER / self.block_size,
@@ -326,19 +340,39 @@ impl Model {
             2 => random.below(64.min(end - blocks + 1)),
             _ => random.below(end - blocks + 1),
         };
-        Planned { op, lba, blocks: blocks as u32 }
+        let differs = matches!(op, Op::CompareAndWrite { .. }) && random.one_in(3);
+        Planned { op, lba, blocks: blocks as u32, differs }
+    }
+
+    fn bytes(&self, request: &Planned) -> std::ops::Range<usize> {
+        let start = request.lba as usize * self.block_size;
+        start..start + request.blocks as usize * self.block_size
+    }
+
+    /// The data with which a compare-and-write compares: the blocks', or one byte of it is different, in any place.
+    fn compared(&self, request: &Planned) -> Vec<u8> {
+        let mut data = self.image[self.bytes(request)].to_vec();
+        if request.differs {
+            let at = request.lba as usize * 7919 % data.len();
+            data[at] ^= 1;
+        }
+        data
     }
 
     fn started(&mut self, driver: usize, tag: u64, request: Planned, data: Option<Vec<u8>>) {
-        let start = request.lba as usize * self.block_size;
-        let range = start..start + request.blocks as usize * self.block_size;
+        let range = self.bytes(&request);
         let expected = match request.op {
             Op::Read => Some(self.image[range].to_vec()),
             Op::Write { .. } if self.stores => {
                 self.image[range].copy_from_slice(&data.expect("a write has data"));
                 None
             }
-            Op::Write { .. } | Op::Flush => None,
+            Op::CompareAndWrite { .. } if self.stores && !request.differs => {
+                let data = data.expect("a compare-and-write has data");
+                self.image[range].copy_from_slice(&data[data.len() / 2..]);
+                None
+            }
+            Op::Write { .. } | Op::CompareAndWrite { .. } | Op::Flush => None,
             Op::Deallocate | Op::Clear | Op::WriteZeroes { .. } => {
                 self.image[range].fill(0);
                 None
@@ -349,7 +383,12 @@ impl Model {
 
     fn settle(&mut self, drivers: &mut [Driver; 2]) {
         for ((driver, tag), request, expected) in self.in_flight.drain(..) {
-            let got = ok(drivers[driver].wait(tag));
+            let result = drivers[driver].wait(tag);
+            if request.differs {
+                assert_eq!(result.unwrap_err(), IoError::Miscompare, "{request:?}");
+                continue;
+            }
+            let got = ok(result);
             if let Some(expected) = expected {
                 assert!(got == expected, "{request:?} returned wrong data");
             }

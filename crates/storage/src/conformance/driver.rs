@@ -51,6 +51,11 @@ impl Driver {
         }
     }
 
+    /// Bytes of a logical block.
+    pub(crate) fn block_size(&self) -> usize {
+        self.block_size
+    }
+
     /// Sets how many completions one poll may return.
     pub(crate) fn completions_per_poll(&mut self, most: usize) {
         self.done = Vec::with_capacity(most);
@@ -64,8 +69,8 @@ impl Driver {
 
     /// A request to submit. The buffer is longer than needed and filled with stale bytes.
     pub(crate) fn request(&mut self, op: Op, lba: u64, blocks: u32, data: Option<&[u8]>) -> Request {
-        let bytes = blocks as usize * self.block_size;
-        let buffer = matches!(op, Op::Read | Op::Write { .. }).then(|| {
+        let bytes = data_len(op, blocks, self.block_size);
+        let buffer = has_data(op).then(|| {
             let len = (bytes + 1).min(crate::buffer::MAX_BUFFER);
             let mut buffer = self.pool.alloc(len).expect("enough buffers for a test");
             buffer.fill(STALE);
@@ -117,7 +122,7 @@ impl Driver {
 
     /// Submits once. `Err` returns a busy request.
     pub(crate) fn try_submit(&mut self, request: Request) -> Result<Tag, Request> {
-        let (tag, op, bytes) = (request.tag, request.op, request.blocks as usize * self.block_size);
+        let (tag, op, bytes) = (request.tag, request.op, data_len(request.op, request.blocks, self.block_size));
         if tag % 2 == 0
             && let Some(result) = self.do_directly(&request)
         {
@@ -222,7 +227,7 @@ impl Driver {
         let Completion { tag, result, buffer } = completion;
         let Some((op, bytes)) = self.expected.remove(&tag) else { panic!("tag {tag} completed but was not in flight") };
         let data = buffer.map(|buffer| self.take_data(buffer, bytes));
-        assert_eq!(data.is_some(), matches!(op, Op::Read | Op::Write { .. }), "the buffer comes back");
+        assert_eq!(data.is_some(), has_data(op), "the buffer comes back");
         self.finished.insert(tag, (result, data.unwrap_or_default()));
     }
 
@@ -273,6 +278,16 @@ impl Driver {
         let blocks = (data.len() / self.block_size) as u32;
         self.run(Op::Write { fua: false }, lba, blocks, Some(data)).map(drop)
     }
+}
+
+fn has_data(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write { .. } | Op::CompareAndWrite { .. })
+}
+
+/// Bytes of the data of a request that has data.
+fn data_len(op: Op, blocks: u32, block_size: usize) -> usize {
+    let halves = if matches!(op, Op::CompareAndWrite { .. }) { 2 } else { 1 };
+    halves * blocks as usize * block_size
 }
 
 impl Drop for Driver {

@@ -117,6 +117,10 @@ impl FileChannel {
         let bytes = request.bytes(self.medium.block_size());
         // Checks that the buffer is large enough, before anything is held.
         let _ = request.data(self.medium.block_size());
+        let compares = matches!(request.op, Op::CompareAndWrite { .. });
+        if compares {
+            let _ = request.compare_and_write_data(self.medium.block_size());
+        }
         let hold = match self.medium.try_hold(&bytes, request.op != Op::Read) {
             None => return Submitted::Busy(request),
             Some(Err(error)) => return Submitted::Done(request.complete(Err(error))),
@@ -124,7 +128,11 @@ impl FileChannel {
         };
         let slot = self.take_slot(request);
         self.slots[slot as usize].hold = Some(hold);
-        self.transfer(slot);
+        if compares {
+            self.start_or_wait(slot);
+        } else {
+            self.transfer(slot);
+        }
         Submitted::Pending
     }
 
@@ -249,6 +257,9 @@ impl FileChannel {
                 return Some(Ok(Work::Sync(self.medium.now())));
             }
             Op::Write { fua } => return Some(Ok(Work::Write { offset: bytes.start, len, durable: fua })),
+            Op::CompareAndWrite { fua } => {
+                return Some(Ok(Work::CompareAndWrite { offset: bytes.start, len, durable: fua }));
+            }
             Op::Flush => return Some(Ok(Work::Flush(self.medium.now()))),
             Op::WriteZeroes { fua, deallocate } => (deallocate, fua),
             Op::Deallocate | Op::Clear => (true, false),
@@ -412,7 +423,7 @@ impl Channel for FileChannel {
             return Submitted::Done(request.complete(Err(error)));
         }
         match request.op {
-            Op::Read | Op::Write { .. } => self.submit_data(request),
+            Op::Read | Op::Write { .. } | Op::CompareAndWrite { .. } => self.submit_data(request),
             Op::Flush => self.submit_flush(request),
             Op::WriteZeroes { .. } | Op::Deallocate | Op::Clear => self.submit_zero(request),
         }

@@ -26,6 +26,11 @@ pub(super) enum Work {
         len: usize,
         durable: bool,
     },
+    CompareAndWrite {
+        offset: u64,
+        len: usize,
+        durable: bool,
+    },
     /// A flush of all writes before the moment.
     Flush(Moment),
     /// The sync that completes a write made before the moment.
@@ -144,6 +149,10 @@ impl SlotWork {
         let result = match self.work {
             Work::Read { offset, len } => medium.read(offset, &mut data[..len]),
             Work::Write { offset, len, durable } => medium.write(offset, &data[..len], durable),
+            Work::CompareAndWrite { offset, len, durable } => {
+                let (expected, data) = data[..2 * len].split_at(len);
+                medium.compare_and_write(offset, expected, data, durable)
+            }
             Work::Flush(since) => medium.flush(since),
             Work::Sync(since) => medium.sync(since),
             Work::Zero { bytes, deallocate, durable } => {
