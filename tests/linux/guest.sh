@@ -10,14 +10,14 @@ guest_is_off() { ! kill -0 "$(guest_pid "$1")" 2>/dev/null; }
 # build_tool DIR: the verifier that runs in the guest: Rust without dependencies, linked statically. Cases run concurrently, and rustc names
 # its temporary files after the program: one case compiles it, in a separate folder, and the others wait.
 build_tool() {
-  local sources=("$HARNESS/tools/blockcheck.rs" "$HARNESS/tools/block.rs") tools=$REPO/target/linux-tools
+  local tools=$REPO/target/linux-tools
   mkdir -p "$tools"
   (
     flock 9
-    if [[ ! $tools/blockcheck -nt ${sources[0]} || ! $tools/blockcheck -nt ${sources[1]} ]]; then
+    if [[ ! -e $tools/blockcheck || -n $(find "$HARNESS/tools" -name "*.rs" -newer "$tools/blockcheck") ]]; then
       rm -rf "$tools/build"
       mkdir "$tools/build"
-      rustc --edition 2024 -O -C target-feature=+crt-static -o "$tools/build/blockcheck" "${sources[0]}"
+      rustc --edition 2024 -O -C target-feature=+crt-static -o "$tools/build/blockcheck" "$HARNESS/tools/blockcheck.rs"
       mv "$tools/build/blockcheck" "$tools/blockcheck"
     fi
   ) 9>"$tools/lock" || return

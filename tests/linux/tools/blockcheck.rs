@@ -4,6 +4,7 @@
 //! ```text
 //! blockcheck load DEVICE --blocks N --threads T --seconds S [--until FILE] [--seed X]
 //! blockcheck durable DEVICE MARKS --blocks N --steps K [--fua COMMAND] [--seed X]
+//! blockcheck reservation DEVICE COMMAND [NUMBER...]
 //! ```
 //!
 //! `load`: each thread owns every T-th run of 16 blocks; it writes and reads runs of 1 to 16 blocks, checks every read against the
@@ -23,6 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod block;
+mod reservation;
 use block::{BLOCK, MARK_GENERATIONS, MARK_MAGIC, Random, check, fill, put};
 
 const RUN: u64 = 16;
@@ -246,7 +248,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["load", device, rest @ ..] => load(device, &Options(rest.iter().map(|s| (*s).to_owned()).collect())),
         ["durable", device, marks, rest @ ..] => durable(device, marks, &Options(rest.iter().map(|s| (*s).to_owned()).collect())),
-        _ => Err(Error::other("usage: blockcheck load DEVICE ... | blockcheck durable DEVICE MARKS ...")),
+        ["reservation", device, command @ ..] => reservation::run(device, command),
+        _ => Err(Error::other("usage: blockcheck load DEVICE ... | durable DEVICE MARKS ... | reservation DEVICE COMMAND ...")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
