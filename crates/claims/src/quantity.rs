@@ -451,7 +451,7 @@ mod tests {
             measurement("compare='ratio'\nversus='static'", &store).unwrap_err().to_string(),
             "e has no w of static at its only point (variant default)"
         );
-        let elsewhere = measurement("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
-        assert_eq!(elsewhere.unwrap_err().to_string(), "no results of f");
+        let absent = measurement("compare='ratio'\nversus={experiment='f', policy='static'}", &store);
+        assert_eq!(absent.unwrap_err().to_string(), "no results of f");
     }
 }

@@ -1,7 +1,7 @@
 //! The sensors of an experiment: listed ones, and power sensors found on this machine.
 
 use pilotlight_sensors::{
-    About, Config, Domain, Failed, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, nvme, survey,
+    Config, Domain, Failed, Found, Missing, Part, Planned, ReadError, Reading, Roots, Sensor, SensorInfo, nvme, survey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,7 +89,7 @@ impl SensorSet {
         match spec.config.open(roots) {
             Ok(sensor) => {
                 let name = self.free_name(&spec.config);
-                self.notes.extend(sensor.about().notes.iter().map(|note| format!("{name}: {note}")));
+                self.notes.extend(sensor.info().notes.iter().map(|note| format!("{name}: {note}")));
                 self.domains.extend(sensor.domains().iter().map(|domain| (name.clone(), domain.clone())));
                 self.names.push(name);
                 self.specs.push(spec);
@@ -200,19 +200,19 @@ fn config_of(found: &Found) -> Option<Config> {
 
 /// A sensor with its unique name.
 struct Named {
-    about: About,
+    info: SensorInfo,
     sensor: Box<dyn Sensor>,
 }
 
 impl Named {
     fn new(name: &str, sensor: Box<dyn Sensor>) -> Self {
-        Self { about: About { name: name.into(), ..sensor.about().clone() }, sensor }
+        Self { info: SensorInfo { name: name.into(), ..sensor.info().clone() }, sensor }
     }
 }
 
 impl Sensor for Named {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

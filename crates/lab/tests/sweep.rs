@@ -304,7 +304,7 @@ fn the_report_has_every_chart_and_saturated_points() {
 fn a_warm_up_at_its_limit_gives_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let bench = bench(&[]);
-    let told = |name: &str, growth: u64| {
+    let warnings = |name: &str, growth: u64| {
         let results = run(&bench, &place(&folder, name), 1, &|scenario, _, _| {
             let mut outcome = Outcome { saturated: false, ..stand_in(scenario) };
             (0..).zip(&mut outcome.series).for_each(|(at, stretch)| stretch.latency_ns = 1_000 + at * growth);
@@ -313,8 +313,8 @@ fn a_warm_up_at_its_limit_gives_a_warning() {
         let read = Read::simulated(&bench, &results.unwrap(), Folder::new(folder.path()), Vec::new());
         read.results.notes.into_iter().find(|note| note.contains("warm_up.max"))
     };
-    assert_eq!(told("steady.csv", 0), None);
-    assert!(told("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));
+    assert_eq!(warnings("steady.csv", 0), None);
+    assert!(warnings("rising.csv", 100).is_some_and(|text| text.contains("static at rate=20000")));
 }
 
 /// The replay is exact under the `exact_time` of one policy, but not of the other. Percentiles of a bursty trace depend on the windows, so all

@@ -197,11 +197,11 @@ fn addresses_come_and_go_while_hosts_use_others() {
     assert!(ended.associations().is_empty());
     let second = target.server.local_addrs()[1];
     assert_eq!(addresses(&watcher.wait_for_change()), [target.addr.to_string(), second.to_string()]);
-    let mut there = Controller::connect(ConnectOptions { addr: second, ..target.options() }).expect("by both");
-    there.identify(1, 0).expect("served");
+    let mut at_second = Controller::connect(ConnectOptions { addr: second, ..target.options() }).expect("by both");
+    at_second.identify(1, 0).expect("served");
     let ended = target.server.set_listeners(&listening_on(&[kept])).expect("without it");
     assert_eq!(ended.associations().len(), 1);
-    assert!(there.identify(1, 0).is_err(), "its address is gone");
+    assert!(at_second.identify(1, 0).is_err(), "its address is gone");
     stays.identify(1, 0).expect("another address is not affected");
     assert_eq!(addresses(&watcher.wait_for_change()), [target.addr.to_string()]);
     assert!(TcpStream::connect(second).is_err(), "nothing listens there");
@@ -256,16 +256,16 @@ fn a_subsystem_is_offered_on_its_addresses_alone() {
     let (first, both) = (target.addr.to_string(), second.to_string());
     let expected = [(NQN, first), (NQN, both.clone()), (OTHER, both)].map(|(nqn, addr)| (nqn.to_owned(), addr));
     assert_eq!((listed(target.addr), listed(second)), (expected.to_vec(), expected.to_vec()));
-    let there = ConnectOptions { addr: second, ..options(&target, OTHER, FRIEND) };
-    let mut host = Controller::connect(there.clone()).expect("offered");
+    let at_second = ConnectOptions { addr: second, ..options(&target, OTHER, FRIEND) };
+    let mut host = Controller::connect(at_second.clone()).expect("offered");
     assert_eq!(refusal(options(&target, OTHER, FRIEND)), INVALID_PARAMETERS);
     let ended = target.server.set_subsystem_listen(OTHER, &[target.addr]).expect("changed");
     assert_eq!(ended.associations().len(), 1);
     assert!(host.identify(1, 0).is_err());
-    assert_eq!(refusal(there.clone()), INVALID_PARAMETERS);
+    assert_eq!(refusal(at_second.clone()), INVALID_PARAMETERS);
     Controller::connect(options(&target, OTHER, FRIEND)).expect("offered here now");
     target.server.set_subsystem_listen(OTHER, &[]).expect("changed");
-    Controller::connect(there).expect("on all");
+    Controller::connect(at_second).expect("on all");
     assert!(target.server.set_subsystem_listen("nqn.2026-01.test:none", &[]).is_err());
     target.stop();
 }

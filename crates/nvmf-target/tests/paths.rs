@@ -132,8 +132,8 @@ fn hosts_are_not_told_of_paths_by_a_removed_address() {
     let kept = ServerConfig { listeners: vec![first_as_configured], ..ServerConfig::default() };
     let ended = target.server.set_listeners(&kept).expect("without the second").wait(Instant::now() + DELAY_OF_END);
     assert_eq!((ended.associations.len(), ended.undrained), (1, 0));
-    let told = other.admin().take_completion(TIMEOUT_MS);
-    assert!(told.is_err(), "{told:?}");
+    let event = other.admin().take_completion(TIMEOUT_MS);
+    assert!(event.is_err(), "{event:?}");
     log(&mut first);
     assert!(first.admin().take_completion(0).expect("connected").is_none());
     target.stop();

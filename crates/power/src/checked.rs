@@ -28,13 +28,13 @@ pub fn read(sensor: &mut (impl Sensor + ?Sized), into: &mut Vec<Reading>) -> Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sensor::{About, Domain, Part};
+    use crate::sensor::{Domain, Part, SensorInfo};
 
     /// Powers of the system and of a rail.
-    struct Fixed(About, [i64; 2]);
+    struct Fixed(SensorInfo, [i64; 2]);
 
     impl Sensor for Fixed {
-        fn about(&self) -> &About {
+        fn info(&self) -> &SensorInfo {
             &self.0
         }
 
@@ -51,7 +51,7 @@ mod tests {
         let read = |values| {
             let domains = vec![Domain::power("system", Part::System), Domain::power("rail", rail.clone())];
             let mut readings = Vec::new();
-            let failed = read(&mut Fixed(About::new("fixed", 1, domains), values), &mut readings);
+            let failed = read(&mut Fixed(SensorInfo::new("fixed", 1, domains), values), &mut readings);
             (readings, failed)
         };
         for (values, kept, why) in [

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit};
 
 const NAME: &str = "cputime";
 /// Update interval in nanoseconds.
@@ -20,7 +20,7 @@ const COLUMNS: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq", "
 #[derive(Debug)]
 pub struct CpuTime {
     path: PathBuf,
-    about: About,
+    info: SensorInfo,
 }
 
 /// One core's time since boot, in nanoseconds.
@@ -99,19 +99,19 @@ impl Open for CpuTime {
         let of_core =
             |core: &Core| COLUMNS.map(|what| Domain::counter(format!("{}/{what}", core.name), Unit::NanoSecond));
         let domains = cores.iter().flat_map(of_core).collect();
-        Ok(Self { path, about: About::new(NAME, INTERVAL_NS, domains) })
+        Ok(Self { path, info: SensorInfo::new(NAME, INTERVAL_NS, domains) })
     }
 }
 
 impl Sensor for CpuTime {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
         let cores = cores(&self.path).map_err(|error| ReadError::io(self.path.display(), error))?;
         let values = cores.iter().flat_map(|core| core.spent_ns);
-        if cores.len() * COLUMNS.len() != self.about.domains.len() {
+        if cores.len() * COLUMNS.len() != self.info.domains.len() {
             return Err(ReadError::Content("the number of CPUs has changed".into()));
         }
         into.extend(values.enumerate().map(|(domain, value)| Reading { domain, value }));

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 
 use pilotlight_drive::Roots;
 
-use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{
+    Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why,
+};
 use crate::sources::{Remedies, Sources};
 use crate::timing::Timing;
 use crate::{checked, files};
@@ -40,13 +42,13 @@ pub struct Options {
 /// Power of sensor chips.
 #[derive(Debug)]
 pub struct Hwmon {
-    about: About,
+    info: SensorInfo,
     channels: Sources<Channel>,
 }
 
 /// The channels that are found.
 struct Found {
-    about: About,
+    info: SensorInfo,
     channels: Vec<Channel>,
 }
 
@@ -65,21 +67,21 @@ impl Open for Hwmon {
         let root = roots.sys.join("class/hwmon");
         let missing = |error| Missing::file(NAME, &root, &error, HELP, REMEDIES.denied);
         // Chips on a slow bus and firmware meters can be slow.
-        let mut found = Found { about: About::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
+        let mut found = Found { info: SensorInfo::slow(NAME, INTERVAL_NS, Vec::new()), channels: Vec::new() };
         for chip in chips(&root).map_err(missing)? {
             if options.chips.is_empty() || options.chips.contains(&chip.driver) || options.chips.contains(&chip.name) {
                 found.add_powers(&chip, options);
                 found.add_energies(&chip, options);
             }
         }
-        if found.about.domains.is_empty() {
+        if found.info.domains.is_empty() {
             let what = format!("no chip in {} measures power", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
-        let Found { mut about, channels } = found;
+        let Found { mut info, channels } = found;
         let channels = channels.into_iter().map(Ok).collect();
-        let channels = Sources::open(&mut about, channels, value, REMEDIES)?;
-        let mut hwmon = Self { about, channels };
+        let channels = Sources::open(&mut info, channels, value, REMEDIES)?;
+        let mut hwmon = Self { info, channels };
         let read = checked::read(&mut hwmon, &mut Vec::new());
         read.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "use another sensor"))?;
         Ok(hwmon)
@@ -168,7 +170,7 @@ impl Chip {
 impl Found {
     /// Powers; products of current and voltage if a chip has none.
     fn add_powers(&mut self, chip: &Chip, options: &Options) {
-        let before = self.about.domains.len();
+        let before = self.info.domains.len();
         let inputs = chip.numbers("power", "_input");
         let averages =
             chip.numbers("power", "_average").into_iter().filter(|n| !inputs.contains(n)).map(|n| (n, "average"));
@@ -179,7 +181,7 @@ impl Found {
             let timing = if what == "average" { chip.averaging(&channel) } else { Timing::default() };
             self.add(Domain::power(&*name, chip.part(&name)).timed(timing), Channel::Micro(file), options);
         }
-        if self.about.domains.len() == before {
+        if self.info.domains.len() == before {
             self.add_products(chip, options);
         }
     }
@@ -216,21 +218,21 @@ impl Found {
     fn add(&mut self, mut domain: Domain, channel: Channel, options: &Options) {
         let numbered = format!("{}#", domain.name);
         let alike = |other: &&Domain| other.name == domain.name || other.name.starts_with(&numbered);
-        let alike = self.about.domains.iter().filter(|other| other.unit == domain.unit).filter(alike).count();
+        let alike = self.info.domains.iter().filter(|other| other.unit == domain.unit).filter(alike).count();
         if alike > 0 {
             domain.name = format!("{numbered}{}", alike + 1);
         }
         if let Some(part) = options.parts.get(&domain.name) {
             domain.part = part.clone();
         }
-        self.about.add(domain);
+        self.info.add(domain);
         self.channels.push(channel);
     }
 }
 
 impl Sensor for Hwmon {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

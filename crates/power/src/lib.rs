@@ -23,6 +23,6 @@ pub mod wide;
 
 pub use pilotlight_drive::Roots;
 pub use sensor::{
-    About, Counts, Domain, Failed, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit, Why,
+    Counts, Domain, Failed, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why,
 };
 pub use timing::Timing;

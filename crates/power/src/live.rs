@@ -60,8 +60,8 @@ impl Monitored {
         let mut readings = Vec::new();
         let result = checked::read(&mut *self.sensor, &mut readings);
         let at_ns = now_ns();
-        let about = self.sensor.about();
-        let (sensor, interval_ns, notes) = (about.name.clone(), about.native_interval_ns, about.notes.clone());
+        let info = self.sensor.info();
+        let (sensor, interval_ns, notes) = (info.name.clone(), info.native_interval_ns, info.notes.clone());
         let failed = match result {
             Ok(failed) => failed,
             Err(error) => {
@@ -70,7 +70,7 @@ impl Monitored {
             }
         };
         let mut values: Vec<(Domain, Option<Value>)> =
-            about.domains.iter().map(|domain| (domain.clone(), None)).collect();
+            info.domains.iter().map(|domain| (domain.clone(), None)).collect();
         for reading in readings {
             if let (Some((domain, entry)), Some(last)) =
                 (values.get_mut(reading.domain), self.last.get_mut(reading.domain))
@@ -113,19 +113,19 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::sensor::{About, Counts, Part, ReadError, Reading, Unit};
+    use crate::sensor::{Counts, Part, ReadError, Reading, SensorInfo, Unit};
 
     const S: u64 = 1_000_000_000;
 
     /// An energy counter that wraps at 1000 J, a power, a gauge and a counter, with one row of values per reading; then it fails.
     struct FakeSensor {
-        about: About,
+        info: SensorInfo,
         rows: std::vec::IntoIter<[i64; 4]>,
     }
 
     impl Sensor for FakeSensor {
-        fn about(&self) -> &About {
-            &self.about
+        fn info(&self) -> &SensorInfo {
+            &self.info
         }
 
         fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {
@@ -143,8 +143,8 @@ mod tests {
             Domain::gauge("cpu0", Unit::KiloHertz),
             Domain::counter("switches", Unit::Count),
         ];
-        let about = About::new("made", 7, domains);
-        Live::of(vec![Box::new(FakeSensor { about, rows: rows.into_iter() })])
+        let info = SensorInfo::new("made", 7, domains);
+        Live::of(vec![Box::new(FakeSensor { info, rows: rows.into_iter() })])
     }
 
     fn values(said: &[LiveReading]) -> Vec<Option<Value>> {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use pilotlight_drive::Roots;
 
 use crate::cputime;
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, SensorInfo, Unit};
 
 const NAME: &str = "modelled";
 /// Update interval in nanoseconds.
@@ -43,7 +43,7 @@ impl Default for Options {
 pub struct Modelled {
     stat: PathBuf,
     options: Options,
-    about: About,
+    info: SensorInfo,
     cores: usize,
 }
 
@@ -65,13 +65,13 @@ impl Open for Modelled {
         let name = format!("cpu-modelled-{}", options.profile);
         let origin = Origin::Modelled { profile: options.profile.clone() };
         let domain = Domain { origin, ..Domain::new(name, kind, Unit::MicroJoule, Part::Cpu) };
-        Ok(Self { stat, options: options.clone(), about: About::new(NAME, INTERVAL_NS, vec![domain]), cores })
+        Ok(Self { stat, options: options.clone(), info: SensorInfo::new(NAME, INTERVAL_NS, vec![domain]), cores })
     }
 }
 
 impl Sensor for Modelled {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{
+    Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why,
+};
 use crate::sources::{Remedies, Sources};
 use crate::timing::Timing;
 
@@ -49,7 +51,7 @@ pub struct Options {
 /// RAPL counters of all packages.
 #[derive(Debug)]
 pub struct Rapl {
-    about: About,
+    info: SensorInfo,
     files: Sources<(PathBuf, File)>,
 }
 
@@ -72,9 +74,9 @@ impl Open for Rapl {
             .iter()
             .map(|zone| zone.range_uj.clone().and_then(|_| open(root.join(&zone.folder).join("energy_uj"))));
         let files = files.collect();
-        let mut about = About::new(NAME, UPDATE_NS, domains);
-        let files = Sources::open(&mut about, files, value, Remedies { denied: DENIED, not_counting: NOT_COUNTING })?;
-        Ok(Self { about, files })
+        let mut info = SensorInfo::new(NAME, UPDATE_NS, domains);
+        let files = Sources::open(&mut info, files, value, Remedies { denied: DENIED, not_counting: NOT_COUNTING })?;
+        Ok(Self { info, files })
     }
 }
 
@@ -162,8 +164,8 @@ fn package_number(name: &str) -> Option<u32> {
 }
 
 impl Sensor for Rapl {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

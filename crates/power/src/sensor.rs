@@ -16,7 +16,7 @@ use crate::timing::Timing;
 /// A sensor.
 pub trait Sensor: Send {
     /// Its description.
-    fn about(&self) -> &About;
+    fn info(&self) -> &SensorInfo;
 
     /// Reads all domains that have a value.
     ///
@@ -36,18 +36,18 @@ pub trait Sensor: Send {
 
     /// Its name.
     fn name(&self) -> &str {
-        &self.about().name
+        &self.info().name
     }
 
     /// Its domains.
     fn domains(&self) -> &[Domain] {
-        &self.about().domains
+        &self.info().domains
     }
 }
 
 /// Description of an open sensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct SensorInfo {
     /// Its name, such as `rapl`.
     pub name: String,
     /// Its domains, by index of readings.
@@ -60,13 +60,13 @@ pub struct About {
     pub notes: Vec<String>,
 }
 
-impl About {
+impl SensorInfo {
     /// A fast sensor.
     pub fn new(name: impl Into<String>, native_interval_ns: u64, domains: Vec<Domain>) -> Self {
         let (name, notes) = (name.into(), Vec::new());
-        let mut about = Self { name, domains: Vec::new(), native_interval_ns, slow: false, notes };
-        domains.into_iter().for_each(|domain| about.add(domain));
-        about
+        let mut info = Self { name, domains: Vec::new(), native_interval_ns, slow: false, notes };
+        domains.into_iter().for_each(|domain| info.add(domain));
+        info
     }
 
     /// Adds a domain.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::sensor::{About, Failed, Kind, Missing, Part, ReadError, Reading, Why};
+use crate::sensor::{Failed, Kind, Missing, Part, ReadError, Reading, SensorInfo, Why};
 
 /// Timeout for a counter at 0 to increment, in milliseconds.
 const TIMEOUT_MS: u32 = 50;
@@ -35,27 +35,26 @@ impl<S> Sources<S> {
     /// # Errors
     /// All fail, or all energy counters that always advance.
     pub fn open(
-        about: &mut About,
+        info: &mut SensorInfo,
         sources: Vec<Result<S, Missing>>,
         value: fn(&S) -> Result<i64, ReadError>,
         remedies: Remedies,
     ) -> Result<Self, Missing> {
         let mut all = Self { sources, value, failed: Vec::new() };
-        for domain in all.stuck(about) {
-            let what = format!("the counter of {} stays at 0", about.domains[domain].name);
-            all.sources[domain] = Err(Missing::new(&about.name, Why::NotCounting, what, remedies.not_counting));
+        for domain in all.stuck(info) {
+            let what = format!("the counter of {} stays at 0", info.domains[domain].name);
+            all.sources[domain] = Err(Missing::new(&info.name, Why::NotCounting, what, remedies.not_counting));
         }
-        let first = about.domains.iter().position(|domain| !may_stand(domain.kind)).unwrap_or(0);
+        let first = info.domains.iter().position(|domain| !may_stand(domain.kind)).unwrap_or(0);
         let read = all.read(&mut Vec::new());
         let is_good = |domain: usize| all.failed.iter().all(|failed| failed.domain != domain);
-        let any_good = (0..about.domains.len()).any(|domain| is_good(domain) && !may_stand(about.domains[domain].kind));
+        let any_good = (0..info.domains.len()).any(|domain| is_good(domain) && !may_stand(info.domains[domain].kind));
         if let (true, Some(source)) = (read.is_err() || !(any_good || is_good(first)), all.sources.get(first)) {
-            return Err(all.missing(&about.name, source, remedies.denied));
+            return Err(all.missing(&info.name, source, remedies.denied));
         }
-        let is_package =
-            |failed: &Failed| matches!(about.domains[failed.domain].part, Part::Package(_) | Part::Die(..));
+        let is_package = |failed: &Failed| matches!(info.domains[failed.domain].part, Part::Package(_) | Part::Die(..));
         let removed: Vec<Failed> = all.failed.iter().filter(|failed| !is_package(failed)).cloned().collect();
-        about.remove(&removed);
+        info.remove(&removed);
         let mut domain = 0..;
         all.sources
             .retain(|_| domain.next().is_some_and(|domain| removed.iter().all(|failed| failed.domain != domain)));
@@ -63,9 +62,9 @@ impl<S> Sources<S> {
     }
 
     /// The counters that stay at 0 although they always advance.
-    fn stuck(&mut self, about: &About) -> Vec<usize> {
+    fn stuck(&mut self, info: &SensorInfo) -> Vec<usize> {
         let advances =
-            |domain: usize| matches!(about.domains[domain].kind, Kind::EnergyCounter(counts) if counts.always_advances);
+            |domain: usize| matches!(info.domains[domain].kind, Kind::EnergyCounter(counts) if counts.always_advances);
         let mut passed_ms = 0;
         loop {
             let mut readings = Vec::new();

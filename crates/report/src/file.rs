@@ -53,19 +53,19 @@ impl Table {
 
     fn write_column(&self, at: usize, column: &mut SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
         let cells = || self.rows.iter().map(move |row| &row[at]);
-        let there: Vec<i16> = cells().map(|cell| i16::from(holds(cell, self.columns[at].kind))).collect();
+        let present: Vec<i16> = cells().map(|cell| i16::from(holds(cell, self.columns[at].kind))).collect();
         match self.columns[at].kind {
             Kind::Text => {
                 let values: Vec<ByteArray> = cells().filter_map(as_text).collect();
-                column.typed::<ByteArrayType>().write_batch(&values, Some(&there), None)?;
+                column.typed::<ByteArrayType>().write_batch(&values, Some(&present), None)?;
             }
             Kind::Integer => {
                 let values: Vec<i64> = cells().filter_map(as_integer).collect();
-                column.typed::<Int64Type>().write_batch(&values, Some(&there), None)?;
+                column.typed::<Int64Type>().write_batch(&values, Some(&present), None)?;
             }
             Kind::Number => {
                 let values: Vec<f64> = cells().filter_map(as_number).collect();
-                column.typed::<DoubleType>().write_batch(&values, Some(&there), None)?;
+                column.typed::<DoubleType>().write_batch(&values, Some(&present), None)?;
             }
         }
         Ok(())

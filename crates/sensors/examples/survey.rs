@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn show(sensor: &mut dyn Sensor) -> Result<(), Box<dyn Error>> {
-    let every_ms = sensor.about().native_interval_ns / 1_000_000;
+    let every_ms = sensor.info().native_interval_ns / 1_000_000;
     println!("found    {}: {} domains, every {every_ms} ms", sensor.name(), sensor.domains().len());
     let mut readings = Vec::new();
     sensor.read(&mut readings)?;

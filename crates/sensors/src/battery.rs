@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Why};
 
 const NAME: &str = "battery";
 pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
@@ -16,7 +16,7 @@ pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
 /// All batteries of this machine.
 #[derive(Debug)]
 pub struct Battery {
-    about: About,
+    info: SensorInfo,
     folders: Vec<PathBuf>,
 }
 
@@ -29,8 +29,8 @@ impl Open for Battery {
         let names = files::names(&root).map_err(|error| Missing::file(NAME, &root, &error, help, help))?;
         let folders = names.into_iter().map(|name| root.join(name)).filter(|folder| is_battery(folder)).collect();
         // Slow: the firmware queries the battery's controller.
-        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("battery", Part::System)]);
-        let mut battery = Self { about, folders };
+        let info = SensorInfo::slow(NAME, INTERVAL_NS, vec![Domain::power("battery", Part::System)]);
+        let mut battery = Self { info, folders };
         if battery.folders.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, format!("no battery in {}", root.display()), help));
         }
@@ -51,8 +51,8 @@ fn is_battery(folder: &Path) -> bool {
 }
 
 impl Sensor for Battery {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::files;
 use crate::live::Live;
-use crate::sensor::{About, Domain, Missing, Open, Sensor};
+use crate::sensor::{Domain, Missing, Open, Sensor, SensorInfo};
 use crate::{
     battery, command, cputime, diskstats, frequency, hwmon, idle, ipmi, kernel, modelled, netio, nvme, powersensor3,
     rapl, rapl_perf, redfish, target,
@@ -163,7 +163,7 @@ impl Found {
 
 /// Looks for all sensors, for NVMe for each drive. Ports and servers that are not configured are not accessed; a BMC is read once.
 pub fn survey(roots: &Roots) -> Vec<Result<Found, Missing>> {
-    open_all(roots).into_iter().map(|sensor| Ok(found(sensor?.about().clone()))).collect()
+    open_all(roots).into_iter().map(|sensor| Ok(found(sensor?.info().clone()))).collect()
 }
 
 /// The sensors of this machine, and the reasons for missing ones.
@@ -195,6 +195,6 @@ fn each_drive(roots: &Roots, config: Config) -> Vec<Config> {
     drives.into_iter().map(of).collect()
 }
 
-fn found(About { name, domains, native_interval_ns, .. }: About) -> Found {
+fn found(SensorInfo { name, domains, native_interval_ns, .. }: SensorInfo) -> Found {
     Found { sensor: name, domains, native_interval_ns }
 }

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use crate::decimal;
 use crate::http::number_at;
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 use crate::sys::child;
 
 const TIMEOUT_MS: u64 = 5_000;
@@ -130,7 +130,7 @@ impl ValueUnit {
 pub struct Command {
     options: Options,
     regex: Option<Regex>,
-    about: About,
+    info: SensorInfo,
     digits: i32,
     factor: i64,
     helpers_cpu_ns: u64,
@@ -153,15 +153,15 @@ impl Open for Command {
         let part = options.part.clone().filter(|_| about_power).unwrap_or(unknown);
         let interval_ns = options.interval_ms.unwrap_or(1_000).saturating_mul(1_000_000);
         // Slow: a program, or a file on a network.
-        let about = About::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
-        let mut command = Self { options: options.clone(), regex, about, digits, factor, helpers_cpu_ns: 0 };
+        let info = SensorInfo::slow(&*options.name, interval_ns, vec![Domain::new(&*options.name, kind, unit, part)]);
+        let mut command = Self { options: options.clone(), regex, info, digits, factor, helpers_cpu_ns: 0 };
         let broken = |error: ReadError| {
             let help = "run the command or read the file manually, and check pick";
             Missing::new(&options.name, Why::Broken, error.to_string(), help)
         };
         let text = command.text().map_err(broken)?;
         command.value(&text).map_err(broken)?;
-        command.about.domains[0].timing.quantum = command.quantum()?;
+        command.info.domains[0].timing.quantum = command.quantum()?;
         Ok(command)
     }
 }
@@ -189,7 +189,7 @@ impl Command {
         let Some(step) = &self.options.step else { return Ok(None) };
         let shifted = decimal::scaled(&step.to_string(), self.digits).and_then(|step| step.checked_mul(self.factor));
         let quantum = shifted.and_then(|step| u64::try_from(step).ok()).filter(|step| *step > 0).ok_or_else(|| {
-            let unit = self.about.domains[0].unit.suffix();
+            let unit = self.info.domains[0].unit.suffix();
             let what = format!("step {step} is not a positive number of {unit}");
             Missing::new(&self.options.name, Why::NotConfigured, what, "set step in the sensor's unit")
         })?;
@@ -222,8 +222,8 @@ fn read(path: &Path) -> io::Result<String> {
 }
 
 impl Sensor for Command {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -4,7 +4,7 @@
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 use crate::wide::Wide;
 
 const NAME: &str = "diskstats";
@@ -44,7 +44,7 @@ const COLUMNS: [(usize, &str, Unit, i64, bool); 13] = [
 pub struct Diskstats {
     path: std::path::PathBuf,
     devices: Vec<String>,
-    about: About,
+    info: SensorInfo,
     /// One per domain; used for 32-bit counters.
     wide: Vec<Wide>,
 }
@@ -72,7 +72,7 @@ impl Open for Diskstats {
         };
         let domains: Vec<Domain> = devices.iter().flat_map(of_device).collect();
         let wide = vec![Wide::default(); domains.len()];
-        Ok(Self { path, devices, about: About::new(NAME, INTERVAL_NS, domains), wide })
+        Ok(Self { path, devices, info: SensorInfo::new(NAME, INTERVAL_NS, domains), wide })
     }
 }
 
@@ -83,8 +83,8 @@ fn is_disk(roots: &Roots, device: &str) -> bool {
 }
 
 impl Sensor for Diskstats {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

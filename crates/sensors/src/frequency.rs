@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 
 const NAME: &str = "frequency";
 pub(crate) const INTERVAL_NS: u64 = 10_000_000;
@@ -16,7 +16,7 @@ const HELP: &str = "cpufreq needs a driver for this CPU, which most virtual mach
 #[derive(Debug)]
 pub struct Frequency {
     files: Vec<PathBuf>,
-    about: About,
+    info: SensorInfo,
 }
 
 impl Open for Frequency {
@@ -37,7 +37,7 @@ impl Open for Frequency {
             let what = format!("no CPU in {} has cpufreq/scaling_cur_freq", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
-        Ok(Self { files, about: About::new(NAME, INTERVAL_NS, domains) })
+        Ok(Self { files, info: SensorInfo::new(NAME, INTERVAL_NS, domains) })
     }
 }
 
@@ -48,8 +48,8 @@ pub(crate) fn cpus(roots: &Roots) -> std::io::Result<Vec<String>> {
 }
 
 impl Sensor for Frequency {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -7,7 +7,7 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::frequency::cpus;
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 
 const NAME: &str = "idle";
 pub(crate) const INTERVAL_NS: u64 = 100_000_000;
@@ -18,7 +18,7 @@ const HELP: &str = "cpuidle needs a driver for this CPU (intel_idle, acpi_idle, 
 pub struct Idle {
     /// Files and the factors of their numbers.
     files: Vec<(PathBuf, i64)>,
-    about: About,
+    info: SensorInfo,
 }
 
 impl Open for Idle {
@@ -27,14 +27,14 @@ impl Open for Idle {
     fn open(roots: &Roots, (): &()) -> Result<Self, Missing> {
         let root = roots.sys.join("devices/system/cpu");
         let names = cpus(roots).map_err(|error| Missing::file(NAME, &root, &error, HELP, HELP))?;
-        let mut idle = Self { files: Vec::new(), about: About::new(NAME, INTERVAL_NS, Vec::new()) };
+        let mut idle = Self { files: Vec::new(), info: SensorInfo::new(NAME, INTERVAL_NS, Vec::new()) };
         for cpu in names {
             let folder = root.join(&cpu).join("cpuidle");
             for state in files::names(&folder).unwrap_or_default() {
                 idle.add(&cpu, &folder.join(state));
             }
         }
-        if idle.about.domains.is_empty() {
+        if idle.info.domains.is_empty() {
             let what = format!("no CPU in {} has cpuidle states", root.display());
             return Err(Missing::new(NAME, Why::Absent, what, HELP));
         }
@@ -45,16 +45,16 @@ impl Open for Idle {
 impl Idle {
     fn add(&mut self, cpu: &str, state: &Path) {
         let Ok(name) = files::text(&state.join("name")) else { return };
-        self.about.add(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
+        self.info.add(Domain::counter(format!("{cpu}/{name}/time"), Unit::NanoSecond));
         self.files.push((state.join("time"), 1_000));
-        self.about.add(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
+        self.info.add(Domain::counter(format!("{cpu}/{name}/usage"), Unit::Count));
         self.files.push((state.join("usage"), 1));
     }
 }
 
 impl Sensor for Idle {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

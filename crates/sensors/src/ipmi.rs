@@ -12,7 +12,7 @@ use pilotlight_drive::Roots;
 use pilotlight_power::plausible;
 
 use crate::sdr;
-use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Why};
 use crate::sys::{child, ipmi::Bmc};
 use crate::timing::Timing;
 
@@ -62,7 +62,7 @@ impl Default for Options {
 /// The BMC's power reading.
 #[derive(Debug)]
 pub struct Ipmi {
-    about: About,
+    info: SensorInfo,
     access: Access,
     helpers_cpu_ns: u64,
 }
@@ -91,11 +91,11 @@ impl Open for Ipmi {
             }
             Options::Tool(_) => Access::Tool(with(["dcmi", "power", "reading"])),
         };
-        let about = About::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System).timed(TIMING)]);
-        let mut ipmi = Self { about, access, helpers_cpu_ns: 0 };
+        let info = SensorInfo::slow(NAME, INTERVAL_NS, vec![Domain::power("system", Part::System).timed(TIMING)]);
+        let mut ipmi = Self { info, access, helpers_cpu_ns: 0 };
         match ipmi.power() {
             Ok(Power { active, .. }) => {
-                ipmi.about.notes.extend((!active).then(|| INACTIVE.to_owned()));
+                ipmi.info.notes.extend((!active).then(|| INACTIVE.to_owned()));
                 Ok(ipmi)
             }
             // a BMC that does not answer in time may have DCMI
@@ -128,8 +128,8 @@ impl Ipmi {
         let note = format!("the BMC has no DCMI power reading: power is that of its sensors {}", names.join(" + "));
         let timing = Timing { update_ns: SENSORS_INTERVAL_NS, ..TIMING };
         let domain = Domain::power("system", Part::System).timed(timing);
-        let about = About { notes: vec![note], ..About::slow(NAME, SENSORS_INTERVAL_NS, vec![domain]) };
-        let mut ipmi = Self { about, access: Access::Sensors(arguments, chosen), helpers_cpu_ns };
+        let info = SensorInfo { notes: vec![note], ..SensorInfo::slow(NAME, SENSORS_INTERVAL_NS, vec![domain]) };
+        let mut ipmi = Self { info, access: Access::Sensors(arguments, chosen), helpers_cpu_ns };
         ipmi.power()?;
         Ok(ipmi)
     }
@@ -177,8 +177,8 @@ fn is_timeout(error: &ReadError) -> bool {
 }
 
 impl Sensor for Ipmi {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use pilotlight_drive::Roots;
 
 use crate::files;
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit};
 use crate::wide::Wide;
 
 const NAME: &str = "kernel";
@@ -18,7 +18,7 @@ const HELP: &str = "check that /proc is mounted";
 #[derive(Debug)]
 pub struct Kernel {
     proc: PathBuf,
-    about: About,
+    info: SensorInfo,
     /// First columns of `/proc/interrupts`, in the order of their domains, and their counters.
     lines: Vec<(String, Wide)>,
 }
@@ -48,7 +48,7 @@ impl Open for Kernel {
         ];
         let lines = interrupts.iter().map(|line| (line.id.clone(), Wide::default())).collect();
         domains.extend(interrupts.into_iter().map(|line| Domain::counter(format!("irq/{}", line.name), Unit::Count)));
-        let mut kernel = Self { proc, about: About::new(NAME, INTERVAL_NS, domains), lines };
+        let mut kernel = Self { proc, info: SensorInfo::new(NAME, INTERVAL_NS, domains), lines };
         kernel.read(&mut Vec::new()).map_err(missing)?;
         Ok(kernel)
     }
@@ -80,8 +80,8 @@ fn interrupts(proc: &Path) -> Result<Vec<Line>, ReadError> {
 }
 
 impl Sensor for Kernel {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

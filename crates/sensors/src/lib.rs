@@ -39,8 +39,8 @@ pub use pilotlight_drive::Roots;
 pub use recording::Recording;
 
 pub use pilotlight_power::{
-    About, Counts, Domain, Failed, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, Timing, Unit, Why,
-    cputime, energy, hwmon, live, modelled, rapl, sensor, timing,
+    Counts, Domain, Failed, Kind, Missing, Open, Origin, Part, ReadError, Reading, Sensor, SensorInfo, Timing, Unit,
+    Why, cputime, energy, hwmon, live, modelled, rapl, sensor, timing,
 };
 pub use sampler::{Planned, Sampler};
 pub use sys::child::{Usage, wait_for};

@@ -6,7 +6,7 @@ use pilotlight_drive::Roots;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Why};
 use crate::timing::Timing;
 
 const NAME: &str = "netio";
@@ -29,7 +29,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Netio {
     client: Client,
-    about: About,
+    info: SensorInfo,
     outputs: Vec<String>,
 }
 
@@ -50,8 +50,8 @@ impl Open for Netio {
             let what = format!("{first} and {second} are the same output, which would count twice");
             return Err(Missing::new(NAME, Why::NotConfigured, what, "list each output once"));
         }
-        let about = About::slow(NAME, INTERVAL_NS, domains(&options.outputs));
-        let mut netio = Self { client, about, outputs: options.outputs.clone() };
+        let info = SensorInfo::slow(NAME, INTERVAL_NS, domains(&options.outputs));
+        let mut netio = Self { client, info, outputs: options.outputs.clone() };
         let read = netio.read(&mut Vec::new());
         read.map_err(|error| {
             let help = format!("the unit has {}; use outputs that measure power", known(&all));
@@ -101,8 +101,8 @@ fn duplicate<'a>(all: &Value, wanted: &'a [String]) -> Option<(&'a str, &'a str)
 }
 
 impl Sensor for Netio {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

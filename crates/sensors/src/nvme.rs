@@ -10,7 +10,7 @@ use std::io;
 use pilotlight_drive::Roots;
 use pilotlight_drive::{Controller, Drive};
 
-use crate::sensor::{About, Domain, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Domain, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 use crate::timing::Timing;
 
 const NAME: &str = "nvme";
@@ -44,7 +44,7 @@ impl Default for Options {
 /// An open drive.
 pub struct Nvme {
     drive: Box<dyn Drive>,
-    about: About,
+    info: SensorInfo,
     /// Maximum power of each state, in microwatts; 0 if not reported.
     states_uw: Vec<i64>,
     has_interval_power: bool,
@@ -100,8 +100,8 @@ impl Nvme {
             domains.push(Domain::counter("measured", Unit::Count));
         }
         let states_uw = states_uw(&identity);
-        let (about, measurement_log) = (About::slow(NAME, INTERVAL_NS, domains), options.measurement_log);
-        let mut nvme = Self { drive, about, states_uw, has_interval_power, measurement_log };
+        let (info, measurement_log) = (SensorInfo::slow(NAME, INTERVAL_NS, domains), options.measurement_log);
+        let mut nvme = Self { drive, info, states_uw, has_interval_power, measurement_log };
         nvme.read(&mut Vec::new()).map_err(|error| {
             let help = "omit measurement_log, or start the measurement (nvme feat power-meas)";
             Missing::new(NAME, Why::Broken, error.to_string(), help)
@@ -125,8 +125,8 @@ impl Nvme {
 }
 
 impl Sensor for Nvme {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

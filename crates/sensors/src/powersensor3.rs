@@ -23,7 +23,7 @@ use pilotlight_drive::Roots;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::files;
-use crate::sensor::{About, Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Counts, Domain, Kind, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 
 const NAME: &str = "powersensor3";
 pub(crate) const INTERVAL_NS: u64 = 1_000_000;
@@ -58,7 +58,7 @@ pub struct Options {
 /// A PowerSensor3 with a running stream.
 #[derive(Debug)]
 pub struct PowerSensor3 {
-    about: About,
+    info: SensorInfo,
     pairs: Vec<usize>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -135,8 +135,8 @@ impl PowerSensor3 {
         let thread = thread::Builder::new().name(NAME.into()).spawn(move || receiver.run());
         let thread =
             thread.map_err(|error| Missing::new(NAME, Why::Broken, error.to_string(), "allow more threads"))?;
-        let about = About::new(NAME, INTERVAL_NS, domains(&sensors, &pairs, part));
-        Ok(Self { about, pairs, shared, thread: Some(thread) })
+        let info = SensorInfo::new(NAME, INTERVAL_NS, domains(&sensors, &pairs, part));
+        Ok(Self { info, pairs, shared, thread: Some(thread) })
     }
 }
 
@@ -400,8 +400,8 @@ impl Clock {
 }
 
 impl Sensor for PowerSensor3 {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

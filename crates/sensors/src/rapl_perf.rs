@@ -9,7 +9,9 @@ use pilotlight_drive::Roots;
 
 use crate::files;
 use crate::rapl::{ABSENT, NOT_COUNTING, QUANTUM_UJ, UPDATE_NS};
-use crate::sensor::{About, Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{
+    Counts, Domain, Failed, Kind, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Unit, Why,
+};
 use crate::sys::perf;
 use crate::timing::Timing;
 use pilotlight_power::sources::{Remedies, Sources};
@@ -20,7 +22,7 @@ const DENIED: &str = "run as root, give the program cap_perfmon, or set kernel.p
 /// RAPL counters of all packages, through perf.
 #[derive(Debug)]
 pub struct RaplPerf {
-    about: About,
+    info: SensorInfo,
     counters: Sources<Counter>,
 }
 
@@ -85,13 +87,13 @@ impl Open for RaplPerf {
                 counters.push(file.map(|file| Counter { file, name: event.name.clone(), scale: event.scale }));
             }
         }
-        let mut about = About::new(NAME, UPDATE_NS, domains(&scopes, &events));
-        if about.domains.is_empty() {
+        let mut info = SensorInfo::new(NAME, UPDATE_NS, domains(&scopes, &events));
+        if info.domains.is_empty() {
             return Err(Missing::new(NAME, Why::Absent, "the power PMU has no energy event", ABSENT));
         }
         let remedies = Remedies { denied: DENIED, not_counting: NOT_COUNTING };
-        let counters = Sources::open(&mut about, counters, value, remedies)?;
-        Ok(Self { about, counters })
+        let counters = Sources::open(&mut info, counters, value, remedies)?;
+        Ok(Self { info, counters })
     }
 }
 
@@ -182,8 +184,8 @@ fn domain(event: &Event, Scope { package, die }: Scope) -> Domain {
 }
 
 impl Sensor for RaplPerf {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

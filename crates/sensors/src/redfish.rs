@@ -8,7 +8,7 @@ use pilotlight_power::plausible;
 use serde_json::Value;
 
 use crate::http::{Client, Endpoint, number_at};
-use crate::sensor::{About, Domain, Failed, Missing, Open, Part, ReadError, Reading, Sensor, Why};
+use crate::sensor::{Domain, Failed, Missing, Open, Part, ReadError, Reading, Sensor, SensorInfo, Why};
 
 const NAME: &str = "redfish";
 pub(crate) const INTERVAL_NS: u64 = 1_000_000_000;
@@ -30,7 +30,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Redfish {
     client: Client,
-    about: About,
+    info: SensorInfo,
     resources: Vec<Resource>,
     failed: Vec<Failed>,
 }
@@ -85,8 +85,8 @@ impl Open for Redfish {
             let help = "the BMC may need a licence or newer firmware for power readings; try ipmi or another chassis";
             return Err(Missing::new(NAME, Why::Absent, "no chassis reports power", help));
         }
-        let about = About { notes, ..About::slow(NAME, INTERVAL_NS, domains) };
-        Ok(Self { client, about, resources, failed: Vec::new() })
+        let info = SensorInfo { notes, ..SensorInfo::slow(NAME, INTERVAL_NS, domains) };
+        Ok(Self { client, info, resources, failed: Vec::new() })
     }
 }
 
@@ -112,8 +112,8 @@ fn watts(value: &Value, pointer: &str) -> Option<i64> {
 }
 
 impl Sensor for Redfish {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -317,10 +317,10 @@ impl Sampler {
         let started_ns = now_ns();
         let (mut fast, mut slow) = (Vec::new(), Vec::new());
         for (index, planned) in planned.into_iter().enumerate() {
-            let interval_ns = planned.interval_ns.unwrap_or(planned.sensor.about().native_interval_ns).max(1);
+            let interval_ns = planned.interval_ns.unwrap_or(planned.sensor.info().native_interval_ns).max(1);
             let track = Track::new(planned.sensor.name(), planned.sensor.domains(), interval_ns);
             let schedule = Schedule::new(now_ns(), interval_ns);
-            let is_slow = planned.sensor.about().slow;
+            let is_slow = planned.sensor.info().slow;
             let Planned { sensor, optional, .. } = planned;
             let mut sampled = Sampled { sensor, schedule, optional, track, index, readings: Vec::new(), failed: 0 };
             sampled.begin()?;

@@ -17,7 +17,7 @@ use serde::Deserialize;
 
 pub use status::{Shares, Status, StatusError};
 
-use crate::sensor::{About, Domain, Missing, Open, ReadError, Reading, Sensor, Unit, Why};
+use crate::sensor::{Domain, Missing, Open, ReadError, Reading, Sensor, SensorInfo, Unit, Why};
 
 mod status;
 
@@ -64,7 +64,7 @@ pub struct Options {
 #[derive(Debug)]
 pub struct Target {
     options: Options,
-    about: About,
+    info: SensorInfo,
     stream: Option<BufReader<UnixStream>>,
     /// Whether no request was sent over this connection yet.
     is_new: bool,
@@ -121,9 +121,9 @@ impl Open for Target {
         let counters = COUNTERS.map(|(name, unit)| Domain::counter(name, unit));
         let gauges = GAUGES.map(|name| Domain::gauge(name, Unit::Count));
         let domains = counters.into_iter().chain(gauges).collect();
-        let about = About::slow(NAME, INTERVAL_NS, domains);
+        let info = SensorInfo::slow(NAME, INTERVAL_NS, domains);
         let mut target =
-            Self { options: options.clone(), about, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
+            Self { options: options.clone(), info, stream: None, is_new: true, totals: [0; COUNTERS.len()] };
         if !options.with_workload {
             target.connect().map_err(|error| missing(&options.socket, &error))?;
             target.read(&mut Vec::new()).map_err(|error| {
@@ -195,8 +195,8 @@ impl Target {
 }
 
 impl Sensor for Target {
-    fn about(&self) -> &About {
-        &self.about
+    fn info(&self) -> &SensorInfo {
+        &self.info
     }
 
     fn read(&mut self, into: &mut Vec<Reading>) -> Result<(), ReadError> {

@@ -145,7 +145,7 @@ fn ipmitool_is_understood() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 214_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    assert!(sensor.about().notes.is_empty());
+    assert!(sensor.info().notes.is_empty());
     for (watts, state, message) in [
         ("0", "activated", "0 W"),
         ("0", "deactivated", "0 W"),
@@ -165,7 +165,7 @@ fn a_reading_counts_beside_a_deactivated_state_and_has_a_note() {
     let mut readings = Vec::new();
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 360_000_000 }]);
-    assert!(sensor.about().notes[0].contains("deactivated"), "{:?}", sensor.about().notes);
+    assert!(sensor.info().notes[0].contains("deactivated"), "{:?}", sensor.info().notes);
 }
 
 /// `ipmitool` that fails as often as the file `fails` has lines, and then has a power.
@@ -214,7 +214,7 @@ fn without_dcmi_the_sensors_in_watts_are_added_and_named() {
     sensor.read(&mut readings).unwrap();
     assert_eq!(readings, [Reading { domain: 0, value: 292_000_000 }]);
     assert_eq!(sensor.domains()[0].part, Part::System);
-    assert!(sensor.about().notes[0].contains("PS1 Power In + PS2 Power In"), "{:?}", sensor.about().notes);
+    assert!(sensor.info().notes[0].contains("PS1 Power In + PS2 Power In"), "{:?}", sensor.info().notes);
     for (list, message) in [
         ("Temp | 1h | ok  |  7.1 | 30 degrees C\n", "lists no power"),
         (&list.replace("132", "0").replace("160", "0"), "0 W"),

@@ -190,9 +190,7 @@ fn a_chassis_that_fails_does_not_hide_the_others() {
     pages.lock().unwrap().remove("/redfish/v1/Chassis/Enclosure");
     let mut sensor = open().unwrap();
     assert_eq!(values(&mut *sensor), [344_000_000]);
-    assert!(
-        sensor.about().notes[0].contains("chassis Enclosure is not read") && sensor.about().notes[0].contains("404")
-    );
+    assert!(sensor.info().notes[0].contains("chassis Enclosure is not read") && sensor.info().notes[0].contains("404"));
     assert!(matches!(sensor.domains()[0].part, Part::Unknown(_)), "the other one may be what contains it");
     pages.lock().unwrap().remove("/redfish/v1/Chassis/Self");
     assert!(open().err().unwrap().what.contains("404"));

@@ -395,7 +395,7 @@ fn a_chip_that_fails_does_not_hide_the_others() {
     // Broken from the beginning.
     let mut chips = open().unwrap();
     assert_eq!(read(&mut *chips), values(&[("power_meter/power1_uw", 231_000_000)]));
-    let [note] = chips.about().notes.as_slice() else { panic!("{:?}", chips.about().notes) };
+    let [note] = chips.info().notes.as_slice() else { panic!("{:?}", chips.info().notes) };
     assert!(note.starts_with("amdgpu/power1 is not read: cannot read") && note.contains(GPU), "{note}");
     break_file(folder.path(), METER[3].0);
     let missing = open().err().unwrap();
@@ -428,7 +428,7 @@ fn a_zone_that_fails_does_not_hide_the_others() {
     };
     let rapl = open(&["intel-rapl:2"], &["intel-rapl:0:0"]).unwrap();
     assert_eq!(shape(&*rapl), [("package-0", Part::Package(0), None), ("package-1", Part::Package(1), None)]);
-    let notes = &rapl.about().notes;
+    let notes = &rapl.info().notes;
     assert!(notes[0].starts_with("package-0/dram is not read: cannot read"), "{notes:?}");
     assert_eq!(notes[1], "psys is not read: the counter of psys stays at 0");
     // A sum of packages must not lack one.

@@ -72,7 +72,7 @@ impl Limiter {
     }
 
     /// Ends the period, if `now_ns` is the end of one; returns whether the ceiling has changed.
-    pub(crate) fn look(&mut self, now_ns: u64) -> bool {
+    pub(crate) fn end_period(&mut self, now_ns: u64) -> bool {
         if !now_ns.is_multiple_of(self.period_ns) {
             return false;
         }

@@ -70,7 +70,7 @@ impl Schedutil {
     }
 
     /// Updates the averages if `now_ns` is the end of a step; returns cores with a new frequency.
-    pub(crate) fn look(&mut self, now_ns: u64) -> Vec<(usize, u32)> {
+    pub(crate) fn update(&mut self, now_ns: u64) -> Vec<(usize, u32)> {
         if !now_ns.is_multiple_of(STEP_NS) {
             return Vec::new();
         }

@@ -24,7 +24,7 @@ fn ends_at(utilisation: f64, seconds: u64, awake_ns: impl Fn(u64, u32) -> u64) -
     let (mut governor, mut khz) = (governor(utilisation), SPEED.max_khz);
     for step in 1..=seconds * 1_000 {
         governor.spend(0, awake_ns(step, khz), khz, 1);
-        khz = governor.look(step * STEP_NS).first().map_or(khz, |&(_, khz)| khz);
+        khz = governor.update(step * STEP_NS).first().map_or(khz, |&(_, khz)| khz);
     }
     khz
 }
@@ -66,7 +66,7 @@ proptest! {
             clock_ns += work_ns as f64;
             governor.spend(0, awake_ns, khz, 1);
             number += 1;
-            governor.look(number * STEP_NS);
+            governor.update(number * STEP_NS);
             let found = governor.cores[0].utilisation;
             prop_assert!((found - defined(&history)).abs() < 1e-9, "{} and {}", found, defined(&history));
         }

@@ -88,10 +88,10 @@ fn two_processes_write_the_same_trace() {
     let mut process = std::process::Command::new(std::env::current_exe().unwrap());
     let output = process.args(["--exact", "two_processes_write_the_same_trace"]).env(TRACE, &path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let there = std::fs::read(&path).unwrap();
+    let stored = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     let here = here();
-    assert!(here == there, "{}", first_difference(&here, &there));
+    assert!(here == stored, "{}", first_difference(&here, &stored));
     assert!(here.len() > 10_000 * Record::BYTES);
 }
 

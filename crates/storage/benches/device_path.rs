@@ -178,14 +178,14 @@ struct Moved {
 
 /// AIO: the context moves to the new core, which polls it. The old core is idle at once.
 fn moved_aio(path: &Path, times: usize) -> Moved {
-    let mut there = Inbox::<(Aio, u64)>::new(1);
-    let (to, (back, returned)) = (there.sender(), mpsc::channel());
+    let mut forward = Inbox::<(Aio, u64)>::new(1);
+    let (to, (back, returned)) = (forward.sender(), mpsc::channel());
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let new_core = std::thread::spawn(move || {
         let latency = Histogram::default();
         while !stopped.load(Relaxed) {
-            let Some((mut io, sent)) = there.take() else {
+            let Some((mut io, sent)) = forward.take() else {
                 std::hint::spin_loop();
                 continue;
             };
@@ -216,15 +216,15 @@ fn moved_aio(path: &Path, times: usize) -> Moved {
 
 /// io_uring: the ring stays. The old core drains it and forwards the completion.
 fn moved_uring(path: &Path, times: usize) -> Moved {
-    let mut there = Inbox::<u64>::new(1024);
-    let (to, stop) = (there.sender(), AtomicBool::new(false));
+    let mut forward = Inbox::<u64>::new(1024);
+    let (to, stop) = (forward.sender(), AtomicBool::new(false));
     let awake = Histogram::default();
     let latency = std::thread::scope(|scope| {
         let stop = &stop;
         let new_core = scope.spawn(move || {
             let latency = Histogram::default();
             while !stop.load(Relaxed) {
-                match there.take() {
+                match forward.take() {
                     Some(sent) => latency.record(now_ns() - sent, 1),
                     None => std::hint::spin_loop(),
                 }

@@ -215,10 +215,10 @@ mod tests {
         let second = guards.try_shared(2..4).expect("shared");
         assert!(guards.try_exclusive(3..5).is_none());
         let later = || 2 * claim::LIFETIME_NS + clock::now_ns();
-        let elsewhere = guards.try_all(4..6, true, later).expect("a failed try holds nothing");
+        let third = guards.try_all(4..6, true, later).expect("a failed try holds nothing");
         assert!(guards.try_shared(5..6).is_none());
         assert!(guards.try_exclusive(5..6).is_none());
-        for hold in [first, second, elsewhere] {
+        for hold in [first, second, third] {
             guards.release(hold);
         }
         let much_later = || 4 * claim::LIFETIME_NS + clock::now_ns();

@@ -16,7 +16,7 @@ pub(super) const THREADS: &str = "cgroup.threads";
 pub(super) const TASKS: &str = "tasks";
 /// Prefix of cgroups that may be created and removed.
 const PREFIX: &str = "pilotlight-";
-pub(super) const THERE: &str = "there";
+pub(super) const PRESENT: &str = "there";
 const ABSENT: &str = "absent";
 /// Linux rounds limits of memory down to whole pages, of at most 64 KiB.
 const PAGE: u64 = 65_536;
@@ -68,13 +68,13 @@ pub(super) fn write_controllers(kernel: &mut dyn Kernel, path: &Path, wanted: &s
 }
 
 pub(super) fn read(kernel: &mut dyn Kernel, folder: &Path) -> String {
-    if kernel.has(folder) { THERE.into() } else { ABSENT.into() }
+    if kernel.has(folder) { PRESENT.into() } else { ABSENT.into() }
 }
 
 pub(super) fn write(kernel: &mut dyn Kernel, folder: &Path, value: &str) -> io::Result<()> {
     match (value, kernel.has(folder)) {
-        (THERE, false) => kernel.make_folder(folder),
-        (THERE, true) => Ok(()),
+        (PRESENT, false) => kernel.make_folder(folder),
+        (PRESENT, true) => Ok(()),
         (_, true) => remove(kernel, folder),
         (_, false) => Ok(()),
     }

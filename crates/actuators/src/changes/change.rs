@@ -236,7 +236,7 @@ fn in_cgroup(
     let folder = cgroup::folder(&root, name);
     let mut steps = vec![
         Step::Set(Setting::Controllers { path: subtree }, both),
-        Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::THERE.into()),
+        Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::PRESENT.into()),
     ];
     steps.extend(limits.iter().map(|(limit, value)| Step::Limit(folder.join(limit), value.clone())));
     Ok(steps)

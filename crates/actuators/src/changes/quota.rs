@@ -85,7 +85,7 @@ impl CpuGroup {
             return Err(CgroupError::NoThread.into());
         }
         let folder = cgroup::folder(self.folder(), name);
-        let there = Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::THERE.into());
+        let present = Step::Set(Setting::Cgroup { path: folder.clone() }, cgroup::PRESENT.into());
         let limit = |file: &str, value: String| Step::Limit(folder.join(file), value);
         Ok(match self {
             Self::V1(_) => {
@@ -95,7 +95,7 @@ impl CpuGroup {
                 // Ordered so that the intermediate quota is lower: a higher one could exceed a budget or the parent's quota.
                 let longer = now.trim().parse().is_ok_and(|now: u64| now < quota.period_us);
                 let [first, second] = if longer || quota.us.is_none() { [period, time] } else { [time, period] };
-                vec![there, first, second, Step::Threads(folder.join(cgroup::TASKS), threads.to_vec())]
+                vec![present, first, second, Step::Threads(folder.join(cgroup::TASKS), threads.to_vec())]
             }
             Self::V2(own) => {
                 let subtree = own.join(cgroup::SUBTREE);
@@ -105,7 +105,7 @@ impl CpuGroup {
                 let time = quota.us.map_or("max".into(), |us| us.to_string());
                 vec![
                     Step::Set(Setting::Controllers { path: subtree }, cgroup::joined(&both)),
-                    there,
+                    present,
                     limit("cgroup.type", "threaded".into()),
                     limit("cpu.max", format!("{time} {}", quota.period_us)),
                     Step::Threads(folder.join(cgroup::THREADS), threads.to_vec()),
@@ -118,16 +118,16 @@ impl CpuGroup {
 /// Moves threads to a cgroup; `path` is its list of threads.
 pub(super) fn enter(kernel: &mut dyn Kernel, path: &Path, threads: &[u32]) -> Result<(), Error> {
     let setting = || path.display().to_string();
-    let there = |kernel: &mut dyn Kernel| -> Result<Vec<u32>, Error> {
+    let present = |kernel: &mut dyn Kernel| -> Result<Vec<u32>, Error> {
         let text =
             kernel.read(path).map_err(|why| Error::Read { setting: setting(), why, help: "see the kernel's log" })?;
         Ok(text.split_whitespace().filter_map(|word| word.parse().ok()).collect())
     };
-    let before = there(kernel)?;
+    let before = present(kernel)?;
     for thread in threads.iter().filter(|thread| !before.contains(thread)) {
         kernel.write(path, &thread.to_string()).map_err(|why| refused(&setting(), *thread, why))?;
     }
-    let now = there(kernel)?;
+    let now = present(kernel)?;
     match threads.iter().find(|thread| !now.contains(thread)) {
         Some(thread) => {
             Err(Error::Ignored { setting: setting(), wanted: thread.to_string(), now: "without it".into() })

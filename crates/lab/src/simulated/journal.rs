@@ -35,12 +35,12 @@ impl Journal {
     /// If it cannot be read or written, or is locked by another process.
     pub fn open(path: &Path, about: &Provenance, current: &dyn Fn(&Results) -> Cells) -> Result<Self, ResultsError> {
         let lock = lock(path)?;
-        let there = read(path)?.unwrap_or_default();
-        let cells = current(&there);
-        let renamed = |sorted: &Sorted| sorted.current.cells != there.cells;
-        let mut sorted = cells.sort(there.clone());
+        let stored = read(path)?.unwrap_or_default();
+        let cells = current(&stored);
+        let renamed = |sorted: &Sorted| sorted.current.cells != stored.cells;
+        let mut sorted = cells.sort(stored.clone());
         sorted.current.about = about.clone();
-        if !there.runs.is_empty() && (!sorted.stale.runs.is_empty() || renamed(&sorted)) {
+        if !stored.runs.is_empty() && (!sorted.stale.runs.is_empty() || renamed(&sorted)) {
             set_aside(path, &sorted.stale)?;
             write(path, &sorted.current)?;
         }
@@ -79,8 +79,8 @@ impl Journal {
     /// The journal without unfinished runs.
     fn begin(&self) -> Result<pilotlight_journal::Journal, ResultsError> {
         let about = self.results.about.clone();
-        let there = if self.path.exists() { Results::read(&self.path)? } else { Results::default() };
-        replace(&self.path, Results { about, ..there }.text().as_bytes())?;
+        let stored = if self.path.exists() { Results::read(&self.path)? } else { Results::default() };
+        replace(&self.path, Results { about, ..stored }.text().as_bytes())?;
         let lines = locked(&self.path, &self.path).and_then(|lock| {
             pilotlight_journal::Journal::read(lock).map_err(|error| ResultsError::file(&self.path, error))
         });

@@ -204,8 +204,8 @@ mod tests {
         assert!(Matrix::is_one(&list()).unwrap());
         assert!(!Matrix::is_one(&list().with_file_name("sandman/fig3.toml")).unwrap());
         let entries = matrix.entries(&list(), &Request::default(), &Choice::default(), false).unwrap();
-        let there = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
-        let names = there.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let files = std::fs::read_dir(list().with_file_name("sandman")).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
         for file in names.filter(|name| name.ends_with(".toml")) {
             let path = format!("papers/sandman/{file}");
             assert!(

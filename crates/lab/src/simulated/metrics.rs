@@ -269,11 +269,11 @@ fn read_power(outcome: &Outcome, context: &Context<'_>, all: &mut Vec<Metric>) {
     let Some(times) = context.experiment.sensors else { return };
     let length = context.experiment.series.0;
     for at in 0..outcome.series.len() {
-        let metered = outcome.metered_uw.get(at).map(|told| told.map(|uw| uw as f64 / 1e6));
+        let metered = outcome.metered_uw.get(at).map(|reported| reported.map(|uw| uw as f64 / 1e6));
         let exact = || budget::reading_w(&outcome.series, at, length, (times.window.0, times.lag.0));
-        let told = metered.unwrap_or_else(exact);
+        let reported = metered.unwrap_or_else(exact);
         let time = (at + 1) as f64 * length as f64 / 1e6;
-        told.into_iter().for_each(|watts| all.push(Metric::new(&format!("read_power_w@{time}ms"), watts)));
+        reported.into_iter().for_each(|watts| all.push(Metric::new(&format!("read_power_w@{time}ms"), watts)));
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Candidate {
 pub fn candidates(file: usize, sweep: &Sweep<'_>, results: &Results, seed: u64) -> Vec<Candidate> {
     let name = &results.about.experiment;
     let lot = |key: &RunKey| machine::hash([seed.to_string().as_str(), name, &format!("{key:?}")]);
-    let there = |job: usize| sweep.results_of(job).iter().any(|key| results.runs.contains_key(key));
-    let jobs = sweep.list().filter(|&(job, ..)| there(job));
+    let stored = |job: usize| sweep.results_of(job).iter().any(|key| results.runs.contains_key(key));
+    let jobs = sweep.list().filter(|&(job, ..)| stored(job));
     jobs.map(|(job, key, cost_s)| Candidate { file, job, cell: key.cell(), lot: lot(&key), cost_s }).collect()
 }
 

@@ -224,8 +224,8 @@ impl<'a> Sweep<'a> {
     }
 
     fn missing(&self, results: &Results) -> Vec<&Job> {
-        let there = |key: &RunKey| results.runs.contains_key(key);
-        self.jobs.iter().filter(|job| !self.keys(job).iter().all(there)).collect()
+        let stored = |key: &RunKey| results.runs.contains_key(key);
+        self.jobs.iter().filter(|job| !self.keys(job).iter().all(stored)).collect()
     }
 
     fn cost_s(&self, job: &Job) -> f64 {
@@ -309,8 +309,8 @@ impl<'a> Sweep<'a> {
 
     /// Current cells of this sweep's variants and of others in the results.
     #[must_use]
-    pub fn cells(&self, there: &Results) -> Cells {
-        let mut variants = stale::variants_of(self.bench, there.cells.keys().map(|cell| cell.variant.as_str()));
+    pub fn cells(&self, stored: &Results) -> Cells {
+        let mut variants = stale::variants_of(self.bench, stored.cells.keys().map(|cell| cell.variant.as_str()));
         variants.retain(|variant| !self.variants.iter().any(|own| own.name == variant.name));
         variants.extend(self.variants.iter().cloned());
         Cells::new(self.bench, &variants)
@@ -321,8 +321,8 @@ impl<'a> Sweep<'a> {
     /// # Errors
     /// If it cannot be read.
     pub fn read_current(&self, path: &Path) -> Result<Results, ResultsError> {
-        let there = values::read(path)?.unwrap_or_default();
-        Ok(self.cells(&there).sort(there).current)
+        let stored = values::read(path)?.unwrap_or_default();
+        Ok(self.cells(&stored).sort(stored).current)
     }
 
     /// Recomputes a run and the variants that ride on it.
@@ -344,7 +344,7 @@ impl<'a> Sweep<'a> {
         engine: &Engine<'_>,
         watcher: &Watcher<'_>,
     ) -> Result<Results, SweepError> {
-        let journal = Journal::open(path, &self.provenance(), &|there| self.cells(there))?;
+        let journal = Journal::open(path, &self.provenance(), &|stored| self.cells(stored))?;
         let missing = self.missing(&journal.results);
         let shared = Shared {
             next: AtomicUsize::new(0),

@@ -242,8 +242,8 @@ impl State {
         self.release_without_registrants();
         self.generation = self.generation.wrapping_add(1);
         let preempted: Vec<Identity> = removed.into_iter().filter(|one| one != host).collect();
-        let told = |one: &Identity| (one.clone(), Notification::RegistrationPreempted);
-        let mut effects = Effects { notify: preempted.iter().map(told).collect(), abort: Vec::new() };
+        let notification = |one: &Identity| (one.clone(), Notification::RegistrationPreempted);
+        let mut effects = Effects { notify: preempted.iter().map(notification).collect(), abort: Vec::new() };
         if let (Some(before), Some(now)) = (before, self.held)
             && before.kind != now.kind
         {

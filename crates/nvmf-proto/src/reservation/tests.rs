@@ -32,7 +32,7 @@ struct Rules {
 /// What a command has to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Expected {
-    told: BTreeSet<(usize, u8)>,
+    notified: BTreeSet<(usize, u8)>,
     aborted: BTreeSet<usize>,
     counts: bool,
 }
@@ -92,7 +92,7 @@ impl Rules {
             let last = self.keys == [None; HOSTS];
             if held && (self.kind < 5 || last) {
                 if matches!(self.kind, 3 | 4) {
-                    expected.told = self.others(host).into_iter().map(|other| (other, 2)).collect();
+                    expected.notified = self.others(host).into_iter().map(|other| (other, 2)).collect();
                 }
                 (self.kind, self.holder) = (0, None);
             }
@@ -140,13 +140,13 @@ impl Rules {
             (self.kind, self.holder) = (0, None);
         }
         gone.retain(|one| *one != host);
-        let mut told: BTreeSet<(usize, u8)> = gone.iter().map(|one| (*one, 1)).collect();
+        let mut notified: BTreeSet<(usize, u8)> = gone.iter().map(|one| (*one, 1)).collect();
         if before.kind != 0 && self.kind != 0 && before.kind != self.kind {
-            told.extend(self.others(host).into_iter().map(|other| (other, 2)));
+            notified.extend(self.others(host).into_iter().map(|other| (other, 2)));
         }
         let aborts = command.action == AcquireAction::PreemptAndAbort;
         let aborted = if aborts { gone.into_iter().collect() } else { BTreeSet::new() };
-        Ok(Expected { told, aborted, counts: true })
+        Ok(Expected { notified, aborted, counts: true })
     }
 
     fn release(&mut self, host: usize, command: &Release) -> Result<Expected, Refused> {
@@ -155,7 +155,7 @@ impl Rules {
         }
         let mut expected = Expected::default();
         if command.action == ReleaseAction::Clear {
-            expected.told = self.others(host).into_iter().map(|other| (other, 3)).collect();
+            expected.notified = self.others(host).into_iter().map(|other| (other, 3)).collect();
             expected.counts = true;
             *self = Self { keys: [None; HOSTS], kind: 0, holder: None, ptpl: self.ptpl };
         } else if self.is_holder(host) {
@@ -163,7 +163,7 @@ impl Rules {
                 return Err(Refused::Field);
             }
             if self.kind > 2 {
-                expected.told = self.others(host).into_iter().map(|other| (other, 2)).collect();
+                expected.notified = self.others(host).into_iter().map(|other| (other, 2)).collect();
             }
             (self.kind, self.holder) = (0, None);
         }
@@ -239,12 +239,12 @@ fn step(state: &State, rules: &Rules, number: usize, command: &Command, can_pers
             assert_eq!((status, &state), (expected, &before), "host {number}, {command:?} in {rules:?}");
         }
         (Ok(effects), Ok(expected)) => {
-            let told = effects.notify.iter().map(|(host, kind)| (numbers[host], *kind as u8)).collect();
+            let notified = effects.notify.iter().map(|(host, kind)| (numbers[host], *kind as u8)).collect();
             let aborted = effects.abort.iter().map(|host| numbers[host]).collect();
             let counts = state.generation != generation;
-            let actual = Expected { told, aborted, counts };
+            let actual = Expected { notified, aborted, counts };
             assert_eq!(actual, expected, "host {number}, {command:?} in {rules:?}");
-            assert_eq!(effects.notify.len(), expected.told.len(), "a notification twice");
+            assert_eq!(effects.notify.len(), expected.notified.len(), "a notification twice");
             let _ = rules.execute(number, command, can_persist);
         }
         (actual, expected) => panic!("{actual:?} instead of {expected:?}: host {number}, {command:?} in {rules:?}"),

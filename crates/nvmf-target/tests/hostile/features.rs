@@ -80,8 +80,8 @@ rows! {
             let sqe = Sqe { sgl: Sgl::in_capsule(len), ..set(fid::TIMESTAMP, 0) };
             completed(&mut peer, sqe, &vec![0; len as usize])
         });
-        let elsewhere = [0u32, 4, 12].map(|len| completed(&mut peer, Sqe { sgl: Sgl::transport(len), ..set(fid::TIMESTAMP, 0) }, &[]));
-        assert!(answers.iter().chain(&elsewhere).all(|&answer| answer == answers[0]), "{answers:?} {elsewhere:?}");
+        let transported = [0u32, 4, 12].map(|len| completed(&mut peer, Sqe { sgl: Sgl::transport(len), ..set(fid::TIMESTAMP, 0) }, &[]));
+        assert!(answers.iter().chain(&transported).all(|&answer| answer == answers[0]), "{answers:?} {transported:?}");
         answers[0]
     }
 

@@ -229,12 +229,12 @@ fn saturated(row: &Assessment) -> String {
 
 /// The cause of a miss; otherwise empty.
 fn cause(row: &Assessment) -> String {
-    let told = match row.otherwise.unwrap_or(row.verdict) {
+    let reason = match row.otherwise.unwrap_or(row.verdict) {
         Verdict::Reproduced => None,
         Verdict::NotModelled | Verdict::NoResult => Some(&row.note),
         _ => row.contradiction.as_ref().or(row.cause.as_ref()),
     };
-    told.cloned().unwrap_or_default()
+    reason.cloned().unwrap_or_default()
 }
 
 /// The leave-one-figure-out table.

@@ -102,8 +102,8 @@ fn counted(report: &Report, style: Style) -> String {
 
 /// The verdicts that at least one row has.
 pub(super) fn occurring(seeds: &BTreeMap<String, Counts>, verdicts: &[Verdict]) -> Vec<Verdict> {
-    let there = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
-    verdicts.iter().filter(there).copied().collect()
+    let has_rows = |verdict: &&Verdict| seeds.values().any(|counts| counts.contains_key(*verdict));
+    verdicts.iter().filter(has_rows).copied().collect()
 }
 
 /// Verdicts without rows are left out to save width.

@@ -79,11 +79,11 @@ fn check(spec: &Spec, unit: Option<u64>) -> Result<(), Error> {
 
 /// Size of the region from the offset on.
 fn range(spec: &Spec, bytes: u64) -> Result<u64, Error> {
-    let there = bytes.saturating_sub(spec.offset);
-    let size = spec.size.unwrap_or(there);
-    if size > there {
+    let available = bytes.saturating_sub(spec.offset);
+    let size = spec.size.unwrap_or(available);
+    if size > available {
         let path = spec.path.display();
-        return Err(Error::Invalid(format!("{path} has {there} bytes from {} on, fewer than {size}", spec.offset)));
+        return Err(Error::Invalid(format!("{path} has {available} bytes from {} on, fewer than {size}", spec.offset)));
     }
     if size < spec.bytes {
         return Err(Error::Invalid(format!(

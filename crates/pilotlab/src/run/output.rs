@@ -71,9 +71,9 @@ pub(super) fn summary_text(results: &Results, folder: &Path) -> String {
     }
     text += &crate::advise::map::ran(results);
     // Sensors were printed at the start.
-    let told =
-        |note: &&String| !["no ", "not read", "mechanism of completion"].iter().any(|told| note.starts_with(told));
-    for note in results.notes.iter().filter(told) {
+    let is_new =
+        |note: &&String| !["no ", "not read", "mechanism of completion"].iter().any(|is_new| note.starts_with(is_new));
+    for note in results.notes.iter().filter(is_new) {
         let _ = writeln!(text, "note: {note}");
     }
     let _ = writeln!(text, "\n{}: results.json, report.html and more", folder.display());
@@ -116,8 +116,8 @@ mod tests {
 
     #[test]
     fn the_cost_of_sampling_is_printed_if_sensors_were_sampled() {
-        let told = sampling(&[0.5, 1.0, 0.0]).unwrap();
-        assert!(told.starts_with("sampling took 0.50 % of one CPU, at most 1.00 %"), "{told}");
+        let is_new = sampling(&[0.5, 1.0, 0.0]).unwrap();
+        assert!(is_new.starts_with("sampling took 0.50 % of one CPU, at most 1.00 %"), "{is_new}");
         assert_eq!((sampling(&[]), sampling(&[0.0, 0.0])), (None, None));
     }
 

@@ -139,7 +139,7 @@ impl Meter {
     fn hwmon(roots: &Roots, chip: &str) -> anyhow::Result<Self> {
         let options = hwmon::Options { chips: vec![chip.to_owned()], ..hwmon::Options::default() };
         let sensor = hwmon::Hwmon::open(roots, &options)?;
-        if let Some(note) = sensor.about().notes.first() {
+        if let Some(note) = sensor.info().notes.first() {
             bail!("{chip}: {note}, so that the sum of its channels is unknown");
         }
         let has_power = sensor.domains().iter().any(|domain| domain.kind == Kind::Power);
@@ -238,7 +238,7 @@ impl Meter {
             Some(profile) => info!("power is modelled from CPU time, not measured (profile {profile})"),
             None => info!("power is measured by {sensor}"),
         }
-        self.sensor.about().notes.iter().for_each(|note| warn!("{sensor}: {note}"));
+        self.sensor.info().notes.iter().for_each(|note| warn!("{sensor}: {note}"));
         self.lacks_server().iter().for_each(|why| warn!("the sensor of power measures {why}"));
         let cpus: Vec<u32> = reactors.iter().flatten().copied().collect();
         let published = Arc::new(Published::new(self.sources()));

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::process::{Server, run, spawn, text};
 
 /// Timeout of each operation, well above the usual time.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 
@@ -52,7 +52,7 @@ impl Case {
 
     /// The ledger once it matches `wanted`.
     fn ledger_when(&self, wanted: impl Fn(&Ledger) -> bool) -> Ledger {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             // The file may still be in creation.
             if let Some(ledger) = Ledger::read(Path::new(&self.path("ledger"))).ok().filter(&wanted) {

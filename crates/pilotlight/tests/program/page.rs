@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::process::{Server, run, text};
 
 /// Timeout of a response.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with a page.
 struct Page {
@@ -73,7 +73,7 @@ impl Page {
 
     fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.host()).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream
     }
 
@@ -113,7 +113,7 @@ impl Page {
 
 /// Polls until the condition holds.
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "waited for {what}");
     }

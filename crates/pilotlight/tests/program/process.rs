@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Timeout of each operation, well above the usual time on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Tests that may run servers at once. Most of their time servers wait for samples and timers; a polling one uses a core.
 const TESTS: usize = 4;
@@ -77,7 +77,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 
 /// Waits for a condition.
 pub(crate) fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_met() {
         assert!(Instant::now() < end, "timed out: {what}");
         thread::sleep(Duration::from_millis(5)); // between two looks at the condition
@@ -127,7 +127,7 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let log = lines_of(child.stderr.take().unwrap());
         let out = lines_of(child.stdout.take().unwrap());
-        let Ok(line) = out.recv_timeout(PATIENCE) else {
+        let Ok(line) = out.recv_timeout(TIMEOUT) else {
             let _ = child.kill();
             panic!("the server does not start: {:?}", log.iter().collect::<Vec<_>>());
         };
@@ -155,7 +155,7 @@ impl Server {
 
     /// Requests the status until it matches.
     pub(crate) fn status_until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut status = Value::Null;
         while Instant::now() < deadline {
             status = self.request(&["status"]);
@@ -214,7 +214,7 @@ impl Server {
 
     /// Waits for a line of the log with this text.
     pub(crate) fn expect_log(&self, words: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut seen = Vec::new();
         while let Ok(line) = self.log.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             if line.contains(words) {
@@ -227,7 +227,7 @@ impl Server {
 
     /// Waits for the end; the exit code.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();

@@ -14,7 +14,7 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
 use crate::process::{Server, run, text};
 
 /// Timeout of each operation on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// `pilotlight top` in a terminal of 80 columns and 24 lines.
 struct Top {
@@ -79,7 +79,7 @@ impl Top {
 
     /// Waits until the screen contains this text.
     fn expect(&self, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             if self.screen.lock().unwrap().screen().contents().contains(words) {
                 return;
@@ -91,7 +91,7 @@ impl Top {
 
     /// Waits for the end; the exit code. The terminal is as it was before.
     fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let code = loop {
             match self.child.0.try_wait().unwrap() {
                 Some(status) => break status.code(),
@@ -174,7 +174,7 @@ fn it_ends_when_its_terminal_vanishes() {
     let top = Top::start(&["--socket", server.socket().to_str().unwrap()]);
     top.expect("I/O thread");
     let mut program = top.vanish();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let status = loop {
         match program.0.try_wait().unwrap() {
             Some(status) => break status,

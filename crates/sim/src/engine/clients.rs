@@ -189,7 +189,7 @@ impl Thread {
                 if place == 0 && self.skip(costs, hosts, until_ns) {
                     return;
                 }
-                self.look(place, costs, hosts, received);
+                self.poll_once(place, costs, hosts, received);
                 self.next = Operation::Look(place + 1);
                 if place + 1 == self.connections.len() {
                     self.take_due(hosts);
@@ -214,7 +214,7 @@ impl Thread {
         iterations > 0
     }
 
-    fn look(&mut self, place: usize, costs: &Client, hosts: &mut [Host], received: &mut impl FnMut(&Job, u64)) {
+    fn poll_once(&mut self, place: usize, costs: &Client, hosts: &mut [Host], received: &mut impl FnMut(&Job, u64)) {
         let ThreadConnection { index, answers, .. } = &mut self.connections[place];
         let count = answers.partition_point(|&(at_ns, _)| at_ns <= self.now_ns);
         if count == 0 {

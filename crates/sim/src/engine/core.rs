@@ -250,7 +250,7 @@ impl Core {
     /// Whether the quota allows it to continue.
     fn has_quota(&mut self, shared: &mut Shared<'_>) -> bool {
         let (now_ns, awake_ns) = (self.now_ns, self.awake_ns());
-        let next_ns = self.quota.look(&mut shared.quota, self.id, now_ns, awake_ns);
+        let next_ns = self.quota.check(&mut shared.quota, self.id, now_ns, awake_ns);
         self.quota_ns = next_ns.unwrap_or(now_ns);
         next_ns.is_some()
     }

@@ -260,7 +260,7 @@ impl Meter {
             governor.spend(index, core.spent.awake_ns, self.khz(index), epochs);
         }
         let now_ns = self.until_ns;
-        for (index, khz) in governor.look(now_ns) {
+        for (index, khz) in governor.update(now_ns) {
             shared.recorder.note(now_ns, RecordKind::Ordered, index as u64, u64::from(khz));
             self.order(now_ns, index, khz);
         }
@@ -275,7 +275,7 @@ impl Meter {
     /// Applies the power limit to the epoch that ends now; returns whether frequencies changed.
     fn follow_limit(&mut self, now_ns: u64, shared: &mut Shared<'_>) -> bool {
         self.limiter.spend(self.unit.epochs[0].cpu_fj);
-        let changed = self.limiter.look(now_ns);
+        let changed = self.limiter.end_period(now_ns);
         self.limit_ns = self.limiter.due_ns(now_ns);
         if changed {
             self.ceiling_khz = self.limiter.ceiling_khz();

@@ -85,7 +85,7 @@ impl PlainMeter {
         self.spend(&spent);
         self.govern(&spent, shared);
         self.limiter.spend(self.total.epochs[0].cpu_fj - before_fj);
-        if self.limiter.look(self.now_ns) {
+        if self.limiter.end_period(self.now_ns) {
             let (khz, limit_uw) = (self.limiter.ceiling_khz(), self.limiter.limit_uw());
             shared.recorder.note(self.now_ns, RecordKind::Limited, u64::from(khz), limit_uw);
         }
@@ -105,7 +105,7 @@ impl PlainMeter {
         for (index, (history, spent)) in self.cores.iter().zip(spent).enumerate() {
             governor.spend(index, spent.awake_ns, history.khz.min(ceiling_khz), 1);
         }
-        for (index, khz) in governor.look(now_ns) {
+        for (index, khz) in governor.update(now_ns) {
             shared.recorder.note(now_ns, RecordKind::Ordered, index as u64, u64::from(khz));
             self.order(now_ns, index, khz);
         }

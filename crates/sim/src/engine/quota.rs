@@ -136,7 +136,7 @@ impl CoreQuota {
     }
 
     /// Charges a core that has been awake for `awake_ns` in total. Returns the time of the next check, or `None` to throttle it.
-    pub(crate) fn look(&mut self, pool: &mut QuotaPool, core: u16, now_ns: u64, awake_ns: u64) -> Option<u64> {
+    pub(crate) fn check(&mut self, pool: &mut QuotaPool, core: u16, now_ns: u64, awake_ns: u64) -> Option<u64> {
         pool.advance(now_ns);
         self.charge(pool, now_ns, awake_ns);
         if pool.quota_ns.is_none() {

@@ -83,7 +83,7 @@ impl Driven {
             self.look = now;
         }
         if self.look <= now {
-            let Some(look) = self.share.look(pool, core, now, self.awake) else {
+            let Some(look) = self.share.check(pool, core, now, self.awake) else {
                 self.throttled = true;
                 return false;
             };
@@ -167,7 +167,7 @@ fn awake_ns(quota_ns: u64, loops_ns: &[u64], wants: impl Fn(usize, u64) -> bool,
             *at_ns = now_ns + loops_ns[index];
             continue;
         }
-        if throttled[index] || share.look(&mut pool, index as u16, now_ns, *awake_ns).is_none() {
+        if throttled[index] || share.check(&mut pool, index as u16, now_ns, *awake_ns).is_none() {
             throttled[index] = true;
             *at_ns = pool.release_ns(index as u16).max(now_ns + 1);
             continue;

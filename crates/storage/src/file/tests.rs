@@ -177,9 +177,9 @@ fn data_is_in_the_file_and_deallocation_frees_space() {
     }
     driver.run(Op::Flush, 0, 0, None).expect("flushes");
     assert!(backend.allocated_bytes().expect("a number") >= 16 << 20);
-    let mut there = vec![0; 4096];
-    std::fs::File::open(&path).and_then(|file| file.read_exact_at(&mut there, 5 << 20)).expect("reads");
-    assert_eq!(there, vec![41; 4096]);
+    let mut content = vec![0; 4096];
+    std::fs::File::open(&path).and_then(|file| file.read_exact_at(&mut content, 5 << 20)).expect("reads");
+    assert_eq!(content, vec![41; 4096]);
     driver.run(Op::WriteZeroes { fua: false, deallocate: false }, 0, 4096, None).expect("zeroes");
     assert!(backend.allocated_bytes().expect("a number") >= 16 << 20, "plain zeroes keep the space");
     if backend.medium.deallocation() == Deallocation::Punch {

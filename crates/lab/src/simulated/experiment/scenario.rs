@@ -200,8 +200,8 @@ impl Placement {
             DriveUse::All => ((0, drives), true),
             DriveUse::Range(from, count) => ((from, count), true),
         };
-        let there = u32::from(range.0) + u32::from(range.1) <= u32::from(drives) && range.1 > 0;
-        if group.connections == 0 || threads.1 == 0 || !there {
+        let exist = u32::from(range.0) + u32::from(range.1) <= u32::from(drives) && range.1 > 0;
+        if group.connections == 0 || threads.1 == 0 || !exist {
             return Err("it needs a connection, an I/O thread, and drives that there are");
         }
         let hosts = group.hosts.unwrap_or(group.connections);

@@ -11,41 +11,45 @@ fn fig3() -> (Provenance, Fingerprints) {
     let request = Request { set, smoke: true, repeats: None };
     let bench = experiment::load(&home().join("papers/sandman/fig3.toml"), &request).unwrap();
     let cells = Cells::new(&bench, &variants_of(&bench, std::iter::empty()));
-    let there = bench.points.iter().flat_map(|point| {
+    let cells_of_points = bench.points.iter().flat_map(|point| {
         point.experiment.policies.iter().map(|policy| Cell {
             point: point.name.clone(),
             variant: "default".into(),
             policy: policy.label.clone(),
         })
     });
-    (bench.provenance(), there.map(|cell| (cell.clone(), cells.get(&cell).unwrap())).collect())
+    (bench.provenance(), cells_of_points.map(|cell| (cell.clone(), cells.get(&cell).unwrap())).collect())
 }
 
 #[test]
 fn stale_cells_are_listed() {
-    let (about, mut there) = fig3();
+    let (about, mut cells_of_points) = fig3();
     assert_eq!(about.file, "papers/sandman/fig3.toml");
-    let now = current_cells(&about, &there, home());
-    assert_eq!(reason(&there, &now), None);
+    let now = current_cells(&about, &cells_of_points, home());
+    assert_eq!(reason(&cells_of_points, &now), None);
     let other = crate::simulated::fingerprint::digest("other");
-    let (cell, fingerprint) = there.iter_mut().next().unwrap();
+    let (cell, fingerprint) = cells_of_points.iter_mut().next().unwrap();
     let name = format!("{} at {} (default)", cell.policy, cell.point);
     *fingerprint = other;
-    let said = reason(&there, &now).unwrap();
+    let said = reason(&cells_of_points, &now).unwrap();
     assert!(said.starts_with("1 of ") && said.ends_with(&name), "{said}");
-    there.values_mut().for_each(|fingerprint| *fingerprint = other);
-    let said = reason(&there, &now).unwrap();
+    cells_of_points.values_mut().for_each(|fingerprint| *fingerprint = other);
+    let said = reason(&cells_of_points, &now).unwrap();
     assert!(said.contains("and ") && said.matches("(default)").count() == MAX_LISTED, "{said}");
     assert!(reason(&BTreeMap::new(), &now).unwrap().contains("all of it is stale"));
 }
 
 #[test]
 fn an_experiment_with_a_moved_file_is_found_by_name() {
-    let (about, there) = fig3();
+    let (about, cells_of_points) = fig3();
     let moved = Provenance { file: "experiments/elsewhere/figure-3.toml".into(), ..about.clone() };
-    assert_eq!(reason(&there, &current_cells(&moved, &there, home())), None);
+    assert_eq!(reason(&cells_of_points, &current_cells(&moved, &cells_of_points, home())), None);
     let gone = Provenance { experiment: "nowhere".into(), ..moved };
-    assert!(reason(&there, &current_cells(&gone, &there, home())).unwrap().contains("figure-3.toml cannot be run now"));
+    assert!(
+        reason(&cells_of_points, &current_cells(&gone, &cells_of_points, home()))
+            .unwrap()
+            .contains("figure-3.toml cannot be run now")
+    );
 }
 
 #[test]

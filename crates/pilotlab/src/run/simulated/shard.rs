@@ -85,12 +85,12 @@ fn accept(args: &RunArgs, folder: &Path, manifest: &Manifest) -> anyhow::Result<
     }
     let name = folder.display().to_string();
     match Manifest::read(folder)? {
-        Some(there) => merge::belong_together((&name, &there), ("this run", manifest))
+        Some(stored) => merge::belong_together((&name, &stored), ("this run", manifest))
             .with_context(|| format!("specify another folder with --out, or discard {name} with --fresh")),
         None => {
-            let there = values::read(&folder.join(values::FILE))?;
+            let stored = values::read(&folder.join(values::FILE))?;
             anyhow::ensure!(
-                there.is_none(),
+                stored.is_none(),
                 "{name} has results of a run without --shard: specify another folder with --out"
             );
             Ok(())
@@ -182,8 +182,8 @@ fn complete(missing: &[String], runs: (usize, usize)) -> anyhow::Result<()> {
 
 /// Writes the joined results; other results in the folder are not replaced. Bounds of an earlier merge are computed again.
 fn write_joined(place: &Path, results: &Results) -> anyhow::Result<()> {
-    let there = values::read(place)?.unwrap_or_default();
-    let differs = there.runs.iter().any(|(key, run)| key.variant != ORACLE && results.runs.get(key) != Some(run));
+    let stored = values::read(place)?.unwrap_or_default();
+    let differs = stored.runs.iter().any(|(key, run)| key.variant != ORACLE && results.runs.get(key) != Some(run));
     anyhow::ensure!(!differs, "{} has other results: specify another folder with --out", place.display());
     values::remove_all(place)?;
     Ok(values::write(place, results)?)

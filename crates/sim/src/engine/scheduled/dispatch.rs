@@ -169,7 +169,7 @@ impl<T: Copy> Dispatch<T> {
             }
         }
         self.pick(now_ns, cpu);
-        self.elsewhere(now_ns, task);
+        self.move_preempted(now_ns, task);
     }
 
     /// Activities of CPUs since the last call, without those of zero length.
@@ -244,13 +244,13 @@ impl<T: Copy> Dispatch<T> {
             self.stop(now_ns, cpu);
             self.pick(now_ns, cpu);
             if let Some(before) = before {
-                self.elsewhere(now_ns, before);
+                self.move_preempted(now_ns, before);
             }
         }
     }
 
     /// Moves a preempted task to a free CPU, if any.
-    fn elsewhere(&mut self, now_ns: u64, task: usize) {
+    fn move_preempted(&mut self, now_ns: u64, task: usize) {
         let mine = &self.tasks[task];
         if mine.state == State::Ready
             && let Some(cpu) = (mine.cpus.0..mine.cpus.0 + mine.cpus.1).find(|cpu| self.cpus[*cpu].is_free())

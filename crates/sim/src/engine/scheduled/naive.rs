@@ -105,12 +105,12 @@ impl Simulation<'_> {
                 self.tasks[task].ready = !self.tasks[task].pieces.is_empty();
                 self.tasks[task].turn = 0;
                 self.pick(cpu);
-                self.elsewhere(task);
+                self.move_preempted(task);
             }
         }
     }
 
-    fn elsewhere(&mut self, task: usize) {
+    fn move_preempted(&mut self, task: usize) {
         let (first, count) = self.scripts[task].cpus;
         let free = (first..first + count).find(|&cpu| self.cpus[cpu].task.is_none());
         if let (true, Some(cpu)) = (self.tasks[task].ready, free) {
@@ -216,7 +216,7 @@ impl Simulation<'_> {
         }
         self.pick(cpu);
         if let Some(other) = before {
-            self.elsewhere(other);
+            self.move_preempted(other);
         }
     }
 
