@@ -9,7 +9,9 @@ guest_program() {
   [[ -x $GUEST_PROGRAM_PATH ]] || die "no program at $GUEST_PROGRAM_PATH: cargo build -p $1, or set ${1^^}"
 }
 
-guest_files_main() {
+# program_files DIR: the program's files. The guest of the case has them; a case whose program is in other guests unsets that.
+guest_files_main() { program_files "$1"; }
+program_files() {
   local library
   mkdir -p "$1/host/lib"
   ldd "$GUEST_PROGRAM_PATH" | grep -o '/[^ ]*' | while read -r library; do install -m 755 "$library" "$1/host/lib/"; done

@@ -79,8 +79,8 @@ cases! {
     referral: "referral", "6.12";
     hosts: "hosts", "6.12";
     multipath_on_backports: "multipath", "backports";
-    reservations: "reservations", "6.12";
     reservations_on_backports: "reservations", "backports";
+    failover_on_backports: "failover", "backports";
     authenticate: "authenticate", "6.12";
     authenticate_on_6_1: "authenticate", "6.1";
     authenticate_on_backports: "authenticate", "backports";
