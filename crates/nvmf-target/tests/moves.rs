@@ -11,6 +11,8 @@
 mod counter;
 #[path = "moves/park.rs"]
 mod park;
+#[path = "moves/reserve.rs"]
+mod reserve;
 #[path = "support/servers.rs"]
 mod servers;
 #[path = "moves/shuttle.rs"]
@@ -27,6 +29,7 @@ use park::ParkWorkers;
 use pilotlight_host::load::{LoadSpec, OpenLoop, Report, run};
 use pilotlight_host::schedule::{Process, Schedule};
 use pilotlight_host::{ConnectOptions, SocketLimits};
+use pilotlight_nvme::Status;
 use pilotlight_nvme::pdu::Digests;
 use pilotlight_nvmf_target::Moves;
 use pilotlight_nvmf_target::{NamespaceConfig, Server, ServerConfig};
@@ -191,6 +194,27 @@ fn moves_do_not_disturb_a_verified_load() {
             .iter()
             .all(|&moves| moves >= MIN_MOVES)
     });
+}
+
+/// Each load's host holds a reservation, so that each of its requests is checked; writes of another host would be found in the data.
+#[test]
+fn reservations_hold_while_threads_move() {
+    let set = AtomicBool::new(false);
+    let disturb = |server: &Server| {
+        for nsid in [FILE, LATE] {
+            if !set.load(Relaxed) {
+                reserve::reserve(&host(server, nsid), nsid).expect("nothing is reserved yet");
+            }
+            let other =
+                ConnectOptions { hostid: [9; 16], timeout_ms: TIMEOUT.as_millis() as u64, ..host(server, nsid) };
+            let status = reserve::write(&other, nsid).expect("an answer");
+            assert_eq!(status, Status::RESERVATION_CONFLICT.dnr(), "namespace {nsid}");
+        }
+        if !set.swap(true, Relaxed) {
+            server.set_policy(Box::new(Shuttle::new())).expect("a supported policy");
+        }
+    };
+    under_load("with reservations", disturb, |moves| moves.with.in_backends >= MIN_MOVES);
 }
 
 /// Three hosts of a namespace, on two I/O threads, whose requests are in the backends when the threads move.
