@@ -105,7 +105,6 @@ cases! {
     silent: "silent", "6.12";
     faults: "faults", "6.12";
     completion: "completion", "6.12";
-    completion_on_6_1: "completion", "6.1";
     completion_on_5_10: "completion", "5.10";
     hybrid: "hybrid", "6.12";
     hybrid_on_backports: "hybrid", "backports";
