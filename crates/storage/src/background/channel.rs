@@ -141,7 +141,11 @@ impl TrackedChannel {
             match self.enter(slot) {
                 Err(number) => {
                     self.leave(slot);
-                    return Step::Done(self.finish(slot, Err(IoError::Medium(number)), None));
+                    let error = match self.held(slot).request.op {
+                        Op::CompareAndWrite { .. } => IoError::UnreadMedium(number), // not compared yet
+                        _ => IoError::Medium(number),
+                    };
+                    return Step::Done(self.finish(slot, Err(error), None));
                 }
                 Ok(false) => return Step::Waiting,
                 Ok(true) => {}

@@ -99,7 +99,12 @@ fn reads_of_a_bad_block_fail_until_it_is_written() {
     assert!(backend.tracker().expect("tracked").bad.add(5));
     assert_eq!(driver.read(3, 4).unwrap_err(), crate::IoError::Checksum);
     driver.read(6, 4).expect("other blocks are readable");
+    let compare = Op::CompareAndWrite { fua: false };
+    let (from_zeroes, from_ones) = ([[0; 4096], [2; 4096]].concat(), [[1; 4096], [2; 4096]].concat());
+    let compared = driver.run(compare, 5, 1, Some(&from_zeroes)).map(drop);
+    assert_eq!(compared.unwrap_err(), crate::IoError::Checksum, "a comparison reads it");
     driver.write(4, &[1; 8192]).expect("works");
+    driver.run(compare, 4, 1, Some(&from_ones)).expect("equal");
     assert_eq!(driver.read(5, 1).expect("written again"), [1; 4096]);
     assert!(driver.run(WRITE, 300, 1, Some(&[0; 4096])).is_err(), "beyond the end");
 }
