@@ -196,9 +196,10 @@ impl Server {
     /// Statistics of the server.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
+        let threads = self.shared.thread_stats();
         ServerStats {
-            totals: self.shared.totals(),
-            threads: self.shared.thread_stats(),
+            totals: threads.iter().map(|thread| thread.totals).fold(Totals::default(), |a, b| a + b), // of the same moment
+            threads,
             runtime: self.runtime.stats(),
             associations: self.shared.hosts.associations.len(),
             power_states: self.shared.hosts.associations.power_states(),
