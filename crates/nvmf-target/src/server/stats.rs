@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pilotlight_nvmf_proto::operation::Operation;
 use pilotlight_nvmf_proto::refusal_reason::RefusalReason;
-use pilotlight_nvmf_proto::services::{Services as _, Totals};
+use pilotlight_nvmf_proto::services::Totals;
 use pilotlight_nvmf_proto::subsystems::failures::{FailureCount, Failures};
 use pilotlight_reactor::{HistogramSnapshot, RuntimeStats, clock};
 use pilotlight_storage::background::control::ClassStats;
