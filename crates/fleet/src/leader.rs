@@ -54,7 +54,7 @@ mod tests {
     use crate::session::read_all;
     use crate::support;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     struct Candidate {
         client: Client,
@@ -77,7 +77,7 @@ mod tests {
         }
 
         async fn write(&self, decided: Txn) -> Written {
-            commit(self.client.clone(), decided, PATIENCE).await
+            commit(self.client.clone(), decided, TIMEOUT).await
         }
 
         async fn end(&mut self) -> LeaseRevokeResponse {
@@ -91,7 +91,7 @@ mod tests {
         drop(support::rack(&cluster)); // it answers
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let client = cluster.etcd.connect(PATIENCE).await.unwrap();
+            let client = cluster.etcd.connect(TIMEOUT).await.unwrap();
             let mut first = Candidate::elect(client.clone()).await;
             let early = first.decided(1).await;
             let second = first.decided(2).await;

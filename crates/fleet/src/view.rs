@@ -9,7 +9,7 @@ use crate::documents::{Budget, Documents, FORMAT, Key, Member, write};
 use crate::session::read_all;
 
 /// Time limit of an operation.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 /// gRPC: the server is not reached at present.
@@ -49,7 +49,7 @@ impl Rack {
     /// If etcd cannot be reached.
     pub fn connect(etcd: &Etcd, rack: &str) -> Result<Self, RackError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let client = runtime.block_on(etcd.connect(PATIENCE))?;
+        let client = runtime.block_on(etcd.connect(TIMEOUT))?;
         Ok(Self { runtime, client, rack: rack.to_owned() })
     }
 
@@ -124,14 +124,14 @@ impl Rack {
         &mut self,
         request: impl Fn(Client) -> F,
     ) -> Result<T, RackError> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let is_unavailable = |error: &EtcdError| match error {
             EtcdError::Client(etcd_client::Error::GRpcStatus(status)) => status.code() as i32 == UNAVAILABLE,
             EtcdError::Client(_) | EtcdError::Timeout(_) => false,
         };
         self.runtime.block_on(async {
             loop {
-                match within(PATIENCE, request(self.client.clone())).await {
+                match within(TIMEOUT, request(self.client.clone())).await {
                     Err(error) if is_unavailable(&error) && Instant::now() < end => tokio::time::sleep(PAUSE).await,
                     done => return Ok(done?),
                 }

@@ -4,6 +4,7 @@ mod fused;
 mod prefetch;
 mod reconnect;
 
+use std::io;
 use std::sync::Arc;
 
 use pilotlight_nvme::command::{Sgl, opcode};
@@ -20,7 +21,7 @@ use pilotlight_nvmf_proto::sample::Sample;
 use pilotlight_nvmf_proto::services::NamespaceTable as _;
 use pilotlight_reactor::Inbox;
 use pilotlight_storage::buffer::BufferPool;
-use pilotlight_storage::{Backend, MemoryBackend, MemoryBudget};
+use pilotlight_storage::{Backend, Channel, Geometry, MemoryBackend, MemoryBudget};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U16;
 
@@ -89,6 +90,33 @@ impl Transport for Recorder {
     fn stop_receiving(&mut self) {}
 
     fn clear(&mut self, _pool: &mut BufferPool) {}
+}
+
+/// A backend of 16 blocks, whose channels are clones of this one.
+struct ClonedChannel<C>(C);
+
+impl<C: Channel + Clone + Sync + 'static> Backend for ClonedChannel<C> {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            block_size: BLOCK as u32,
+            blocks: 16,
+            volatile_write_cache: false,
+            deallocated_reads_zero: true,
+            is_read_only: false,
+        }
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
+        Ok(Box::new(self.0.clone()))
+    }
+
+    fn resize(&self, _blocks: Option<u64>) -> io::Result<Geometry> {
+        Ok(self.geometry())
+    }
 }
 
 /// State of an I/O thread.

@@ -54,12 +54,6 @@ impl Stream {
         mix(self.key.wrapping_add(counter.wrapping_add(1).wrapping_mul(WEYL)))
     }
 
-    /// The seed of [`Draws`] that continues this stream.
-    #[must_use]
-    pub fn seed_of_next(&self) -> u64 {
-        self.key.wrapping_add(self.next.wrapping_mul(WEYL))
-    }
-
     /// Skips draws.
     pub fn pass(&mut self, draws: u64) {
         self.next += draws;

@@ -14,7 +14,7 @@ pub(crate) const W: u64 = 1_000_000;
 /// Budget of the rack at first.
 pub(crate) const BUDGET_UW: u64 = 300 * W;
 /// A generous limit: machines that run tests are busy.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time of a lease. etcd's least is 2 s.
 pub(crate) const LEASE: Duration = Duration::from_secs(4);
 /// How long power takes to fall.
@@ -22,7 +22,7 @@ const FALL: Duration = Duration::from_millis(150);
 
 /// Waits for a condition.
 pub(crate) fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_met() {
         assert!(Instant::now() < end, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(5)); // between two looks at the condition

@@ -2,11 +2,10 @@
 
 mod sequences;
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
 use pilotlight_nvme::command::fuse;
-use pilotlight_storage::{Channel, Completion, Geometry, IoError, Op, Request, Submitted};
+use pilotlight_storage::{Completion, IoError, Op, Request, Submitted};
 
 use super::*;
 
@@ -268,7 +267,7 @@ fn memory_is_taken_for_both_commands_or_for_none() {
     assert_eq!(queues.statuses(), EQUAL);
 }
 
-/// A backend that ends a request with a given result, later or at once.
+/// A channel that ends a request with a given result, later or at once.
 #[derive(Clone, Default)]
 struct Scripted(Arc<Mutex<Script>>);
 
@@ -282,30 +281,6 @@ struct Script {
 impl Scripted {
     fn script(&self) -> std::sync::MutexGuard<'_, Script> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Backend for Scripted {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            block_size: BLOCK as u32,
-            blocks: 16,
-            volatile_write_cache: false,
-            deallocated_reads_zero: true,
-            is_read_only: false,
-        }
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
-        Ok(Box::new(self.clone()))
-    }
-
-    fn resize(&self, _blocks: Option<u64>) -> io::Result<Geometry> {
-        Ok(self.geometry())
     }
 }
 
@@ -345,7 +320,7 @@ fn failures_of_the_backend_are_of_the_command_that_failed() {
     ] {
         for at_once in [false, true] {
             let backend = Scripted::default();
-            let mut queues = Queues::with(Arc::new(backend.clone()), 8);
+            let mut queues = Queues::with(Arc::new(ClonedChannel(backend.clone())), 8);
             if at_once {
                 backend.script().at_once = Some(Err(error));
             }
@@ -369,7 +344,7 @@ fn failures_of_the_backend_are_of_the_command_that_failed() {
 fn a_request_in_the_backend_outlives_its_queue() {
     for is_lost in [false, true] {
         let backend = Scripted::default();
-        let mut queues = Queues::with(Arc::new(backend.clone()), 8);
+        let mut queues = Queues::with(Arc::new(ClonedChannel(backend.clone())), 8);
         queues.compare(1, (Place::InCapsule, 3));
         queues.write(2, (Place::InCapsule, 4));
         for cid in [1, 2] {

@@ -1,9 +1,8 @@
 //! Prefetch hints.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use pilotlight_storage::{Channel, Completion, Geometry, Request, Submitted};
+use pilotlight_storage::{Completion, Request, Submitted};
 
 use super::*;
 
@@ -14,7 +13,7 @@ enum Event {
     Read(u64),
 }
 
-/// A backend that records its calls.
+/// A channel that records its calls.
 #[derive(Clone, Default)]
 struct Recording(Arc<Mutex<Vec<Event>>>);
 
@@ -25,30 +24,6 @@ impl Recording {
 
     fn take(&self) -> Vec<Event> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl Backend for Recording {
-    fn geometry(&self) -> Geometry {
-        Geometry {
-            block_size: BLOCK as u32,
-            blocks: 16,
-            volatile_write_cache: false,
-            deallocated_reads_zero: true,
-            is_read_only: false,
-        }
-    }
-
-    fn allocated_bytes(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn open_channel(&self, _depth: u32) -> io::Result<Box<dyn Channel>> {
-        Ok(Box::new(self.clone()))
-    }
-
-    fn resize(&self, _blocks: Option<u64>) -> io::Result<Geometry> {
-        Ok(self.geometry())
     }
 }
 
@@ -72,7 +47,7 @@ impl Channel for Recording {
 #[test]
 fn hints_for_reads_of_a_poll_precede_the_reads() {
     let recording = Recording::default();
-    let mut queues = Queues::with(Arc::new(recording.clone()), 8);
+    let mut queues = Queues::with(Arc::new(ClonedChannel(recording.clone())), 8);
     queues.io.refill();
     for cid in 0..8 {
         let sqe = Sqe {

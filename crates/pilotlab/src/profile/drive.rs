@@ -15,14 +15,12 @@ use pilotlight_lab::run::StopFlag;
 use pilotlight_sim::rng::{Purpose, Stream};
 
 use super::meter::Meter;
-use super::subject::{DriveMeasured, DriveSubject, Load, Stopped};
+use super::subject::{DriveMeasured, DriveSubject, Load, POLL_INTERVAL, Stopped, sleep};
 
 /// Size of a request: drives reach their bandwidth with a few in flight.
 const BYTES: u64 = 128 << 10;
 /// Alignment of direct I/O.
 const ALIGN: usize = 4096;
-/// Polling interval for signals, and length of a power window.
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Power in a drive's specification, in microwatts.
@@ -119,7 +117,7 @@ impl Drive {
     }
 
     fn measure(&mut self, moved: &AtomicU64) -> Result<(u64, f64, Vec<f64>), Stopped> {
-        self.sleep(self.settle)?;
+        sleep(&self.stop, self.settle)?;
         let (before, began) = (moved.load(Ordering::Relaxed), Instant::now());
         let mut watts = Vec::new();
         if let Some(meter) = &mut self.meter {
@@ -128,25 +126,13 @@ impl Drive {
         let mut left = self.measured;
         while !left.is_zero() {
             let window = if left < WINDOW * 2 { left } else { WINDOW };
-            self.sleep(window)?;
+            sleep(&self.stop, window)?;
             left -= window;
             if let Some(meter) = &mut self.meter {
                 watts.extend(meter.watts()?);
             }
         }
         Ok((moved.load(Ordering::Relaxed) - before, began.elapsed().as_secs_f64(), watts))
-    }
-
-    fn sleep(&self, mut time: Duration) -> Result<(), Stopped> {
-        while !time.is_zero() {
-            if let Some(signal) = self.stop.signal() {
-                return Err(Stopped::Signal(signal));
-            }
-            let part = time.min(POLL_INTERVAL);
-            std::thread::sleep(part);
-            time -= part;
-        }
-        Ok(())
     }
 }
 

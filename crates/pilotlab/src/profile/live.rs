@@ -19,11 +19,9 @@ use pilotlight_reactor::{
 use rustix::event::epoll;
 
 use super::meter::Meter;
-use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, Stopped};
+use super::subject::{Axes, Configuration, CpuSubject, Limit, Measured, Quota, Stopped, sleep};
 use pilotlight_lab::simulated::hold::Hold;
 
-/// Polling interval for signals.
-const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Length of a power window.
 const WINDOW: Duration = Duration::from_secs(1);
 
@@ -154,18 +152,6 @@ impl Live {
         Ok(hold.map_err(anyhow::Error::from)?)
     }
 
-    fn sleep(&self, mut time: Duration) -> Result<(), Stopped> {
-        while !time.is_zero() {
-            if let Some(signal) = self.stop.signal() {
-                return Err(Stopped::Signal(signal));
-            }
-            let part = time.min(POLL_INTERVAL);
-            std::thread::sleep(part);
-            time -= part;
-        }
-        Ok(())
-    }
-
     fn intervals(&self) -> HistogramSnapshot {
         let mut all = HistogramSnapshot::default();
         self.pollers.iter().for_each(|one| all += &one.snapshot());
@@ -179,7 +165,7 @@ impl Live {
         let mut left = self.measured;
         while !left.is_zero() {
             let window = if left < WINDOW * 2 { left } else { WINDOW };
-            self.sleep(window)?;
+            sleep(&self.stop, window)?;
             left -= window;
             watts.extend(self.meter.watts()?);
         }
@@ -203,7 +189,7 @@ impl CpuSubject for Live {
 
     fn measure(&mut self, configuration: Configuration) -> Result<Measured, Stopped> {
         self.set(configuration)?;
-        self.sleep(self.settle)?;
+        sleep(&self.stop, self.settle)?;
         let (before, cpu_before_ns) = (self.intervals(), cpu_ns(&self.runtime.stats()));
         let began = std::time::Instant::now();
         let watts = self.windows()?;

@@ -1,5 +1,8 @@
 //! Interface of profiled machines: this machine (`live`, `drive`) or a simulated one.
 
+use std::time::Duration;
+
+use pilotlight_lab::run::StopFlag;
 use serde::{Deserialize, Serialize};
 
 /// A configuration of the CPU.
@@ -87,6 +90,22 @@ pub(super) enum Stopped {
     /// It failed.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
+}
+
+/// Time between two checks for a signal, and length of a power window of a drive.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Sleeps, unless a signal arrives.
+pub(super) fn sleep(stop: &StopFlag, mut time: Duration) -> Result<(), Stopped> {
+    while !time.is_zero() {
+        if let Some(signal) = stop.signal() {
+            return Err(Stopped::Signal(signal));
+        }
+        let part = time.min(POLL_INTERVAL);
+        std::thread::sleep(part);
+        time -= part;
+    }
+    Ok(())
 }
 
 /// A profiled CPU.

@@ -85,12 +85,6 @@ impl Bracket {
     pub fn above_shallow_uj(&self, energy_uj: u64) -> i64 {
         energy_uj.cast_signed() - self.floor_shallow_uj.cast_signed()
     }
-
-    /// Energy of a run above that with every core in the deep state, in microjoules.
-    #[must_use]
-    pub fn above_deep_uj(&self, energy_uj: u64) -> i64 {
-        energy_uj.cast_signed() - self.floor_deep_uj.cast_signed()
-    }
 }
 
 impl fmt::Display for Bracket {

@@ -403,12 +403,6 @@ impl Ssd {
     pub fn quiet_ns(&self) -> u64 {
         self.stages.as_ref().map_or(0, |stages| stages.free_ns())
     }
-
-    /// Number of random draws of its stages.
-    #[must_use]
-    pub fn draws_taken(&self) -> u64 {
-        self.stages.as_ref().map_or(0, |stages| stages.drawn)
-    }
 }
 
 impl Activity {

@@ -344,7 +344,7 @@ pub struct Minimum {
 pub struct PolicySpec {
     /// Name in the results.
     pub label: String,
-    /// Name of the policy (`pilotlab policies` lists them).
+    /// Name of the policy ([list](policies.md)).
     pub name: String,
     /// Parameters of the policy.
     #[serde(default)]
